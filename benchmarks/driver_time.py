@@ -54,7 +54,7 @@ def driver_time(driver: FakeDriver, rounds: int = 20) -> DriverTime:
     recorder = _Recorder(pynvml.nvmlLib)
     pynvml.nvmlLib = recorder
     pynvml._nvmlGetFunctionPointer_cache.clear()
-    known = source._gpus[0].calls.library._functions
+    known = source.gpus[0].calls.library.functions
     for name in [name for name in known if name.startswith("raw ")]:
         del known[name]
     calls = seconds = 0.0

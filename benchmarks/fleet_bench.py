@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import http.client
-import multiprocessing
 import statistics
 import sys
 import tempfile
@@ -25,6 +24,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from benchmarks.measure import MIB, cpu_seconds, rss_bytes, table, wait_for_demo_history
+from benchmarks.simulated_nodes import exporter_process, serve_until_closed
 from tests.engines import running
 from tests.ports import free_port
 
@@ -72,27 +72,7 @@ def play_exporters(pipe: Connection) -> None:
         except (asyncio.IncompleteReadError, ConnectionError):
             writer.close()
 
-    async def serve() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0)
-        pipe.send(server.sockets[0].getsockname()[1])
-        loop = asyncio.get_running_loop()
-        while await loop.run_in_executor(None, pipe.recv):
-            pipe.send(list(scrapes))
-            scrapes.clear()
-
-    asyncio.run(serve())
-
-
-@contextmanager
-def exporters() -> Iterator[tuple[int, Connection]]:
-    here, there = multiprocessing.Pipe()
-    process = multiprocessing.get_context("spawn").Process(target=play_exporters, args=(there,), daemon=True)
-    process.start()
-    try:
-        yield here.recv(), here
-    finally:
-        here.send(False)
-        process.join()
+    asyncio.run(serve_until_closed(answer, pipe, scrapes))
 
 
 def config_text(port: int) -> str:
@@ -174,7 +154,7 @@ def observe(pid: int, pipe: Connection, seconds: float) -> list[str]:
 def fleet_server(folder: Path) -> Iterator[tuple[int, int, Connection]]:
     """Start a server that scrapes all targets; yield its PID, its port, and the exporters' pipe."""
     port = free_port()
-    with exporters() as (exporter_port, pipe):
+    with exporter_process(play_exporters) as (exporter_port, pipe):
         config = folder / "prometheus.yml"
         config.write_text(config_text(exporter_port))
         command: list[str | Path] = [

@@ -22,8 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from benchmarks.measure import Scrapes, cpu_percent, cpu_seconds, scrape, table, wait_for_demo_history
+from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.server.live_fleet import LiveFleet
 from gpuscope.server.live_samples import LiveSamples
-from gpuscope.server.page_routes import LiveFleet
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
 
@@ -102,14 +103,14 @@ def answer_row(nodes: int) -> Sequence[str]:
     for node in demo.nodes:
         composer = node.build_composer()
         past.append([node.compose_past(composer, at, at - 1) for at in range(now - MOMENTS, now)])
-    own = LiveSamples(demo.collectors)
+    own, judge = LiveSamples(demo.collectors), FleetJudge()  # a server has one judge
 
     async def answers() -> tuple[list[float], int, int]:
         times = []
         for number in range(1 + ANSWERS):
             for collector, snapshots in zip(demo.collectors, past, strict=True):
                 collector.snapshot = snapshots[number % MOMENTS]
-            live = LiveFleet(own.read, "benchmark")
+            live = LiveFleet(own.read, "benchmark", judge=judge)
             before = time.process_time()
             gzipped = await live.body(gzipped=True)
             times.append(1e3 * (time.process_time() - before))

@@ -102,9 +102,10 @@ def scrape(
     path: str = "/metrics",
     every: float = 0.0,
     headers: Mapping[str, str] | None = None,
+    timeout: float = 30.0,
 ) -> Scrapes:
     """Scrape `count` times over one connection, as Prometheus does."""
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=timeout)
     latencies, body = [], b""
     began = time.perf_counter()
     for number in range(count):

@@ -156,7 +156,7 @@ def fetches(store: Store, end: int, what: str) -> Iterator[tuple[str, str]]:
 
     def cold(matchers: list[Matcher], start: int) -> Callable[[], object]:
         def run() -> object:
-            store._reader.cache.clear()
+            store.reader.cache.clear()
             return store.select(matchers, start, end)
 
         return run
@@ -250,7 +250,7 @@ def month(folder: Path, days: int) -> Iterator[tuple[str, str]]:
         store.maintain()
 
         def cold() -> object:
-            store._reader.cache.clear()
+            store.reader.cache.clear()
             return store.select([name_is("power_watts")], START, clock.time)
 
         spent = timed(cold)

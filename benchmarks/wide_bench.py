@@ -109,16 +109,18 @@ def fill(servers: Sequence[Server], fleet: Fleet) -> None:
 def one_client(servers: Sequence[Server], chosen: Sequence[Query]) -> str:
     rows = []
     for query in chosen:
+        before = cpu_seconds(servers[0].pid)
         cold = {one.name: 1000 * one.request(query.path, query.parameters)[0] for one in servers}
+        cold_cpu = 1000 * (cpu_seconds(servers[0].pid) - before)
         found = measure(servers, query)
         ours, theirs = found[OURS], found.get(PROMETHEUS)
         ratio = f"{ours.p50 / theirs.p50:.2f}" if theirs else "-"
         cpu = f"{ours.cpu / theirs.cpu:.2f}" if theirs else "-"
-        first = f"{cold[OURS]:.0f}"
+        first = f"{cold[OURS]:.0f}, {cold_cpu:.0f}"
         rows.append([query.what, first, *map(str, found.values()), ratio, cpu])
         print(f"{query.name:14} p50 ratio {ratio}, CPU ratio {cpu}, {found[OURS]}", file=sys.stderr, flush=True)
     head = [f"{one.name}: best / p50 / p95, CPU, ms" for one in servers]
-    return table(["one client", "first, ms", *head, "p50 ratio", "CPU ratio"], rows)
+    return table(["one client", "first, CPU, ms", *head, "p50 ratio", "CPU ratio"], rows)
 
 
 class Client(threading.Thread):

@@ -1,7 +1,7 @@
 """The rules that `test_architecture.py` applies to `src/gpuscope`, as functions of a folder.
 
-Goes in: the folder of a package. Comes out: one line per violation, which names the file and the offence. Each
-rule reads the syntax tree, so a name counts however it was imported (`from threading import Thread as T`).
+Input: the folder of a package. Output: one line per violation, which names the file and the offence. Each rule
+reads the syntax tree, so a name counts however it was imported (`from threading import Thread as T`).
 """
 
 from __future__ import annotations

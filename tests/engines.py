@@ -20,7 +20,7 @@ import subprocess
 import tempfile
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from http.client import HTTPResponse
@@ -114,7 +114,7 @@ def running(
             )
             yield process
         finally:
-            _stop(process)
+            stop_process(process)
 
 
 def _wait_until_ready(
@@ -139,7 +139,7 @@ def _tail(descriptor: int) -> str:
     return os.pread(descriptor, 4000, max(0, size - 4000)).decode(errors="replace")
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
+def stop_process(process: subprocess.Popen[bytes]) -> None:
     process.terminate()
     try:
         process.wait(timeout=20)
@@ -155,14 +155,19 @@ def running_prometheus(
     flags: Sequence[str] = (),
     data: Path | None = None,
     port: int | None = None,
+    prefix: Sequence[str | Path] = (),
+    program: Path | None = None,
 ) -> Iterator[str]:
-    """Takes remote write and, given `data`, serves what is there; with `port` it comes back where it was."""
-    program = engine("prometheus")
+    """Takes remote write and, given `data`, serves what is there; with `port` it comes back where it was.
+
+    `prefix` is a command that starts it, such as `unshare`; `program` is another one than the usual."""
+    program = program or engine("prometheus")
     with tempfile.TemporaryDirectory(prefix="prometheus-") as folder:
         config = Path(folder) / "prometheus.yml"
         config.write_text(config_text)
         address = f"127.0.0.1:{port or free_port()}"
         command: list[str | Path] = [
+            *prefix,
             program,
             f"--config.file={config}",
             f"--storage.tsdb.path={data or Path(folder) / 'data'}",
@@ -307,7 +312,11 @@ def running_thanos(
 
 @contextmanager
 def running_mimir(
-    *, data: Path | None = None, port: int | None = None, tenants: bool = True
+    *,
+    data: Path | None = None,
+    port: int | None = None,
+    tenants: bool = True,
+    limits: Mapping[str, float | str] | None = None,
 ) -> Iterator[Shared]:
     """The whole of it in one process, on local files; every request must name its tenant, if there are such."""
     program = engine("mimir")
@@ -315,6 +324,8 @@ def running_mimir(
         http, grpc = port or free_port(), free_port()
         config = Path(folder) / "mimir.yaml"
         settings = {**_mimir_config(str(data or folder), http, grpc), "multitenancy_enabled": tenants}
+        if limits is not None:
+            settings["limits"] = limits
         config.write_text(json.dumps(settings))  # JSON is YAML too
         base = f"http://127.0.0.1:{http}"
         with running([program, f"-config.file={config}"], f"{base}/ready", cwd=Path(folder)):

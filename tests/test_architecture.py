@@ -22,8 +22,9 @@ ORDER = (
 )  # fmt: skip
 LEAVES = (
     "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
-    "anchored_regex", "atomic_write", "command_runner", "episode_log", "go_quote", "label_columns", "series",
-    "series_columns", "source_plan", "worker", "yaml_file", "yaml_mistakes",
+    "anchored_regex", "atomic_write", "command_runner", "episode_log", "go_quote", "label_columns",
+    "portioned_sort", "regular_file", "series", "series_columns", "slurm_gpu_index", "source_plan",
+    "whole_lines", "worker", "yaml_file", "yaml_mistakes",
 )  # fmt: skip
 # These import nothing of ours: everything else rests on them.
 GROUND = ("readings", "errors")
@@ -31,16 +32,28 @@ PURE_FOLDERS = ("readings", "metrics", "promql", "health", "rules/templates")
 
 THREADS_ELSEWHERE = {
     "engines/embedded_engine.py": "a query is computed in the caller's executor, not in the event loop",
+    "engines/http_engine.py": "reading 60 MB of the live picture's samples must not stop the event loop",
     "scrape/loop.py": "parsing a large scrape holds up the other targets, so the wiring's workers do it",
+    "scrape/providers/http_provider.py": "decoding a large answer holds up scrapes: the wiring's workers do it",
+    "scrape/providers/object_watch.py": "decoding a page of pods holds up scrapes: the wiring's workers do it",
     "scrape/scraper.py": "discovery reads files and a store may be slow: the wiring's workers do both",
     "server/api/alertmanager.py": "silences are files, and a filter looks at every alert",
-    "server/api/large_answers.py": "the next piece of an answer is encoded by the query threads",
+    "server/api/rule_routes.py": "a list of many alerts, and a thousand regular expressions of a request",
+    "server/api/notification_routes.py": "a test message waits for a channel, and the notifier has a lock",
+    "server/api/large_responses.py": "the next piece of an answer is encoded by the query threads",
     "server/api/query_threads.py": "the query threads themselves: their number is a limit of the API",
     "server/api/write_route.py": "decoding and appending a remote write would hold up other clients",
+    "server/findings_over_time.py": "spans of a thousand GPUs are computed and encoded",
     "server/gone.py": "reads the fleet's samples: a pass over every series",
     "server/login/password_checks.py": "bcrypt is slow by design; its threads are few and bounded",
     "server/login/routes.py": "sessions and users are files, and a disk may hang",
-    "server/page_routes.py": "the page's files are read from disk, and the live picture is encoded",
+    "server/login/access.py": "the audit log may lie on a slow disk",
+    "server/login/user_routes.py": "hashing a password takes a quarter of a second",
+    "server/server_status.py": "reading the size of the data folder touches the disk",
+    "server/live_fleet.py": "judging the fleet and encoding its picture must not stop the event loop",
+    "server/live_stream.py": "comparing and encoding pictures must not stop the event loop",
+    "server/page_routes.py": "the page's files are read from disk",
+    "server/report_routes.py": "a report adds up millions of samples for seconds",
     "server/unread_gpus.py": "reads the fleet's samples: a pass over every series",
     "sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount waits for it",
     "sources/kernel_log/commands.py": "a timer kills a command that does not end",
@@ -61,9 +74,10 @@ OUTSIDE_ELSEWHERE = {
     "atomic_write.py": "the one way to replace a file",
     "blocking_http.py": "the HTTP client of everything that runs in an agent",
     "command_runner.py": "runs a command of the system: nvidia-smi, Slurm's",
+    "regular_file.py": "the one way to read a file that a user has named",
     "settings.py": "reads the environment and the settings file",
     "source_plan.py": "lists the folders of sources/",
-    "yaml_file.py": "reads a YAML file",
+    "whole_lines.py": "the one way to append a line to a log file",
     "collect/cost.py": "the agent's own CPU time and memory, from /proc/self",
     "collect/expected.py": "counts the GPUs that the PCI bus shows, from sysfs",
     "collect/source_worker.py": "`spec.open` opens a source; no file",
@@ -79,6 +93,7 @@ OUTSIDE_ELSEWHERE = {
 # What a pure folder may load although it touches the outside.
 IMPURE_ALLOWED = {
     "settings.py": "families read the settings' values; only the command line reads the file",
+    "regular_file.py": "the settings file and the counters file",
     "source_plan.py": "the settings of the sources are found in their folders, once",
     "metrics/families/dcgm/counters_csv.py": OUTSIDE_ELSEWHERE["metrics/families/dcgm/counters_csv.py"],
 }

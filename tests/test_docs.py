@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,3 +44,36 @@ def test_every_dependency_has_its_reason_written_down() -> None:
 def test_every_decision_is_numbered_once() -> None:
     numbers = [page.name.split("-")[0] for page in (ROOT / "docs/decisions").glob("*.md")]
     assert len(numbers) == len(set(numbers))
+
+
+METRIC = re.compile(r"\bgpuscope_[a-z0-9_]*[a-z0-9]\b(?![*_{]?\*)")
+HISTOGRAM_SUFFIX = re.compile(r"_(bucket|sum|count)$")
+WRITTEN_PAGES = sorted([*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")])
+# The example of `Add a metric`, which a test adds in a copy of the tree.
+METRICS_OF_EXAMPLES = {"gpuscope_gpu_power_peak_watts"}
+
+
+@cache
+def known_metrics() -> frozenset[str]:
+    """Names in the generated page, and those in the source of metrics without a table."""
+    texts = [(ROOT / "docs/metrics.md").read_text(), *(one.read_text() for one in (ROOT / "src").rglob("*.py"))]
+    return frozenset(METRIC.findall("\n".join(texts))) | METRICS_OF_EXAMPLES
+
+
+def unknown_metrics(text: str) -> list[str]:
+    names = {HISTOGRAM_SUFFIX.sub("", name) for name in METRIC.findall(text)}
+    return sorted(
+        name
+        for name in names
+        if name not in known_metrics() and not any(known.startswith(f"{name}_") for known in known_metrics())
+    )
+
+
+@pytest.mark.parametrize("page", WRITTEN_PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_every_metric_of_a_page_exists(page: Path) -> None:
+    if page.name != "CHANGELOG.md" and "decisions" not in page.parts:  # these tell of the past
+        assert unknown_metrics(page.read_text()) == []
+
+
+def test_a_metric_that_does_not_exist_is_found() -> None:
+    assert unknown_metrics("`gpuscope_gpu_utilisation` and gpuscope_gpu_info") == ["gpuscope_gpu_utilisation"]

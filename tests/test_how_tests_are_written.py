@@ -21,37 +21,6 @@ PUBLIC_WITH_UNDERSCORE = {
     "nvml._nvmlGetFunctionPointer",  # other clients of the binding use it too
     "client._session",  # prometheus-api-client leaves its connections to the caller, and has no close
 }
-PRIVATE_STILL_USED = {
-    "promql/test_differential.py": 3,
-    "scrape/test_ingest.py": 3,
-    "scrape/test_series_limit.py": 2,
-    "server/api/test_large_answers.py": 4,
-    "server/http/test_connection.py": 1,
-    "server/login/test_login.py": 1,
-    "server/login/test_origin_rules.py": 2,
-    "server/test_live_samples.py": 2,
-    "sources/test_dcgm.py": 1,
-    "sources/test_host_mounts.py": 3,
-    "sources/test_nvidia_smi_command.py": 3,
-    "sources/test_nvml_mig.py": 2,
-    "sources/test_nvml_processes.py": 2,
-    "sources/test_nvml_profiling.py": 1,
-    "sources/test_nvml_requested.py": 1,
-    "sources/test_nvml_stuck_calls.py": 11,
-    "sources/test_nvml_trouble.py": 6,
-    "store/support.py": 2,
-    "store/test_append.py": 2,
-    "store/test_background.py": 5,
-    "store/test_failures.py": 3,
-    "store/test_folder.py": 1,
-    "store/test_kill.py": 1,
-    "store/test_late.py": 7,
-    "store/test_lost_folder.py": 3,
-    "store/test_memory_reads.py": 7,
-    "store/test_model.py": 3,
-    "store/test_salvage.py": 1,
-    "store/test_selections.py": 2,
-}
 
 SLEEPS_WITH_A_REASON = {
     "waiting.py": (2, "the one helper that waits for a condition"),
@@ -59,6 +28,9 @@ SLEEPS_WITH_A_REASON = {
     "fake_smi/replay.py": (2, "a program of its own: it hangs when told to"),
     "integration/test_failures.py": (1, "slow: ten minutes of an agent in real time, looked at every second"),
     "integration_api/test_limits.py": (2, "a storage that takes its time, and a look whether it is left alone"),
+    "owners/slow_disk.py": (1, "a disk that takes its time"),
+    "owners/test_process_work.py": (1, "processes need time to do what they do"),
+    "wiring/test_waiting_processes.py": (1, "processes need time to wait in"),
     "slurm_lab/cluster.py": (1, "waits for the daemons of a real Slurm"),
     "labs/docker_lab.py": (1, "slow: waits for a real Docker engine"),
     "labs/systemd_lab.py": (1, "slow: waits for a real systemd"),
@@ -146,7 +118,7 @@ def surplus(found: dict[str, list[str]], allowed: dict[str, int]) -> list[str]:
 
 
 def test_tests_use_only_what_is_public(trees: dict[str, ast.Module]) -> None:
-    assert surplus(found_in(trees, private_uses), PRIVATE_STILL_USED) == []
+    assert surplus(found_in(trees, private_uses), {}) == []
 
 
 def test_tests_do_not_sleep(trees: dict[str, ast.Module]) -> None:

@@ -41,6 +41,17 @@ def test_reasons_that_change_each_time_do_not_fill_the_log(caplog: pytest.LogCap
     assert episode.why == "rubbish 999"
 
 
+def test_a_kind_of_failure_is_logged_once_in_an_episode(caplog: pytest.LogCaptureFixture) -> None:
+    episode = EpisodeLog(log, "nvidia-smi")
+    for number in range(3):
+        episode.failed(f"exit code 9: {number}", kind=9)
+        episode.failed(f"exit code 2: {number}", kind=2)
+    assert caplog.messages == ["nvidia-smi: exit code 9: 0", "nvidia-smi: exit code 2: 0"]
+    episode.succeeded()
+    episode.failed("exit code 9: again", kind=9)
+    assert caplog.messages[-1] == "nvidia-smi: exit code 9: again"
+
+
 @pytest.mark.parametrize("mode", [PRIVATE, WORLD_READABLE])
 def test_a_file_is_replaced_whole_with_its_mode(tmp_path: Path, mode: int) -> None:
     target = tmp_path / "x.prom"

@@ -122,10 +122,11 @@ def test_a_wheel_in_an_empty_environment_serves_the_page(packages: Path, tmp_pat
 
 def assert_files_are_rendered(command: Path, folder: Path) -> None:
     """What `render` writes is in the package; in a checkout it is a link."""
-    run(command, "render", "compose", "--out", folder / "compose")
+    run(command, "render", "compose", "--language", "ko", "--out", folder / "compose")
     run(command, "render", "rules", "--out", folder)
     run(command, "render", "systemd", "--out", folder / "units")
     assert (folder / "compose/compose.yaml").read_text() == (ROOT / "deploy/compose/compose.yaml").read_text()
+    assert len(list((folder / "compose/grafana/dashboards").iterdir())) == 8
     assert list((folder / "rules").iterdir())
     assert len(list((folder / "units").iterdir())) == len(list((ROOT / "deploy/systemd").iterdir()))
 

@@ -1,6 +1,6 @@
 """Makes `web/src/api-types.ts` and the tables of `docs/api.md` from the TypedDicts in `server/api_types/`.
 
-In: the modules' source, read by `ast` for the sentence below each key, and their types. Called by
+Input: the modules' source, read by `ast` for the sentence below each key, and their types. Called by
 `tools.make_docs`; tests/test_docs.py checks that the results are up to date.
 """
 
@@ -11,17 +11,44 @@ import inspect
 import json
 import types
 import typing
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, NotRequired, Required
 
 from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS
 from gpuscope.health.states import WORST_FIRST
-from gpuscope.server.api_types import demo_json, findings_json, live_json, session_json
+from gpuscope.reports.report_sentence import texts_without_formats
+from gpuscope.server.api_types import (
+    admin_json,
+    demo_json,
+    findings_json,
+    job_json,
+    links_json,
+    live_json,
+    live_stream_json,
+    notifications_json,
+    reload_json,
+    report_json,
+    session_json,
+)
 
-MODULES: tuple[ModuleType, ...] = (findings_json, live_json, session_json, demo_json)
+MODULES: tuple[ModuleType, ...] = (
+    findings_json,
+    live_json,
+    live_stream_json,
+    links_json,
+    notifications_json,
+    reload_json,
+    report_json,
+    job_json,
+    session_json,
+    admin_json,
+    demo_json,
+)
 PRIMITIVES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
+PRETTIER_WIDTH = 120
+"""Of web/.prettierrc.json: a longer entry is broken after its key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +114,15 @@ def to_typescript(hint: Any) -> str:
     raise TypeError(f"{hint!r}: no TypeScript type is known for it; add it to tools/make_api_types.py")
 
 
+def text_table(name: str, texts: Mapping[str, str]) -> Iterator[str]:
+    yield f"export const {name} = {{"
+    for key, text in sorted(texts.items()):
+        name, value = key if key.isidentifier() else json.dumps(key), json.dumps(text, ensure_ascii=False)
+        line = f"  {name}: {value},"
+        yield line if len(line) <= PRETTIER_WIDTH else f"  {name}:\n    {value},"
+    yield "} as const;"
+
+
 def typescript_file() -> Iterator[str]:
     yield "// Made by `make docs` from src/gpuscope/server/api_types/ and health/; do not edit it by hand."
     yield "// A key with `?` is left out where its value is not known."
@@ -94,15 +130,15 @@ def typescript_file() -> Iterator[str]:
     yield "/** Worst first. */"
     yield f"export const GPU_STATES = [{', '.join(json.dumps(str(state)) for state in WORST_FIRST)}] as const;"
     yield "export type GpuState = (typeof GPU_STATES)[number];"
-    yield "\n/** What is wrong, in English, by `why_key`. */"
-    yield "export const FINDING_TEXTS = {"
-    for key, text in sorted(FINDING_TEXTS.items()):
-        yield f"  {key if key.isidentifier() else json.dumps(key)}: {json.dumps(text, ensure_ascii=False)},"
-    yield "} as const;"
+    yield "\n/** What is wrong, in English, by `why_key`. Only tests read it: the server sends the sentence. */"
+    yield from text_table("FINDING_TEXTS", FINDING_TEXTS)
     yield "export type FindingTextKey = keyof typeof FINDING_TEXTS;"
-    yield "\n/** Values of `next_key`. */"
-    yield "export type StepTextKey ="
-    yield "\n".join(f"  | {json.dumps(key)}" for key in sorted(STEP_TEXTS)) + ";"
+    yield "\n/** What to do next, in English, by `next_key`; read as above. */"
+    yield from text_table("STEP_TEXTS", STEP_TEXTS)
+    yield "export type StepTextKey = keyof typeof STEP_TEXTS;"
+    yield "\n/** Sentences of reports and receipts, in English, by `key`; read as above. */"
+    yield from text_table("REPORT_TEXTS", texts_without_formats())
+    yield "export type ReportTextKey = keyof typeof REPORT_TEXTS;"
     for one in api_objects():
         yield f"\n/** {one.help} */"
         yield f"export interface {one.name} {{"

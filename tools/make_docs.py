@@ -1,4 +1,4 @@
-"""Generates pages of docs/ from the tables of the program, and deploy/prometheus: `make docs`."""
+"""Generates pages of docs/ from the program's tables, deploy/prometheus and deploy/grafana: `make docs`."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ from typing import Any
 from gpuscope.cli.parser import GROUPS
 from gpuscope.health.checks import CHECKS as HEALTH_CHECKS
 from gpuscope.health.findings import live_kinds
+from gpuscope.health.lost_time import PRICED, GroupBy, LossScope, LostTime
 from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.families import family_names, load_family
 from gpuscope.metrics.families.native.table import NATIVE_METRICS
 from gpuscope.promql.ast_json import duration_text
+from gpuscope.render import write_files
 from gpuscope.render.firewall import RENDERERS, firewall_lines
+from gpuscope.render.grafana import GrafanaPlan, grafana_files
 from gpuscope.render.ports import PORTS, ROLES
 from gpuscope.setting_values import parse_bytes
 from gpuscope.settings import env_name, setting_rows
 from tests.hostile.catalogue import catalogue
 from tools import make_rules
+from tools.doctor_page import doctor_page
 from tools.make_api_types import api_tables, typescript_file
 from tools.make_rules import rules_page
 
@@ -173,6 +177,73 @@ def findings_page() -> Iterator[str]:
         yield "| kind | severity | what it means | next step |\n|---|---|---|---|"
         for check in kinds:
             yield f"| `{check.kind}` | {check.severity} | {_cell(check.meaning)} | {_cell(check.next_step)} |"
+    yield FINDINGS_OVER_TIME
+    yield "| kind | what is lost | a finding is about |\n|---|---|---|"
+    for row in PRICED:
+        yield f"| `{row.kind}` | {_lost(row)} | {_about(row)} |"
+
+
+FINDINGS_OVER_TIME = """
+## Why a GPU waits
+
+The agent looks at each GPU process in `/proc` every five seconds and exports means over the last minute as
+`gpuscope_process_*`: CPU time, the busiest thread (running, or ready and waiting for a core), the share of
+time blocked by file I/O, the share waiting for the network, main memory, children. Of a process and its
+children, the workers of a data loader, the one that waits most counts. I/O is the state D, a wait in FUSE, or
+the kernel's own delay counter where `kernel.task_delayacct` is on. The network is a blocking receive: a
+program that waits in `poll` is not counted, because an idle server waits there too. Reading where a process
+sleeps needs root; without it `network_wait` is absent.
+
+A GPU waits if it was busy for less than 60 % of the last minute. A rank that waits for another one has full
+utilisation, because the kernel of its collective operation spins, and less than 35 % of its power limit. A
+GPU hangs if this lasts for 10 minutes without traffic over PCIe or NVLink and without memory activity.
+
+## Over a time range
+
+    gpuscope findings --since 7d
+    gpuscope findings --since 30d --until 7d --rate H100=2.5,*=1 --all --evidence
+
+`gpuscope findings --since` and `GET /api/findings?since=7d` tell what went wrong in a range and what it cost,
+most expensive first; findings below 1 % of the total and below half a GPU-hour are added up by kind (`--all`
+shows them). The cost is in GPU-hours, a MIG instance by its compute slices, and with `--rate` (or
+`--gpu-rate` of the server) in money, by model. Each has its query and a link to the page (`--evidence`).
+Findings about use are one per owner over all GPUs, nodes and jobs of the range.
+
+The expressions are evaluated at every minute over the embedded store, Prometheus, VictoriaMetrics, Thanos or
+Mimir. The server keeps the result in windows of six hours, each read once, the last seven days ahead of the
+first request; so an answer takes milliseconds. A part of a GPU's time counts once: under the first kind of
+this table that claims it. What is not known is said in hours: a history that begins later, GPUs that were not
+read, hours without processes and owners, a kind that the engine refused, models without a rate. Samples that
+arrive later are seen if they are less than a day old.
+
+The server's `/metrics` has `gpuscope_findings{kind}`, the findings that hold now, and
+`gpuscope_finding_cost_gpu_hours{kind}`, the cost of the last seven days; both are renewed every five minutes.
+"""
+
+
+def _lost(row: LostTime) -> str:
+    if row.value_is_seconds:
+        return "the work of the programs until they failed"
+    return _LOST.get(row.kind, "the whole GPU")
+
+
+_LOST = {
+    "node_down": "all GPUs of the node",
+    "orphan_memory": "the share of the memory",
+    "waits_for_rank": "1 − power / power limit: an estimate",
+    "waits_for_disk": "1 − utilisation",
+    "waits_for_network": "1 − utilisation",
+    "waits_for_data": "1 − utilisation",
+    "throttled": "1 − clock / highest clock; from one hour in total on",
+    "slow_sibling": "1 − clock / median clock of the node",
+    "unused": "the whole GPU, in stretches of an hour and more",
+}
+
+
+def _about(row: LostTime) -> str:
+    if row.scope is LossScope.OWNER:
+        return "an owner"
+    return {GroupBy.GPU: "a GPU", GroupBy.NODE: "a node", GroupBy.FLEET: "all GPUs of a model"}[row.group_by]
 
 
 API_BEGIN, API_END = "<!-- api: made by `make docs` -->", "<!-- end of api -->"
@@ -187,6 +258,7 @@ def api_page() -> Iterator[str]:
 
 
 DOCS = Path(__file__).parent.parent / "docs"
+GRAFANA = Path(__file__).parent.parent / "deploy" / "grafana"
 PORTS_INTRODUCTION = """# Ports
 
 Generated from `src/gpuscope/render/ports.py` by `make docs`; do not edit.
@@ -215,6 +287,7 @@ def ports_page() -> Iterator[str]:
 PAGES = {
     "ports.md": ports_page,
     "api.md": api_page,
+    "doctor.md": doctor_page,
     "findings.md": findings_page,
     "../web/src/api-types.ts": typescript_file,
     "metrics.md": metrics_page,
@@ -230,6 +303,7 @@ def main() -> None:
         text = "\n".join(page()) + "\n"
         (DOCS / name).write_text(text)
     make_rules.main()
+    write_files(GRAFANA, grafana_files(GrafanaPlan()), force=True)
 
 
 if __name__ == "__main__":

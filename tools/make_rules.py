@@ -11,7 +11,10 @@ from pathlib import Path
 from gpuscope.health.checks import CHECKS
 from gpuscope.promql.ast_json import duration_text
 from gpuscope.rules.shipped import inhibit_rules, rule_files, shipped_groups
+from gpuscope.rules.shipped.rollup_rules import FILE_NAME as ROLLUP_FILE
+from gpuscope.rules.shipped.rollup_rules import rollup_file
 from gpuscope.rules.shipped.shipped_rule import WATCHDOG
+from tools.rollup_unit_tests import rollup_unit_tests
 from tools.rule_unit_tests import unit_test_files
 
 PROMETHEUS = Path(__file__).parent.parent / "deploy/prometheus"
@@ -29,8 +32,9 @@ route:
     - matchers: [alertname = Watchdog]
       receiver: dead-man
       group_wait: 0s
-      group_interval: 1m
-      repeat_interval: 1m
+      # One message a minute: a repetition leaves at the first group_interval after repeat_interval has passed.
+      group_interval: 30s
+      repeat_interval: 50s
     - matchers: [severity = info]
       receiver: operators
       group_wait: 10m
@@ -58,7 +62,8 @@ def deployed_files() -> dict[Path, str]:
     """The text of every generated file, by path under deploy/prometheus."""
     return {
         **{Path("rules") / name: text for name, text in rule_files().items()},
-        **{Path("tests") / name: text for name, text in unit_test_files().items()},
+        Path("rules") / ROLLUP_FILE: rollup_file(),
+        **{Path("tests") / name: text for name, text in (unit_test_files() | rollup_unit_tests()).items()},
         Path("alertmanager.yml"): "\n".join(alertmanager_file()) + "\n",
     }
 
@@ -67,9 +72,9 @@ PAGE = """# Alert rules
 
 Generated from `src/gpuscope/health/` and `src/gpuscope/rules/shipped/` by `make docs`; do not edit.
 
-`gpuscope up` evaluates the groups `gpuscope-*`. `deploy/prometheus/rules/` has them as files for Prometheus,
-vmalert, Thanos, Mimir and `gpuscope server --rules`. Each rule has a unit test that fires and one that does
-not (`deploy/prometheus/tests/`):
+`gpuscope up` evaluates the groups `gpuscope-*`, `gpuscope server` those of the roll-ups.
+`deploy/prometheus/rules/` has them as files for Prometheus, vmalert, Thanos, Mimir and `gpuscope server
+--rules`. Each alert has a unit test that fires and one that does not (`deploy/prometheus/tests/`):
 
 ```
 promtool check rules deploy/prometheus/rules/*.yml
@@ -105,7 +110,7 @@ gauge keeps the last value. Owners are known there only as pod labels. nvidia_gp
 
 STATIC_FILES = (
     ("instances.yml", 3, "targets and request latency, as users have them"),
-    ("gpu-sessions.yml", 6, "the metrics of family `sessions`, as users have them, with corrected twins"),
+    ("gpu-sessions.yml", 7, "the metrics of family `sessions`, as users have them, with corrected twins"),
 )
 
 
@@ -118,6 +123,8 @@ def rules_page() -> Iterator[str]:
     groups = shipped_groups()
     for group in groups:
         yield f"| `{group.name}.yml` | {len(group.rules)} | {group.title} |"
+    recorded = rollup_file().count("- record: ")
+    yield f"| `{ROLLUP_FILE}` | {recorded} | recording rules for [reports](reports.md) |"
     for name, count, title in STATIC_FILES:
         yield f"| `{name}` | {count} | {title} |"
     yield EDITING

@@ -29,7 +29,7 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     files = [WEB / name for name in SOURCES]
     files += [path for folder in ("src", "public") for path in sorted((WEB / folder).rglob("*"))]
-    files.append(ROOT / "src/gpuscope/panels.json")
+    files += [ROOT / "src/gpuscope/panels.json", *sorted((ROOT / "src/gpuscope/panel_texts").glob("*.json"))]
     for path in files:
         if path.is_file():
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")

@@ -38,6 +38,8 @@ class Case:
     """Annotations that differ from the usual ones."""
     own_labels: str = ""
     """All labels of the alert, where they are not those of its subject."""
+    also_fires: Mapping[str, str] = field(default_factory=dict)
+    """Series of another exporter that fire too; empty if there are none."""
 
 
 def _gauge(metric: str, bad: float, good: float, at: str = "15m", detail: str = "") -> Case:
@@ -52,12 +54,13 @@ def _throttled(reason: str, bad: float, good: float, at: str) -> Case:
     return Case({series: f"0+{bad:g}x200"}, {series: f"0+{good:g}x200"}, at, labels=f'reason="{reason}"')
 
 
-def _xid(code: int, other: int) -> Case:
+def _xid(code: int, other: int, meaning: str, next_step: str) -> Case:
     metric = "gpuscope_gpu_xid_last_timestamp_seconds"
     return Case(
         {f'{metric}{{{{G}},xid="{code}"}}': "0x20"},
         {f'{metric}{{{{G}},xid="{other}"}}': "0x20", f'{metric}{{{{H}},xid="{code}"}}': "-4000x20"},
-        "5m", labels=f'xid="{code}"', detail=f"XID {code}, 5m 0s ago.",
+        "5m", labels=f'xid="{code}"', detail=f"XID {code}, 5m 0s ago: {meaning}",
+        expected={"next_step": next_step},
     )  # fmt: skip
 
 
@@ -67,6 +70,40 @@ def _node(metric: str, bad: str, good: str, at: str = "15m", labels: str = "", d
     return Case({series: bad}, {series: good}, at, labels=labels, detail=detail)
 
 
+def _started(pid: int) -> str:
+    return f'gpuscope_process_start_time_seconds{{{{G}},pid="{pid}"}}'
+
+
+def _waits(metric: str, share: float, detail: str = "") -> Case:
+    """A process that shows a cause while its GPU waits, and while it does not."""
+    series, busy = f"{metric}{{{{P}}}}", "gpuscope_gpu_utilization_minute_ratio{{G}}"
+    return Case({series: f"{share:g}x20", busy: "0.2x20"}, {series: f"{share:g}x20", busy: "0.9x20"}, "16m",
+                detail=detail, own_labels="{P}")  # fmt: skip
+
+
+def _ranks(watts: float) -> dict[str, str]:
+    """Two GPUs of one pod at full utilisation; the second one works."""
+    return {
+        "gpuscope_gpu_power_minute_watts{{G}}": f"{watts:g}x20",
+        "gpuscope_gpu_power_minute_watts{{H}}": "600x20",
+        'gpuscope_gpu_power_limit_watts{{G},limit="enforced"}': "700x20",
+        'gpuscope_gpu_power_limit_watts{{H},limit="enforced"}': "700x20",
+        "gpuscope_gpu_utilization_minute_ratio{{G}}": "1x20",
+        "gpuscope_gpu_utilization_minute_ratio{{H}}": "1x20",
+        "gpuscope_process_memory_bytes{{P}}": "1x20",
+        "gpuscope_process_memory_bytes{{Q}}": "1x20",
+    }
+
+
+def _queue(reason: str) -> dict[str, str]:
+    return {
+        'gpuscope_slurm_gpus{{N},gres="gpu",model="h100",state="idle"}': "3x40",
+        'gpuscope_slurm_partition_gpus_requested{{N},partition="gpu",gres="gpu",model="h100"}': "8x40",
+        f'gpuscope_slurm_partition_jobs_pending{{{{N}},partition="gpu",reason="{reason}"}}': "2x40",
+    }
+
+
+XID_TIME = 'gpuscope_gpu_xid_last_timestamp_seconds{{G},xid="31"}'
 ECC = "gpuscope_gpu_ecc_errors_total"
 TEMPERATURE = "gpuscope_gpu_temperature_celsius"
 THRESHOLD = "gpuscope_gpu_temperature_threshold_celsius"
@@ -82,8 +119,8 @@ NODE_CASES: Final[dict[str, Case]] = {
                         "Source nvml: 8s."),
     "GpusMissing": Case({"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20"},
                         {"gpuscope_gpus_seen{{N}}": "8x20", "gpuscope_gpus_expected{{N}}": "8x20"}, "3m",
-                        detail="7 answer."),
-    "GpuCountDropped": _node("gpuscope_gpus_seen", "8x5 7x20", "7x20", "15m", detail="7 answer."),
+                        detail="GPUs that answer: 7."),
+    "GpuCountDropped": _node("gpuscope_gpus_seen", "8x5 7x20", "7x20", "15m", detail="GPUs that answer: 7."),
     "HostMemoryLow": Case(
         {"node_memory_MemAvailable_bytes{{N}}": "5x20", "node_memory_MemTotal_bytes{{N}}": "100x20"},
         {"node_memory_MemAvailable_bytes{{N}}": "50x20", "node_memory_MemTotal_bytes{{N}}": "100x20"}, "6m",
@@ -100,20 +137,34 @@ NODE_CASES: Final[dict[str, Case]] = {
 GPU_CASES: Final[dict[str, Case]] = {
     "GpuNotAnswering": _gauge("gpuscope_gpu_up", 0, 1, "2m"),
     "GpuRecoveryAction": _gauge("gpuscope_gpu_recovery_action", 2, 0, "1m", "Recovery action 2."),
-    "XidHardware": _xid(79, 13),
-    "XidNvlink": _xid(74, 79),
-    "XidDriver": _xid(119, 79),
-    "XidApplication": _xid(13, 79),
+    "XidHardware": _xid(
+        79, 13, "The GPU does not answer on PCIe any more.",
+        "drain the node and power-cycle it (a reset cannot reach the GPU); if it returns, reseat or replace"),
+    "XidNvlink": _xid(
+        74, 79, "An NVLink failed, or the GPU at its other end did (Ampere, Hopper).",
+        "look at the peer's XIDs and NVLink counters; reset both GPUs or reboot; if it stays, call the vendor"),
+    "XidDriver": _xid(
+        119, 79, "The GPU's system processor does not answer the driver.",
+        "drain and reset the GPU, else power-cycle the node; update the driver if it returns"),
+    "XidApplication": _xid(
+        13, 79, "A kernel went out of bounds or ran an illegal instruction.",
+        "run the program under compute-sanitizer; if the same GPC and TPC fail again, run dcgmi diag -r 3"),
     "XidRepeats": Case(
         {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30"},
         {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30",
          'gpuscope_gpu_xid_errors_total{{H},xid="31"}': "0x10 1x10 2x10 3x30"},
         "50m", 'xid="31"', "XID 31."),
+    "JobsFailOnGpu": Case(
+        {XID_TIME: "-9999x4 300x4 600x4 900x20", _started(1): "0x5 stale", _started(2): "0x10 stale",
+         _started(3): "0x15 stale"},
+        {XID_TIME: "-9999x4 300x4 600x4 900x20", _started(1): "0x5 stale", _started(2): "0x10 stale",
+         _started(3): "0x40"},
+        "25m", detail="Programs: 3."),
     "EccUncorrected": Case(
         {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "2x20"},
         {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "0x20",
          f'{ECC}{{{{G}},error="uncorrected",lifetime="aggregate"}}': "5x20"},
-        "1m", 'error="uncorrected",lifetime="volatile"', "2 errors."),
+        "1m", 'error="uncorrected",lifetime="volatile"', "Errors: 2."),
     "EccSramThreshold": _gauge("gpuscope_gpu_ecc_sram_threshold_exceeded", 1, 0, "1m"),
     "EccCorrectedRate": Case(
         {f'{ECC}{{{{G}},error="corrected",lifetime="volatile"}}': "0+20x200"},
@@ -181,7 +232,7 @@ GPU_CASES: Final[dict[str, Case]] = {
     "PcieDegraded": Case(
         {"gpuscope_gpu_pcie_link_width{{G}}": "8x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},
         {"gpuscope_gpu_pcie_link_width{{G}}": "16x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},
-        "11m", detail="8 lanes."),
+        "11m", detail="Lanes: 8."),
     "PcieSlowGeneration": Case(
         {"gpuscope_gpu_pcie_link_generation{{G}}": "3x20", "gpuscope_gpu_pcie_link_generation_max{{G}}": "5x20",
          "gpuscope_gpu_utilization_ratio{{G}}": "0.9x20"},
@@ -206,6 +257,14 @@ GPU_CASES: Final[dict[str, Case]] = {
 
 IDLE, ACTIVE = "gpuscope_process_idle_since_seconds", "gpuscope_process_active"
 USE_CASES: Final[dict[str, Case]] = {
+    "GpuHung": Case({"gpuscope_gpu_hung_since_seconds{{G}}": "0x40"},
+                    {"gpuscope_gpu_hung_since_seconds{{G}}": "0+60x40"}, "16m", detail="For 16m 0s."),
+    "GpuWaitsForRank": Case(_ranks(150), _ranks(600), "16m", own_labels="{P}"),
+    "GpuWaitsForDisk": _waits("gpuscope_process_io_wait_ratio", 0.5, "50% of the time."),
+    "GpuWaitsForNetwork": _waits("gpuscope_process_network_wait_ratio", 0.75, "75% of the time."),
+    "GpuWaitsForData": _waits("gpuscope_process_busiest_thread_ratio", 0.95),
+    "GpuUnused": Case({"gpuscope_gpu_free_since_seconds{{G}}": "-90000x80"},
+                      {"gpuscope_gpu_free_since_seconds{{G}}": "0x80"}, "61m", detail="For 1d 2h 1m 0s."),
     "HeldIdle": Case({f"{IDLE}{{{{P}}}}": "0x120"}, {f"{IDLE}{{{{P}}}}": "0+60x120"}, "70m",
                      detail="Idle for 1h 10m 0s."),
     "AllocatedUnused": Case(
@@ -229,20 +288,40 @@ USE_CASES: Final[dict[str, Case]] = {
                         detail="It has run for 8d 2h 31m 40s."),
 }  # fmt: skip
 
+_STATE, _FLAG = 'gpuscope_slurm_node_state{{{{N}},node="n{}",state="{}"}}', "gpuscope_slurm_node_flag"
+_WAITING = 'gpuscope_slurm_partition_jobs_pending{{N},partition="p",reason="Resources"}'
+_DEPENDS = 'gpuscope_slurm_partition_jobs_pending{{N},partition="p",reason="Dependency"}'
+_RUNNING = 'gpuscope_slurm_jobs{{N},state="running"}'
+_IDLE_NODE = {_STATE.format(1, "idle"): "1x90"}
 SLURM_CASES: Final[dict[str, Case]] = {
-    "SlurmDown": Case({"slurm_nodes_idle{{N}}": "5x10 stale"}, {"slurm_nodes_idle{{N}}": "5x30"}, "20m"),
-    "SlurmNodesDown": Case({"slurm_nodes_down{{N}}": "2x30", "slurm_nodes_fail{{N}}": "0x30"},
-                           {"slurm_nodes_down{{N}}": "0x30", "slurm_nodes_fail{{N}}": "0x30"}, "16m",
-                           detail="2 nodes."),
-    "SlurmDrained": _node("slurm_nodes_drain", "3x1500", "0x1500", "1441m", detail="3 nodes."),
+    "SlurmDown": Case({"gpuscope_slurm_up{{N}}": "0x30"},
+                      {"gpuscope_slurm_up{{N}}": "1x30", "slurm_nodes_idle{{N}}": "5x30"}, "20m",
+                      also_fires={"slurm_nodes_idle{{N}}": "5x10 stale"}),
+    "SlurmNodesDown": Case({_STATE.format(1, "down"): "1x30", _STATE.format(2, "down"): "0x30",
+                            _FLAG + '{{N},node="n1",flag="fail"}': "1x30",
+                            _FLAG + '{{N},node="n3",flag="fail"}': "1x30"},
+                           {_STATE.format(1, "down"): "0x30", "slurm_nodes_down{{N}}": "0x30",
+                            "slurm_nodes_fail{{N}}": "0x30"}, "16m",
+                           detail="Nodes: 2.",
+                           also_fires={"slurm_nodes_down{{N}}": "2x30", "slurm_nodes_fail{{N}}": "0x30"}),
+    "SlurmDrained": Case({_FLAG + f'{{{{N}},node="n{n}",flag="drain"}}': "1x1500" for n in (1, 2, 3)},
+                         {"slurm_nodes_drain{{N}}": "0x1500"}, "1441m", detail="Nodes: 3.",
+                         also_fires={"slurm_nodes_drain{{N}}": "3x1500"}),
+    "UsedUnallocated": Case(
+        {"gpuscope_gpu_unallocated_processes{{G}}": "2x10"},
+        {"gpuscope_gpu_unallocated_processes{{G}}": "0x10"}, "6m", detail="Processes: 2."),
     "SlurmQueueStuck": Case(
-        {"slurm_queue_pending{{N}}": "9x90", "slurm_queue_pending_dependency{{N}}": "4x90",
-         "slurm_nodes_idle{{N}}": "3x90", "slurm_queue_running{{N}}": "10x90"},
-        {"slurm_queue_pending{{N}}": "9x90", "slurm_queue_pending_dependency{{N}}": "4x90",
-         "slurm_nodes_idle{{N}}": "3x90", "slurm_queue_running{{N}}": "10+1x90"}, "70m",
-        detail="5 jobs wait."),
-    "SlurmDbdBacklog": _node("slurm_scheduler_dbd_queue_size", "2000x20", "5x20", "11m",
-                             detail="2000 records wait."),
+        {_WAITING: "5x90", _DEPENDS: "4x90", **_IDLE_NODE},
+        {_WAITING: "5x90", **_IDLE_NODE, _RUNNING: "10+1x90"}, "70m", detail="Waiting jobs: 5.",
+        also_fires={"slurm_queue_pending{{N}}": "9x90", "slurm_queue_pending_dependency{{N}}": "4x90",
+                    "slurm_nodes_idle{{N}}": "3x90", "slurm_queue_running{{N}}": "10x90"}),
+    "GpusIdleWhileJobsWait": Case(_queue("Resources"), _queue("Dependency"), "31m",
+                                  detail="Idle GPUs: 3."),
+    "SlurmDbdBacklog": Case({"gpuscope_slurm_dbd_agent_queue_size{{N}}": "2000x20"},
+                            {"gpuscope_slurm_dbd_agent_queue_size{{N}}": "5x20",
+                             "slurm_scheduler_dbd_queue_size{{N}}": "5x20"}, "11m",
+                            detail="Waiting records: 2000.",
+                            also_fires={"slurm_scheduler_dbd_queue_size{{N}}": "2000x20"}),
 }  # fmt: skip
 
 SERVICE_CASES: Final[dict[str, Case]] = {
@@ -251,6 +330,18 @@ SERVICE_CASES: Final[dict[str, Case]] = {
                          'rule_group="g"'),
     "NotifyFailing": _node("prometheus_notifications_errors_total", "0+1x60", "3x60", "40m",
                            'alertmanager="a"'),
+    "GpuMetricsMissing": Case(
+        {'gpuscope_agent_info{{N},node="node1"}': "_x40"},
+        {'gpuscope_agent_info{{N},node="node1"}': "1x40"},
+        "20m",
+        own_labels=" ",
+    ),
+    "OwnerLabelsRenamed": Case(
+        {'gpuscope_allocation_used{{N},job="gpu",exported_namespace="ml",exported_pod="train"}': "1x40"},
+        {'gpuscope_allocation_used{{N},job="gpu",namespace="ml",pod="train"}': "1x40"},
+        "15m",
+        labels='job="gpu"',
+    ),
     "Watchdog": Case({}, {}, "1m", own_labels=" "),
 }  # fmt: skip
 
@@ -271,11 +362,11 @@ DCGM_CASES: Final[dict[str, Case]] = {
     "GpuCountDropped": Case(
         {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20",
          'DCGM_FI_DEV_GPU_TEMP{instance="node1:9400",gpu="1"}': "40x5 stale"},
-        {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20"}, "15m", detail="1 answer."),
+        {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20"}, "15m", detail="GPUs that answer: 1."),
     "XidHardware": _dcgm("DCGM_FI_DEV_XID_ERRORS", "0x100 79x30", "0x20 79x130", "110m", "XID 79."),
     "XidNvlink": _dcgm("DCGM_FI_DEV_XID_ERRORS", "74x30", "13x30", "10m", "XID 74."),
     "XidDriver": _dcgm("DCGM_FI_DEV_XID_ERRORS", "119x30", "79x30", "10m", "XID 119."),
-    "EccUncorrected": _dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x20", "0x20", "1m", "2 errors."),
+    "EccUncorrected": _dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x20", "0x20", "1m", "Errors: 2."),
     "EccCorrectedRate": _dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "0+20x200", "0+1x200", "150m"),
     "RowRemapFailed": _dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x20", "0x20", "1m"),
     "PagesRetiring": _dcgm("DCGM_FI_DEV_RETIRED_PENDING", "1x20", "0x20", "6m"),
@@ -301,12 +392,12 @@ NVIDIA_SMI_CASES: Final[dict[str, Case]] = {
      detail="nvidia-smi ended with 9."),
     "GpuCountDropped": Case(
         {'nvidia_smi_gpu_info{{N},uuid="u2"}': "1x20", 'nvidia_smi_gpu_info{{N},uuid="u3"}': "1x5 stale"},
-        {'nvidia_smi_gpu_info{{N},uuid="u2"}': "1x20"}, "15m", detail="1 answer."),
+        {'nvidia_smi_gpu_info{{N},uuid="u2"}': "1x20"}, "15m", detail="GPUs that answer: 1."),
     "XidHardware": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 79.", 'xid="79"'),
     "XidNvlink": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 74.", 'xid="74"'),
     "XidDriver": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 119.", 'xid="119"'),
     "EccUncorrected": _smi("nvidia_smi_ecc_errors_uncorrected_volatile_total", "2x20", "0x20", "1m",
-     "2 errors."),
+     "Errors: 2."),
     "EccCorrectedRate": _smi("nvidia_smi_ecc_errors_corrected_volatile_total", "0+20x200", "0+1x200", "150m"),
     "RowRemapPending": _smi("nvidia_smi_remapped_rows_pending", "1x20", "0x20", "6m"),
     "RowRemapFailed": _smi("nvidia_smi_remapped_rows_failure", "1x20", "0x20", "1m"),
@@ -324,7 +415,7 @@ NVIDIA_SMI_CASES: Final[dict[str, Case]] = {
     "PcieDegraded": Case(
         {"nvidia_smi_pcie_link_width_current{{S}}": "8x20", "nvidia_smi_pcie_link_width_max{{S}}": "16x20"},
         {"nvidia_smi_pcie_link_width_current{{S}}": "16x20", "nvidia_smi_pcie_link_width_max{{S}}": "16x20"},
-        "11m", detail="8 lanes.", own_labels="{S}"),
+        "11m", detail="Lanes: 8.", own_labels="{S}"),
     "PowerLimitLow": Case(
         {"nvidia_smi_enforced_power_limit_watts{{S}}": "300x20",
          "nvidia_smi_power_default_limit_watts{{S}}": "700x20"},

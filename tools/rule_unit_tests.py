@@ -36,6 +36,7 @@ LOOKUPS = {
     Subject.OWNER: {"node": "node1", "owner": "pod ml/train"},
     Subject.SERVICE: {},
 }
+FIRES, FIRES_TOO, QUIET = "fires", "fires over another exporter", "does not fire"
 SUBJECT_LABELS = {
     Subject.GPU: "{G}", Subject.NODE: "{N}", Subject.PROCESS: "{P}", Subject.OWNER: "{P}",
     Subject.SERVICE: "{N}",
@@ -71,8 +72,8 @@ def _expected_annotations(group: str, rule: ShippedRule, case: Case) -> dict[str
         lookups = {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "not known to dcgm-exporter"}
     if group == "nvidia-gpu-exporter" and check.subject is Subject.GPU:
         place, lookups = "GPU u1 of node1", {"gpu": "node1:9835 GPU 0 (NVIDIA H100)"}
-    if check is WATCHDOG:
-        place = ""
+    if case.own_labels.isspace():  # an alert without labels
+        place = "gpuscope"
     meaning = check.meaning
     return {
         "summary": f"{place}: {meaning.rstrip('.')}",
@@ -92,10 +93,10 @@ def _series_lines(series: Mapping[str, str]) -> Iterator[str]:
 
 
 def _test_lines(group: str, rule: ShippedRule, case: Case) -> Iterator[str]:
-    for fires, series in ((True, case.fires), (False, case.quiet)):
-        if not fires and rule.check is WATCHDOG:
-            continue  # it always fires
-        yield f"  - name: {rule.alert} {'fires' if fires else 'does not fire'}"
+    for title, series in ((FIRES, case.fires), (FIRES_TOO, case.also_fires), (QUIET, case.quiet)):
+        if (title is QUIET and rule.check is WATCHDOG) or (title is FIRES_TOO and not series):
+            continue  # the watchdog always fires
+        yield f"  - name: {rule.alert} {title}"
         yield "    interval: 1m"
         minutes = case.at.removesuffix("m")
         own = {
@@ -107,15 +108,15 @@ def _test_lines(group: str, rule: ShippedRule, case: Case) -> Iterator[str]:
         yield "    alert_rule_test:"
         yield f"      - eval_time: {case.at}"
         yield f"        alertname: {rule.alert}"
-        if not fires:
+        if title is QUIET:
             yield "        exp_alerts: []"
             continue
         yield "        exp_alerts:"
-        for title, pairs in (
+        for heading, pairs in (
             ("- exp_labels:", _expected_labels(rule, case)),
             ("  exp_annotations:", _expected_annotations(group, rule, case)),
         ):
-            yield f"          {title}"
+            yield f"          {heading}"
             yield from (f"              {name}: {yaml_text(text)}" for name, text in pairs.items())
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import ssl
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import h11
+
+if TYPE_CHECKING:
+    import ssl  # only its types: an agent that reads Unix sockets does not load OpenSSL
 
 Headers = Sequence[tuple[str, str]]
 _END = h11.EndOfMessage()

@@ -1,12 +1,13 @@
 """Runs a command of the system with a time limit and a size limit: nvidia-smi, Slurm's commands.
 
-In goes the user's command (`nvidia-smi`, `ssh node7 nvidia-smi`, `sudo -n nvidia-smi`, split as a POSIX shell
-would, run without one); out comes the exit code with both outputs as text. A run past its time is killed with
-its whole process group. It is a leaf, because several sources run commands.
+Input: the user's command (`nvidia-smi`, `ssh node7 nvidia-smi`, `sudo -n nvidia-smi`, split as a POSIX shell
+would, run without one); output: the exit code with both outputs as text. A run past its time is killed with its
+whole process group. It is a leaf, because several sources run commands.
 """
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import selectors
@@ -23,15 +24,17 @@ from gpuscope.errors import SourceError, SourceMissing, UsageError
 
 MAX_STDOUT_BYTES = 16 << 20  # a thousand GPUs print 5 MB; output without end must not fill the memory
 MAX_STDERR_BYTES = 1 << 16
-GRACE_SECONDS = 2.0  # for a killed run to go away
+GRACE_SECONDS = 2.0  # for a killed process to exit
 POLL_SECONDS = 0.1
 
-# Runs that no signal ends, by command line. A source that fails is opened anew, so they cannot be kept in it.
-_STUCK: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
+# Processes that cannot be killed, by command line. Not kept in a source, because a source that fails is opened
+# again.
+STUCK_PROCESSES: dict[tuple[str, ...], subprocess.Popen[bytes]] = {}
+_RUNNING: set[subprocess.Popen[bytes]] = set()
 
 
 LineFilter = Callable[[bytes], bytes]
-"""From whole lines to those of them that are wanted."""
+"""Takes whole lines and returns the ones to keep."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,8 @@ class Command:
             raise SourceMissing(f"{self._argv[0]} was not found; {self._if_missing}")
 
     def run(self, *arguments: str, keep: LineFilter | None = None) -> CommandResult:
-        """Whatever the exit code. Raises SourceError when it cannot be started or does not end in time.
+        """Returns the result for any exit code. Raises SourceError if the command cannot be started or does not
+        end in time.
 
         `keep` reduces standard output while it arrives, whole lines at a time.
         """
@@ -98,10 +102,11 @@ class Command:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 env=self._environment,
-                start_new_session=True,  # its own group, to be killed whole; no terminal for sudo to ask on
+                start_new_session=True,  # own process group, killed as a whole; no terminal for a sudo prompt
             )
         except OSError as error:
             raise SourceMissing(f"cannot run {self._name}: {error.strerror or error}") from None
+        _RUNNING.add(process)
         stdout_pipe, stderr_pipe = cast(IO[bytes], process.stdout), cast(IO[bytes], process.stderr)
         with stdout_pipe, stderr_pipe:
             try:
@@ -109,6 +114,8 @@ class Command:
             except BaseException:
                 self._kill(process)
                 raise
+            finally:
+                _RUNNING.discard(process)
         return CommandResult(
             process.returncode, stdout.decode("utf-8", "replace"), stderr.decode("utf-8", "replace")
         )
@@ -136,7 +143,7 @@ class Command:
     ) -> tuple[bytearray, bytearray]:
         deadline = time.monotonic() + self._timeout
         printed = {stdout: bytearray(), stderr: bytearray()}
-        reduced = 0  # so much of standard output has gone through `keep`
+        reduced = 0  # how many bytes of standard output have gone through `keep`
         with selectors.DefaultSelector() as selector:
             for pipe in printed:
                 selector.register(pipe, selectors.EVENT_READ)
@@ -166,8 +173,8 @@ class Command:
             printed += chunk
             if len(printed) > self._max_stdout_bytes:
                 raise SourceError(
-                    f"{self._program} printed more than {self._max_stdout_bytes >> 20} MiB: "
-                    "that is not its output"
+                    f"{self._program} printed more than {self._max_stdout_bytes >> 20} MiB, "
+                    "more than any valid output"
                 )
         else:
             printed += chunk[: MAX_STDERR_BYTES - len(printed)]
@@ -176,27 +183,38 @@ class Command:
         return SourceError(f"{self._name} did not answer within {self._timeout:g} s and was killed")
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
-        # Gone already, or another user's (sudo): it is waited for all the same.
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, signal.SIGKILL)
+        _kill_group(process)
         try:
             process.wait(GRACE_SECONDS)
         except subprocess.TimeoutExpired:
-            _STUCK[self._argv] = process  # in the kernel, in a driver call that no signal ends
+            STUCK_PROCESSES[self._argv] = process  # blocked in a driver call, which no signal interrupts
 
     def _refuse_while_stuck(self) -> None:
-        stuck = _STUCK.get(self._argv)
+        stuck = STUCK_PROCESSES.get(self._argv)
         if stuck is None:
             return
         if stuck.poll() is None:
             raise SourceError(
                 f"{self._name} hangs and cannot be killed (process {stuck.pid}); no second process is started"
             )
-        del _STUCK[self._argv]
+        del STUCK_PROCESSES[self._argv]
+
+
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    # It has exited, or belongs to another user (sudo): wait for it in both cases.
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+
+
+@atexit.register
+def _kill_running() -> None:
+    """Threads that wait for a command end with this process; their commands would run on without it."""
+    for process in tuple(_RUNNING):
+        _kill_group(process)
 
 
 def _reduce(printed: bytearray, reduced: int, keep: LineFilter) -> int:
-    """Replaces the whole lines behind `reduced` by what `keep` leaves of them; returns where they end."""
+    """Replaces the whole lines after `reduced` by what `keep` returns for them; returns where they end."""
     end = printed.rfind(b"\n", reduced) + 1
     if end <= reduced:
         return reduced

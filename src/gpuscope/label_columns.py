@@ -15,6 +15,7 @@ from typing import overload
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.portioned_sort import sort_in_portions
 from gpuscope.series import Labels
 
 Codes = NDArray[np.int32]
@@ -26,6 +27,14 @@ _MAX_DERIVED = 8
 _MAX_ENCODED = 200_000
 """Encoded pairs that a table keeps: about 100 bytes each."""
 _MAX_KEY = 1 << 62
+_MANY_CODES = 100_000
+"""Sorted as an array, without a Python object for each."""
+
+Check = Callable[[], None]
+
+
+def _never_stop() -> None:
+    """For callers without a time limit."""
 
 
 @dataclass(slots=True)
@@ -108,6 +117,7 @@ class LabelColumns(Sequence[Labels]):
         self._derived: dict[tuple[bool, frozenset[str]], LabelColumns] = {}
         self._source: tuple[LabelColumns, Index] | None = None
         self._encoded: list[bytes] | None = None
+        self._rank: Index | None = None
 
     @staticmethod
     def of(every: Sequence[Labels]) -> LabelColumns:
@@ -172,6 +182,8 @@ class LabelColumns(Sequence[Labels]):
 
     @staticmethod
     def _used(codes: Codes) -> list[int]:
+        if codes.size > _MANY_CODES:
+            return np.unique(codes).tolist()  # type: ignore[no-any-return]
         return sorted({*codes.ravel().tolist()})
 
     def column(self, name: str) -> Codes:
@@ -225,6 +237,10 @@ class LabelColumns(Sequence[Labels]):
             self._derived[key] = found
         return found
 
+    def with_table(self, table: PairTable) -> LabelColumns:
+        """Return the same columns; `table` is this one's or is based on it."""
+        return LabelColumns(table, self.names, self.codes, known_distinct=self._known_distinct)
+
     def with_column(self, name: str, numbers: Codes) -> LabelColumns:
         """Set one label to pairs of this table; 0 removes it."""
         at = sum(one < name for one in self.names)
@@ -261,21 +277,23 @@ class LabelColumns(Sequence[Labels]):
         """Whether no two rows are equal."""
         return self._known_distinct or len(self) < 2 or len(self.groups.first) == len(self)
 
-    @cached_property
-    def rank(self) -> Index:
-        """Position of each row in the order of the label sets as tuples."""
-        if self._source is not None and len(self) > 1 and "rank" in vars(self._source[0]):
-            source, rows = self._source
-            order = np.argsort(source.rank[rows], kind="stable")
-        elif self.names:
-            order = np.lexsort(self._sort_keys()[::-1])
-        else:
-            order = np.arange(len(self))
-        rank = np.empty(len(order), np.intp)
-        rank[order] = np.arange(len(order))
-        return rank
+    def rank(self, check: Check = _never_stop) -> Index:
+        """Return the position of each row in the order of the label sets as tuples. `check` is called now and
+        then, and may raise: a million values take seconds to sort."""
+        if self._rank is None:
+            if self._source is not None and len(self) > 1 and self._source[0]._rank is not None:
+                source, rows = self._source
+                order = np.argsort(source.rank()[rows], kind="stable")
+            elif self.names:
+                order = np.lexsort(self._sort_keys(check)[::-1])
+            else:
+                order = np.arange(len(self))
+            rank = np.empty(len(order), np.intp)
+            rank[order] = np.arange(len(order))
+            self._rank = rank
+        return self._rank
 
-    def _sort_keys(self) -> list[Index]:
+    def _sort_keys(self, check: Check) -> list[Index]:
         """For each label the position of its value among all values of the label."""
         keys: list[Index] = []
         more = np.zeros(len(self), np.bool_)  # whether a later label is present
@@ -283,7 +301,7 @@ class LabelColumns(Sequence[Labels]):
             used, where = np.unique(line, return_inverse=True)
             texts = [self.table.pair(number)[1] for number in used.tolist()]
             place = np.empty(len(used), np.intp)
-            place[sorted(range(len(used)), key=texts.__getitem__)] = np.arange(1, len(used) + 1)
+            place[sort_in_portions(range(len(used)), texts.__getitem__, check)] = np.arange(1, len(used) + 1)
             key = place[where]
             absent = line == 0
             # A label set that ends here comes first; one that goes on has a name that comes later.
@@ -292,10 +310,10 @@ class LabelColumns(Sequence[Labels]):
             more |= ~absent
         return keys[::-1]
 
-    def order(self) -> Index:
-        """Return the rows in the order of their label sets as tuples."""
+    def order(self, check: Check = _never_stop) -> Index:
+        """Return the rows in the order of their label sets as tuples; `check` is as in `rank`."""
         order = np.empty(len(self), np.intp)
-        order[self.rank] = np.arange(len(self))
+        order[self.rank(check)] = np.arange(len(self))
         return order
 
     def encoded(self, encode: Callable[[Pair], bytes]) -> list[bytes]:
@@ -334,8 +352,7 @@ def unified(left: LabelColumns, right: LabelColumns) -> tuple[LabelColumns, Labe
     if not left.codes.size:
         return LabelColumns(right.table, left.names, left.codes), right
     table = PairTable.over(left.table)
-    renamed = LabelColumns(table, left.names, left.codes, known_distinct=left._known_distinct)
-    return renamed, right.translated(table)
+    return left.with_table(table), right.translated(table)
 
 
 def concatenate(parts: Iterable[LabelColumns]) -> LabelColumns:

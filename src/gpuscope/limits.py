@@ -3,8 +3,8 @@
 A field of `Limits` is a setting (`--max-connections`, `GPUSCOPE_MAX_CONNECTIONS`) with its default, its group
 (the commands that have it), a help text and the reason for the default. Code that enforces a limit reads it
 from a `Limits` and calls `LIMITS_REACHED.count("max_connections")` on each refusal; `/metrics` exports both as
-`gpuscope_limit` and `gpuscope_limit_reached_total`. Limits on the driver and on local files are constants
-(`MAX_*`) next to the code, because no client can reach them.
+`gpuscope_limit` and `gpuscope_limit_reached_total`. Limits on the driver, on local files and on services of the
+node (kubelet, Docker, slurmrestd) are constants (`MAX_*`) next to the code, because no client can reach them.
 """
 
 from __future__ import annotations
@@ -91,11 +91,11 @@ class Limits:
         60.0,
         parse_positive_duration,
         "http",
-        "timeout without a received body byte; also the period over which --min-answer-rate is measured",
+        "timeout without a received body byte; also the period over which --min-response-rate is measured",
         why="longer than a laptop needs to change its network",
         metavar="60s",
     )
-    min_answer_rate: int = _limit(
+    min_response_rate: int = _limit(
         8 << 10,
         parse_bytes,
         "http",
@@ -194,7 +194,7 @@ class Limits:
         "maximum match[] parameters per request",
         why="federation and dashboards send tens; each takes 0.2 ms or more",
     )
-    query_max_large_answers: int = _limit(
+    query_max_large_responses: int = _limit(
         8,
         parse_positive,
         "query",
@@ -202,13 +202,53 @@ class Limits:
         why="a result stays in memory until the client has received it, so slow clients must be few",
     )
 
-    engine_max_answer_bytes: int = _limit(
-        256 << 20,
+    idle_audit_max_bytes: int = _limit(
+        4 << 20,
+        parse_bytes,
+        "query",
+        "maximum size of the idle policy's audit log; the file before it is kept too",
+        why="an entry is 300 bytes: 14,000 actions, and as many before them",
+        metavar="4MiB",
+    )
+    report_max_concurrency: int = _limit(
+        2,
+        parse_positive,
+        "query",
+        "maximum concurrent usage reports and receipts; further ones get 503",
+        why="a year reads millions of samples for seconds; queries and the page keep their threads",
+    )
+    report_max_rows: int = _limit(
+        10_000,
+        parse_positive,
+        "query",
+        "maximum rows of a usage report over HTTP; its total has the others",
+        why="a row is 250 bytes of JSON, and a page cannot show more; `gpuscope report` prints all",
+    )
+
+    engine_max_response_bytes: int = _limit(
+        128 << 20,
         parse_bytes,
         "query",
         "maximum size of a response of the --store engine that is read whole; others are not limited",
         why="the live picture of 1,000 nodes of 8 GPUs is 60 MB; decoding takes four times that for a moment",
-        metavar="256MiB",
+        metavar="128MiB",
+    )
+
+    engine_max_response_values: int = _limit(
+        8_000_000,
+        parse_positive,
+        "query",
+        "maximum JSON values in a response of the --store engine that is read whole",
+        why="at most 500 MiB; the live picture of 1,000 nodes has 3 million; 128 MiB of [] would be 3 GB",
+    )
+
+    findings_max_range: float = _limit(
+        31 * 86400.0,
+        parse_positive_duration,
+        "query",
+        "maximum range of findings over time (/api/findings?since=)",
+        why="a month; each day of 1,000 GPUs takes some seconds of the engine once, and 2 MB",
+        metavar="31d",
     )
 
     # group "scrape": targets and their responses (server)
@@ -282,6 +322,22 @@ class Limits:
         metavar="1MiB",
     )
 
+    discovery_max_body_bytes: int = _limit(
+        8 << 20,
+        parse_bytes,
+        "scrape",
+        "maximum size of an http_sd_configs answer, or of a page or event of a Kubernetes API server",
+        why="10,000 targets with 800 bytes of labels each; a page of 100 pods has 1 to 2 MB",
+        metavar="8MiB",
+    )
+    discovery_max_objects: int = _limit(
+        20_000,
+        parse_positive,
+        "scrape",
+        "maximum objects of one kind and namespace that a kubernetes_sd_configs entry keeps",
+        why="twice scrape_max_targets, about 100 MB of labels; namespaces and selectors select fewer",
+    )
+
     # group "write": the remote-write receiver (up, server)
     write_max_request_bytes: int = _limit(
         16 << 20,
@@ -350,9 +406,17 @@ class Limits:
         8 << 20,
         parse_bytes,
         "rules",
-        "length of the text that a template, or one of its functions, makes",
+        "length of the text that a template, or one of its functions, makes; each printed value counts 64 more",
         why="Alertmanager's own mail about 500 alerts has 1.7 MB; printf could pad to any width",
         metavar="8MiB",
+    )
+    template_max_text_bytes: int = _limit(
+        32 << 20,
+        parse_bytes,
+        "rules",
+        "length of all texts and lists that the functions of a template read and return together",
+        why="3 s; Alertmanager's own mail about 500 alerts takes 2 MB",
+        metavar="32MiB",
     )
     template_max_steps: int = _limit(
         1_000_000,
@@ -394,6 +458,14 @@ class Limits:
         "alerts of one rule; a rule whose expression gives more fails and changes nothing",
         why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
     )
+    rules_max_template_queries: int = _limit(
+        500,
+        parse_positive,
+        "rules",
+        "queries that the annotations of one rule run in an evaluation; further alerts keep the texts of an "
+        "earlier evaluation and get their turn at the next ones",
+        why="0.4 s of CPU; 10,000 alerts with two queries each would take 14 s, as long as the usual interval",
+    )
     alertmanager_queue_capacity: int = _limit(
         10_000,
         parse_positive,
@@ -407,8 +479,9 @@ class Limits:
         50_000,
         parse_positive,
         "alerts",
-        "alerts kept at the same time; further new ones are refused until others are resolved",
-        why="2 KiB each; a fleet of 8,000 GPUs with five alerts per GPU; senders send again what still fires",
+        "alerts kept at the same time, each 2 KiB of text counts as one; further new ones are refused until "
+        "others are resolved",
+        why="100 MiB; a fleet of 8,000 GPUs with five alerts per GPU; senders send again what still fires",
     )
     max_alert_groups: int = _limit(
         10_000,
@@ -421,7 +494,7 @@ class Limits:
         64 << 10,
         parse_bytes,
         "alerts",
-        "size of the labels and annotations of an alert that a client sends; a larger one is refused",
+        "size of the labels, annotations and URL of an alert that a client sends; a larger one is refused",
         why="as for labels of scrapes; alerts have a few hundred bytes",
         metavar="64KiB",
     )
@@ -433,12 +506,74 @@ class Limits:
         why="10,000 alerts of 1.6 KiB; Prometheus sends 256 alerts per request",
         metavar="16MiB",
     )
+    max_alerts_request_values: int = _limit(
+        500_000,
+        parse_positive,
+        "alerts",
+        "JSON values in a request with alerts or a silence",
+        why="10,000 alerts with 40 labels and annotations; 16 MiB of [] would be 400 MiB in memory",
+    )
     max_silences: int = _limit(
         10_000,
         parse_positive,
         "alerts",
         "silences, expired ones of the last five days included; further ones are refused",
-        why="each alert is compared with each silence; people have tens",
+        why="people have tens",
+    )
+    max_silence_bytes: int = _limit(
+        16 << 10,
+        parse_bytes,
+        "alerts",
+        "size of a silence: matchers, comment, author and annotations; each matcher counts 200 bytes more",
+        why="a list of 1,000 nodes in a matcher has 10 KiB; 10,000 silences of this size take 300 MiB",
+        metavar="16KiB",
+    )
+    max_silence_patterns: int = _limit(
+        1_000,
+        parse_positive,
+        "alerts",
+        'matchers of all silences that are not name="value" (=~, !~ and !=); silences with more are refused',
+        why="each is compared with every alert; a regular expression takes up to 300 KiB while it is compared",
+    )
+    max_notification_history: int = _limit(
+        1000,
+        parse_positive,
+        "alerts",
+        "messages that the history of notifications has; the oldest are forgotten",
+        why="at most 10 KiB each; a fleet with ten messages a day has three months",
+    )
+
+    # group "page": the page's live stream (up, server)
+    max_live_streams: int = _limit(
+        200,
+        parse_positive,
+        "page",
+        "maximum open streams of /api/live/stream; a page without one asks for the whole picture instead",
+        why="one per visible browser tab; below max_connections, so that other requests get through",
+    )
+    live_stream_lifetime: float = _limit(
+        300.0,
+        parse_positive_duration,
+        "page",
+        "time after which a live stream ends; the page resumes it",
+        why="a login that was revoked sees the fleet for at most this long",
+        metavar="5m",
+    )
+    live_stream_kept_bytes: int = _limit(
+        8 << 20,
+        parse_bytes,
+        "page",
+        "differences kept for pages that resume; a page that is further behind gets the whole picture",
+        why="a minute of 8,000 GPUs; an hour of 32 GPUs",
+        metavar="8MiB",
+    )
+    audit_log_max_bytes: int = _limit(
+        10 << 20,
+        parse_bytes,
+        "page",
+        "size at which the audit log is renamed to audit.log.1 and a new file is started",
+        why="40,000 changes; silences and users change a few times a day",
+        metavar="10MiB",
     )
 
 

@@ -6,8 +6,15 @@ from datetime import UTC, datetime
 
 
 def to_rfc3339(seconds: float, timespec: str = "auto") -> str:
-    """UTC, with microseconds if they are not 0. `timespec` (`seconds`, `milliseconds`) fixes the precision."""
-    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec=timespec).replace("+00:00", "Z")
+    """UTC, with microseconds if they are not 0. `timespec` (`seconds`, `milliseconds`) fixes the precision.
+
+    Raises ValueError for a time outside the years 1 to 9999.
+    """
+    try:
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OverflowError, OSError):
+        raise ValueError(f"{seconds} is not a time") from None
+    return moment.isoformat(timespec=timespec).replace("+00:00", "Z")
 
 
 def parse_rfc3339(text: str) -> float:

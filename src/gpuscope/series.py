@@ -48,8 +48,8 @@ class Series:
 
 
 Admit = Callable[[int, int], None]
-"""Called with the number of series and samples to load; raises if the limit is exceeded, or waits for
-memory."""
+"""Called with the number of series and samples to load; raises if a limit is exceeded or the query was
+cancelled, or waits for memory."""
 
 
 class Storage(Protocol):

@@ -58,7 +58,7 @@ class SeriesColumns:
     @property
     def lengths(self) -> Ints:
         """Number of samples of each series."""
-        lengths: Ints = np.diff(self.axis_starts)[self.axis]
+        lengths: Ints = (self.axis_starts[1:] - self.axis_starts[:-1])[self.axis]
         return lengths
 
     def count_samples(self) -> int:
@@ -177,6 +177,8 @@ class TimeAxes:
 
 
 def flat_axes(arrays: Sequence[Ints]) -> tuple[Ints, Ints]:
+    if len(arrays) == 1:
+        return arrays[0], np.array((0, len(arrays[0])), np.int64)
     starts = np.zeros(len(arrays) + 1, np.int64)
     np.cumsum([len(one) for one in arrays], out=starts[1:])
     return (np.concatenate(arrays) if arrays else np.empty(0, np.int64)), starts
@@ -184,6 +186,10 @@ def flat_axes(arrays: Sequence[Ints]) -> tuple[Ints, Ints]:
 
 class ColumnStorage(Protocol):
     """A `Storage` that returns columns, and calls `admit` before it loads many samples."""
+
+    def select(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+    ) -> Sequence[Series]: ...
 
     def select_columns(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit

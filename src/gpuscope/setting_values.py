@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
 
 T = TypeVar("T")
 SOURCE_GROUP = "collection"
@@ -103,6 +104,14 @@ def parse_bytes(text: str) -> int:
 def parse_words(text: str) -> tuple[str, ...]:
     """Comma-separated words."""
     return tuple(word for word in (part.strip() for part in text.split(",")) if word)
+
+
+def parse_http_url(text: str) -> str:
+    """Empty, or an address that a page may link to: other schemes could run a script."""
+    parts = urlsplit(text)
+    if text and (parts.scheme not in ("http", "https") or not parts.netloc):
+        raise ValueError("not a URL like http://server:3000")
+    return text.rstrip("/")
 
 
 def parse_switch(text: str) -> bool:

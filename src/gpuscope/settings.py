@@ -18,12 +18,14 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
+from gpuscope.regular_file import read_regular_text
 from gpuscope.setting_values import (
     one_of,
     parse_bytes,
     parse_count,
     parse_counts,
     parse_duration,
+    parse_http_url,
     parse_interval,
     parse_listen,
     parse_positive_duration,
@@ -147,6 +149,12 @@ class CoreSettings(Limits):
     )
     store_interval: float = _setting(5.0, parse_interval, "interval at which local metrics are stored", "5s")
     retention: float = _setting(30 * 86400.0, parse_duration, "retention time of the history", "30d")
+    rollup_retention: float = _setting(
+        400 * 86400.0,
+        parse_duration,
+        "retention time of the roll-ups that usage reports read, if longer than --retention; 0: no roll-ups",
+        "400d",
+    )
     retention_bytes: int | None = _setting(
         None,
         parse_bytes,
@@ -174,8 +182,20 @@ class CoreSettings(Limits):
     allowed_hosts: tuple[str, ...] = _setting(
         (), parse_words, "additional accepted Host names: a.example, *.b.example, or * for any", "A,B"
     )
+    grafana_url: str = _setting(
+        "",
+        parse_http_url,
+        "Grafana with the dashboards of `gpuscope render grafana`: the page links to it",
+        "URL",
+    )
     proxy_auth_header: str = _setting(
         "", str, "header with the user name set by a reverse proxy, for example X-Forwarded-User", "HEADER"
+    )
+    default_role: str = _setting(
+        "viewer",
+        one_of("viewer", "editor", "admin"),
+        "role of users without one of their own: those of a web config file, and those a reverse proxy names",
+        "ROLE",
     )
     proxy_auth_from: tuple[str, ...] = _setting(
         (), parse_words, "addresses of trusted reverse proxies, whose forwarded headers are used", "CIDR,…"
@@ -235,8 +255,26 @@ class CoreSettings(Limits):
     heartbeat: str = _setting(
         "", str, "URL that gets a POST each minute while the Watchdog alert fires: a dead man's switch", "URL"
     )
+    idle_policy: str = _setting(
+        "", str, "file of the idle policy: who is warned about idle GPUs, and what runs then", "FILE"
+    )
+    digest: str = _setting(
+        "", str, "where to mail a usage report regularly: mailto://USER:PASSWORD@HOST?to=…&from=…", "URL"
+    )
+    digest_every: str = _setting(
+        "week",
+        one_of("day", "week", "month"),
+        "how often the usage report is mailed: for the last day, week or month, at 06:00 local time",
+        "day|week|month",
+    )
+    digest_by: str = _setting("user", str, "what a row of the mailed usage report is, as report --by", "user")
+    co2: str = _setting("", str, "grams of CO₂ per kWh of your electricity, for reports", "475")
     external_url: str = _setting(
         "", str, "address of this server in links of alerts (default: http://HOSTNAME:PORT)", "URL"
+    )
+
+    gpu_rate: str = _setting(
+        "", str, "price of a GPU-hour for findings over time: 2.5, or by model H100=2.5,*=1", "PRICE"
     )
 
     dcgm_interval: float | None = _setting(
@@ -340,9 +378,10 @@ class _SettingText:
 def read_settings_file(path: Path, command: str = "") -> dict[str, str]:
     """The file's top-level keys, overridden by those of its table `[command]`."""
     try:
-        document = tomllib.loads(path.read_text("utf-8"))
+        document = tomllib.loads(read_regular_text(path))
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"settings file {path}: {error}") from None
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise UsageError(f"settings file {path}: {reason}") from None
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"settings file {path}: not valid TOML: {error}") from None
     plain = {key: value for key, value in document.items() if not isinstance(value, dict)}
@@ -362,7 +401,8 @@ def _collect_texts(
         if row.name in flags:
             texts[row.name] = _SettingText(flags[row.name], "--" + row.name.replace("_", "-"))
         elif env_name(row) in environment:
-            texts[row.name] = _SettingText(environment[env_name(row)], env_name(row))
+            remedy = f"; leave the variable out: `env -u {env_name(row)} gpuscope {command} …`"
+            texts[row.name] = _SettingText(environment[env_name(row)], env_name(row), remedy)
         elif row.name in in_file:
             remedy = "; move it into the table of a command that has it, for example [up]"
             texts[row.name] = _SettingText(in_file[row.name], f"settings file {file}: {row.name}", remedy)

@@ -23,7 +23,7 @@ SOURCES_FOLDER = Path(__file__).parent / "sources"
 
 
 class SourceState(Protocol):
-    """How a source does now; its worker."""
+    """The state of a source, as its worker reports it."""
 
     name: str
 
@@ -52,8 +52,8 @@ class SourcePlan:
 
     A selectable source is one that `--source` can name; with `--source auto` it is used if `in_auto`, and read
     while it is `wanted`, which the log explains with `why`. Any other source is used beside the selected one:
-    always, or only if one of its `families` is served. `asked` overrides the families: True uses the source,
-    False does not, None leaves it to them.
+    always, or only if one of its `families` is served. `is_requested` overrides the families: True uses the
+    source, False does not, None leaves it to them.
     """
 
     trust: int
@@ -63,7 +63,7 @@ class SourcePlan:
     wanted: Wanted = always
     why: str = ""
     families: frozenset[str] = frozenset()
-    asked: Callable[[Settings], bool | None] = lambda settings: None
+    is_requested: Callable[[Settings], bool | None] = lambda settings: None
 
 
 @cache

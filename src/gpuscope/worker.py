@@ -1,7 +1,7 @@
 """One thing that is read again and again in a thread of its own, so that a read that hangs blocks nothing else.
 
 A `Worker[T]` opens a reader, reads it at an interval, keeps the latest value of type T, closes and reopens the
-reader with back-off after a failure, and reports how it does. A source is a `Worker[Reading]`; pods, allocation
+reader with back-off after a failure, and reports its status. A source is a `Worker[Reading]`; pods, allocation
 claims, container names, job files and process facts have workers with a type of their own. This is the only
 place that catches what a reader raises. The wiring starts the thread; `fresh` is ABSENT without a value. It is
 a leaf and not part of `collect/`, because `owners/`, which stands above `collect/`, has workers too.
@@ -37,7 +37,7 @@ class ReadResult(Generic[T_co]):
     value: T_co
     failures: Mapping[str, int] = field(default_factory=dict)
     complete: bool = True  # False: the rest comes with the next read; one-shot commands wait for it
-    down: str = ""  # why what is read is down, where the reader found out by itself; the value still counts
+    down: str = ""  # reason, if the reader itself reports that what it reads is down; the value still counts
 
 
 class ValueReader(Protocol[T_co]):
@@ -96,6 +96,7 @@ class Worker(Generic[T]):
         clock: Clock,
         *,
         reuse_equal: bool = False,
+        log_first_read: bool = True,
     ) -> None:
         """`reuse_equal`: a value equal to the one before is the same object, so that `is` can compare them."""
         self.name = name
@@ -106,9 +107,10 @@ class Worker(Generic[T]):
         self._timing = timing
         self._clock = clock
         self._reuse_equal = reuse_equal
+        self._log_first_read = log_first_read
         self._reader: ValueReader[T] | None = None
         self._latest: _LastRead[T] | None = None
-        self._trouble = NOT_READ_YET  # why the last read failed; empty after a success
+        self._failure = NOT_READ_YET  # why the last read failed; empty after a success
         self._episode = EpisodeLog(
             log, f"source {name}", recovered=f"answers ({summary})", clock=clock.monotonic
         )
@@ -131,7 +133,7 @@ class Worker(Generic[T]):
     def fresh(self) -> Maybe[T]:
         """The latest value, unless it is too old or a later read failed (`Timing.good_for`)."""
         latest, good_for = self._latest, self._timing.good_for
-        if latest is None or (good_for is None and self._trouble):
+        if latest is None or (good_for is None and self._failure):
             return ABSENT
         max_age = self._timing.deadline if good_for is None else good_for
         return ABSENT if self._clock.monotonic() - latest.ended > max_age else latest.result.value
@@ -141,15 +143,15 @@ class Worker(Generic[T]):
         return self._latest is not None and self._latest.began >= monotonic
 
     def status(self) -> SourceStatus:
-        latest, trouble = self._latest, self._trouble
+        latest, failure = self._latest, self._failure
         if self._silent_for() > self._timing.deadline:
-            trouble = self._no_answer()
-        elif not trouble and latest is not None:
-            trouble = latest.result.down
+            failure = self._no_answer()
+        elif not failure and latest is not None:
+            failure = latest.result.down
         return SourceStatus(
             name=self.name,
-            up=not trouble,
-            why=trouble or self.summary,
+            up=not failure,
+            why=failure or self.summary,
             failures=self._failures,
             failed_reads=self._failed_reads,
             code=self._code,
@@ -159,7 +161,7 @@ class Worker(Generic[T]):
 
     def is_down(self) -> bool:
         """Failed or silent past its deadline; False while the first read is still running."""
-        if self._trouble in ("", NOT_READ_YET):
+        if self._failure in ("", NOT_READ_YET):
             reported = self._latest is not None and bool(self._latest.result.down)
             return reported or self._silent_for() > self._timing.deadline
         return True
@@ -168,7 +170,7 @@ class Worker(Generic[T]):
         """Whether it works but has not answered yet, or not with everything."""
         latest = self._latest
         return bool(self._waiting_for) or (
-            latest is not None and not self._trouble and not latest.result.complete
+            latest is not None and not self._failure and not latest.result.complete
         )
 
     def answering_for(self) -> float:
@@ -177,7 +179,7 @@ class Worker(Generic[T]):
 
     def _silent_for(self) -> float:
         """Seconds without an answer; 0 while the reason of a failure is known."""
-        if self._trouble not in ("", NOT_READ_YET):
+        if self._failure not in ("", NOT_READ_YET):
             return 0.0
         since = self._woken_at if self._latest is None else self._latest.ended
         return 0.0 if since is None else self._clock.monotonic() - since
@@ -216,7 +218,7 @@ class Worker(Generic[T]):
             self._wake.wait()
             self._wake.clear()
             if self._stopping:
-                self._close()
+                self.close_reader()
                 return
             if self.wanted:
                 self.read_once()
@@ -249,19 +251,19 @@ class Worker(Generic[T]):
         if result.down:
             self._reported_down(result.down)
             return
-        if self._trouble or self._episode.why:
+        if self._failure or self._episode.why:
             self._answering_since = ended
-            if not self._episode.why:
+            if not self._episode.why and self._log_first_read:
                 log.info("source %s answers: %s", self.name, self.summary)
         self._episode.succeeded()
-        self._trouble, self._backoff, self._code, self._waiting_for = "", 0.0, 0, ""
+        self._failure, self._backoff, self._code, self._waiting_for = "", 0.0, 0, ""
 
     def _reported_down(self, why: str) -> None:
         """The reader works and says that what it reads is down: no reopening, no back-off."""
         self._failures += 1
         self._code = -1
         self._episode.failed(why, kind="down")
-        self._trouble, self._backoff, self._waiting_for = "", 0.0, ""
+        self._failure, self._backoff, self._waiting_for = "", 0.0, ""
 
     def _failed(self, error: Exception) -> None:
         self._failures += 1
@@ -270,15 +272,15 @@ class Worker(Generic[T]):
         reason = str(error) or type(error).__name__
         # By type and code, not by text: a command may print something new each time.
         self._episode.failed(reason, kind=(type(error).__name__, self._code))
-        self._trouble, self._waiting_for = reason, ""
-        self._close()
+        self._failure, self._waiting_for = reason, ""
+        self.close_reader()
         self._backoff = min(max(2 * self._backoff, self._timing.interval), MAX_BACKOFF_SECONDS)
         self._next_due = self._clock.monotonic() + self._backoff * 0.9
 
     def _retire(self) -> None:
         """Closes a reader that is not wanted any more: DCGM's holds a process open."""
-        self._close()
-        self._latest, self._woken_at, self._trouble = None, None, NOT_READ_YET
+        self.close_reader()
+        self._latest, self._woken_at, self._failure = None, None, NOT_READ_YET
         log.info("source %s is not needed any more", self.name)
 
     def _log_if_silent(self) -> None:
@@ -301,7 +303,7 @@ class Worker(Generic[T]):
         for part in sorted(self._failing_parts.keys() - failures.keys()):
             self._failing_parts.pop(part).succeeded()
 
-    def _close(self) -> None:
+    def close_reader(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             try:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 import yaml
 
 from gpuscope.errors import UsageError
+from gpuscope.regular_file import read_regular_file
 from gpuscope.yaml_mistakes import explain
 
 T = TypeVar("T")
@@ -151,13 +152,9 @@ def load_yaml(path: Path, *, typed: bool = False) -> object:
 
 
 def read_yaml_text(path: Path) -> str:
-    """The file's text; UsageError if it cannot be read, is too large or is not UTF-8."""
+    """The file's text; UsageError if it is no regular file, too large or not UTF-8."""
     try:
-        with path.open("rb") as file:
-            body = file.read(MAX_YAML_BYTES + 1)
-        if len(body) > MAX_YAML_BYTES:
-            raise UsageError(f"{path}: larger than {MAX_YAML_BYTES >> 20} MiB")
-        return body.decode("utf-8-sig")
+        return read_regular_file(path, MAX_YAML_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(f"{path}: {reason}") from None

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.cli import COMMANDS, command_parser, main
+from gpuscope.cli import COMMANDS, EVERY_SETTING, command_parser, load_command, main
 from tests.cli.test_server import eventually
 
 GPUSCOPE = [sys.executable, "-m", "gpuscope"]
@@ -59,6 +59,15 @@ def test_help_of_every_command() -> None:
         assert parser.description
         assert "--settings" in parser.format_help()
     assert run("--version").stdout.startswith("gpuscope ")
+
+
+def test_an_option_with_the_name_of_a_setting_is_that_setting() -> None:
+    """Else the command would refuse it as a setting that it does not have, also where it is not given."""
+    for name in COMMANDS:
+        command = load_command(name)
+        flags = re.findall(r"^  --([a-z0-9-]+)", command_parser(name).format_help(), re.MULTILINE)
+        accepted = {*command.SETTINGS, *getattr(command, "SETTINGS_OF_OWN_FLAGS", ()), "log_level"}
+        assert {flag.replace("-", "_") for flag in flags} & set(EVERY_SETTING) <= accepted, name
 
 
 def test_agent_once_prints_an_exposition_of_eight_simulated_gpus() -> None:
@@ -135,6 +144,7 @@ def test_snapshot_as_table_and_json() -> None:
     snapshot = json.loads(run("snapshot", "--source", "demo", "--json").stdout)
     assert len(snapshot["devices"]) == 8
     assert "fan_speed_ratio" not in snapshot["devices"][0], "what is absent is left out"
+    assert {"job_id", "user", "state"} <= snapshot["slurm"]["jobs"][0].keys()
 
 
 def test_textfile_writes_rewrites_and_removes_the_file(tmp_path: Path) -> None:
@@ -154,10 +164,43 @@ def test_textfile_writes_rewrites_and_removes_the_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_completion_scripts() -> None:
-    for shell in ("bash", "zsh"):
-        script = run("completion", shell).stdout
-        assert "nvidia-smi-command" in script or "nvidia_smi_command" in script
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "tcsh", "powershell"])
+def test_completion_scripts_know_every_command_and_the_flags_of_sources(shell: str) -> None:
+    script = run("completion", shell).stdout
+    assert "nvidia-smi-command" in script or "nvidia_smi_command" in script
+    assert all(name in script for name in COMMANDS)
+
+
+def test_bash_completes_commands_and_flags(tmp_path: Path) -> None:
+    script = tmp_path / "completion.bash"
+    script.write_text(run("completion", "bash").stdout)
+    complete = """
+        source "$1"
+        COMP_WORDS=(gpuscope "${@:2}"); COMP_CWORD=$(($# - 1))
+        $(complete -p gpuscope | sed 's/.*-F \\([^ ]*\\).*/\\1/') gpuscope; printf '%s\\n' "${COMPREPLY[@]}"
+    """
+    for words, expected in ((("sna",), "snapshot"), (("up", "--retention-b"), "--retention-bytes")):
+        answer = subprocess.run(
+            ["bash", "-c", complete, "bash", script, *words], capture_output=True, text=True
+        )
+        assert answer.stdout.split() == [expected], answer.stderr
+
+
+@pytest.mark.parametrize(
+    ("argv", "sentence"),
+    [
+        (("report",), "missing: usage|idle; see `gpuscope report --help`"),
+        (("user", "ad"), "'ad' is not one of add, passwd, role, remove, list, token, revoke"),
+        (("load", "--kind", "x"), "--kind: 'x' is not one of fp16, fp32"),
+        (("render", "prometheus"), "missing: --nodes; see `gpuscope render prometheus --help`"),
+        (("silence", "add"), "gpuscope: silence add: give at least one matcher"),
+    ],
+)
+def test_a_missing_or_wrong_word_is_one_sentence_with_the_choices(argv: tuple[str, ...], sentence: str) -> None:
+    answer = run(*argv)
+    assert answer.returncode == 2
+    assert sentence in answer.stderr
+    assert answer.stderr.count("\n") == 1
 
 
 def test_a_closed_pipe_is_no_error() -> None:
@@ -208,7 +251,10 @@ def test_a_setting_of_another_command_is_an_error_from_any_origin(tmp_path: Path
         command, env={**QUIET, "GPUSCOPE_RETENTION": "3d"}, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2
-    assert done.stderr == "gpuscope: GPUSCOPE_RETENTION: `gpuscope agent` does not have this setting\n"
+    assert done.stderr == (
+        "gpuscope: GPUSCOPE_RETENTION: `gpuscope agent` does not have this setting; "
+        "leave the variable out: `env -u GPUSCOPE_RETENTION gpuscope agent …`\n"
+    )
     file = tmp_path / "gpuscope.toml"
     file.write_text('retention = "3d"\n')
     done = run(*command[3:], "--settings", str(file))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -15,37 +15,29 @@ from gpuscope.health.states import STATES
 from gpuscope.health.throttles import THROTTLES
 from gpuscope.health.xids import XIDS
 from gpuscope.metrics.families.native.table import NATIVE_METRICS
+from tests.local_server import QuietHandler, serving_http
+from tests.reports.histories import STEP_MS, History
 
 NOBODY = ["--server", "http://127.0.0.1:1"]
 
 
 @contextmanager
 def server_with(rows: list[dict[str, object]]) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(200)
-            self.send_header("content-type", "application/json")
-            self.end_headers()
+            self.read_body()
             document = {"status": "success", "data": {"resultType": "vector", "result": rows}}
-            self.wfile.write(json.dumps(document).encode())
+            self.answer(json.dumps(document).encode())
 
-        def log_message(self, *words: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving_http(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_an_xid_has_its_meaning_and_next_step(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["explain", "xid", "79", *NOBODY]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("XID 79 FALLEN_OFF_THE_BUS\n")
-    for text in (XIDS[79].meaning, XIDS[79].next_step, "no, it is suspect", "no server asked"):
+    for text in (XIDS[79].meaning, XIDS[79].next_step, "no, it is suspect", "no server was queried"):
         assert text in printed
 
 
@@ -69,8 +61,65 @@ def test_json_has_the_occurrences(capsys: pytest.CaptureFixture[str]) -> None:
     with server_with([row]) as url:
         assert main(["explain", "xid", "13", "--server", url, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
-    assert document["seen"] == [{"node": "n1", "gpu": "3", "value": 4.0}]
+    assert document["seen"] == [{"node": "n1", "gpu": "3", "model": "", "value": 4.0}]
     assert document["healthy GPU"] == "yes: one program is hit"
+
+
+@contextmanager
+def server_over(history: History) -> Iterator[str]:
+    """Evaluates what it is asked, at the end of the history."""
+
+    class Handler(QuietHandler):
+        def do_POST(self) -> None:
+            query = parse_qs(self.read_body().decode())["query"][0]
+            vector = asyncio.run(history.engine().instant(query, history.end_ms - STEP_MS))
+            found = zip(vector.labels, vector.values.tolist(), strict=True)
+            rows = [{"metric": dict(labels), "value": [0, str(value)]} for labels, value in found]
+            document = {"status": "success", "data": {"resultType": "vector", "result": rows}}
+            self.answer(json.dumps(document).encode())
+
+    with serving_http(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
+
+
+def seen_history() -> History:
+    history = History(minutes=120)
+    gpu = history.gpu(0)
+    other = history.gpu(1, model="NVIDIA L4")
+    history.add("gpuscope_gpu_up", 0.0, 60, **other)
+    history.add("gpuscope_gpu_xid_errors_total", 3.0, **gpu, xid="31")
+    reason = "hw_thermal_slowdown"
+    history.add("gpuscope_gpu_throttled_seconds_total", 5400.0, **other, reason=reason)
+    history.add("gpuscope_gpu_held_idle_seconds_total", 7200.0, **gpu)
+    history.add("gpuscope_agent_snapshot_timestamp_seconds", history.at(30), instance="n1:9400")
+    history.add("gpuscope_gpu_power_watts", 100.0, **gpu)
+    history.add("gpuscope_gpus_seen", 2.0, instance="n1:9400")
+    return history
+
+
+@pytest.mark.parametrize(
+    ("what", "name", "line"),
+    [
+        ("xid", "31", "n1:9400 GPU 0, NVIDIA H100: 3 times"),
+        ("xid", "79", "not in the last 30d"),
+        ("throttle", "hw_thermal_slowdown", "n1:9400 GPU 1, NVIDIA L4: 1h 30m"),
+        ("state", "throttled", "n1:9400 GPU 1, NVIDIA L4: 1h 30m"),
+        ("state", "held", "n1:9400 GPU 0, NVIDIA H100: 2h"),
+        ("state", "lost", "n1:9400 GPU 1, NVIDIA L4: 1h"),
+        ("state", "stale", "n1:9400: 1h"),
+        ("state", "sick", "no GPU was in it"),
+        ("state", "gone", "no GPU was in it"),
+        ("metric", "gpuscope_gpu_power_watts", "NVIDIA H100: 1 have it now"),
+        ("metric", "gpuscope_gpus_seen", "n1:9400: 1 have it now"),
+        ("metric", "gpuscope_gpu_fan_rpm", "no series has this name now"),
+    ],
+)
+def test_how_often_and_on_which_cards(
+    capsys: pytest.CaptureFixture[str], what: str, name: str, line: str
+) -> None:
+    with server_over(seen_history()) as url:
+        assert main(["explain", what, name, "--server", url]) == 0
+    assert line in capsys.readouterr().out
 
 
 def test_every_row_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
@@ -91,7 +140,7 @@ def test_every_row_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["throttle", "hw_slowdwn"], "did you mean hw_slowdown?"),
         (["state", "\x1b[1m"], "is not a state"),
         (["metric", "gpuscope_gpu_power"], "is not a metric of the native family"),
-        (["nonsense", "x"], "invalid choice"),
+        (["nonsense", "x"], "is not one of xid, throttle, state, metric"),
     ],
 )
 def test_an_unknown_name_is_one_sentence(

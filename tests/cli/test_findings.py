@@ -3,37 +3,30 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
 import pytest
 
 from gpuscope.cli import main
-from tests.goldens import GOLDEN
+from tests.goldens import GOLDEN, check_golden
+from tests.local_server import QuietHandler, serving_http
 
 FINDINGS = {"findings": json.loads((GOLDEN / "api/live.json").read_text())["findings"]}
 
 
 @contextmanager
 def answering(answer: object, status: int = 200) -> Iterator[str]:
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(status if self.path == "/api/findings" else 404)
-            self.send_header("content-type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+            self.answer(
+                json.dumps(answer).encode(),
+                status=status if self.path.partition("?")[0] == "/api/findings" else 404,
+            )
 
-        def log_message(self, *words: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}"
-        server.shutdown()
-        thread.join()
+    with serving_http(Handler) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def test_findings_are_printed_and_give_exit_code_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -79,3 +72,42 @@ def test_a_refusal_is_explained_and_an_absent_server_is_exit_code_4(
     assert "log in" in capsys.readouterr().err
     assert main(["findings", "--server", "http://127.0.0.1:1"]) == 4
     assert main(["findings", "--server", "nowhere"]) == 2
+
+
+OVER_TIME = json.loads((GOLDEN / "api/findings_over_time.json").read_text())
+
+
+def test_findings_over_time_fit_80_columns(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(OVER_TIME) as url:
+        assert main(["findings", "--since", "24h", "--rate", "H100=2.5", "--server", url]) == 1
+    printed = capsys.readouterr().out
+    assert max(map(len, printed.splitlines())) <= 80
+    check_golden(Path("terminal/findings_over_time.txt"), printed.encode())
+
+
+def test_the_evidence_is_printed_when_it_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    with answering(OVER_TIME) as url:
+        main(["findings", "--since", "24h", "--evidence", "--server", url])
+    printed = capsys.readouterr().out
+    assert OVER_TIME["findings"][0]["evidence"] in printed
+    assert f"{url}/#/explore?q=" in printed
+
+
+def test_a_hostile_answer_over_time_reaches_no_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    evil = {"why": "\x1b[2J", "nodes": ["\x1b]0;x\x07"], "jobs": [{}], "hours": "x", "times": "y", "link": 3}
+    answer = {
+        "findings": [evil],
+        "folded": [3, {"kind": "\x1b"}],
+        "coverage": 7,
+        "rate": "\x1b[1m",
+        "cost": 1.0,
+    }
+    with answering(answer) as url:
+        assert main(["findings", "--since", "1h", "--evidence", "--server", url]) == 1
+    assert "\x1b" not in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("flag", ["--until=1d", "--rate=2", "--all", "--evidence"])
+def test_what_only_a_range_has_needs_one(capsys: pytest.CaptureFixture[str], flag: str) -> None:
+    assert main(["findings", flag, "--server", "http://127.0.0.1:1"]) == 2
+    assert "needs --since: for example --since 7d" in capsys.readouterr().err

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import csv
-import http.server
 import io
 import json
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ import pytest
 from gpuscope.cli import main
 from gpuscope.cli.terminal import LineFormatter, csv_cell, escape_controls
 from gpuscope.store import Store, Tick
+from tests.local_server import QuietHandler, serving_http
 
 CLEAR = "\x1b[2J\x1b]0;owned\x07"
 FORMULA = '=HYPERLINK("http://evil.example","open")'
@@ -27,25 +26,13 @@ FORMULA = '=HYPERLINK("http://evil.example","open")'
 
 @contextmanager
 def server_that_answers(document: dict[str, Any], status: int = 200) -> Iterator[str]:
-    class Answer(http.server.BaseHTTPRequestHandler):
+    class Answer(QuietHandler):
         def do_POST(self) -> None:
-            self.rfile.read(int(self.headers["content-length"]))
-            self.send_response(status)
-            self.send_header("content-type", "application/json")
-            self.end_headers()
-            self.wfile.write(json.dumps(document).encode())
+            self.read_body()
+            self.answer(json.dumps(document).encode(), status=status)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Answer) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        try:
-            yield f"http://127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(Answer) as port:
+        yield f"http://127.0.0.1:{port}"
 
 
 def vector(*pairs: tuple[dict[str, str], str]) -> dict[str, Any]:

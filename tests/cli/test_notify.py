@@ -39,7 +39,7 @@ def test_a_test_message_to_a_receiver(tmp_path: Path, capsys: pytest.CaptureFixt
 @pytest.mark.parametrize(
     ("words", "reason"),
     [
-        (["notify", "test", "oncall"], "is not a URL; give the file with --alerting"),
+        (["notify", "test", "oncall"], "is not a URL; give the file that has this receiver with --alerting"),
         (["notify", "test", "slack://x"], "must have the form slack://"),
         (["silence", "add", "--comment", "x"], "at least one matcher"),
         (["silence", "add", "a=b"], "--comment"),

@@ -4,7 +4,7 @@ import math
 import sys
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuscope.cli.plot import HEIGHT, MARGIN, render_plot, short_number
@@ -39,6 +39,7 @@ def test_nothing_and_one_point() -> None:
     assert sum(map(bool, dots(render_plot([(7.0, 3.0)], 40)))) == 1
 
 
+@example([(0, 0.0), (1, 5e-324)], 1)
 @given(
     st.lists(
         st.tuples(st.integers(0, 10**9), st.floats(allow_nan=False, allow_infinity=False)),

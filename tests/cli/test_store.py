@@ -1,7 +1,10 @@
 from __future__ import annotations
 
 import json
+import sqlite3
+import stat
 import time
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -61,6 +64,41 @@ def test_backup_while_another_process_writes(
     assert code == 0
     assert Path(text.strip()).is_file()
     assert json.loads(said(capsys, "stat", "--data", str(tmp_path / "copy"), "--json")[1])["series"] == 3
+
+
+def test_a_backup_has_users_silences_and_alert_states_too(
+    history: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder that a server can start with; its lock, half-written and other files stay."""
+    for name in ("users.json", "rule_state.json", "lock", ".users.json.x.tmp", "thesis.txt"):
+        (history / name).write_text(name)
+        (history / name).chmod(0o600)
+    with closing(sqlite3.connect(history / "notifications.sqlite")) as running:
+        running.execute("pragma journal_mode = wal")  # a plain copy of the file would miss the row
+        running.execute("create table silences (id text)")
+        running.execute("insert into silences values ('kept')")
+        running.commit()
+        code, _ = said(capsys, "backup", "--data", str(history), str(tmp_path / "copy"))
+    assert code == 0
+    with closing(sqlite3.connect(tmp_path / "copy/notifications.sqlite")) as copy:
+        assert copy.execute("select id from silences").fetchall() == [("kept",)]
+    copied = {path.name for path in (tmp_path / "copy").iterdir()}
+    assert copied - {"kind"} == {"store.sqlite", "notifications.sqlite", "users.json", "rule_state.json"}
+    assert (tmp_path / "copy/users.json").read_text() == "users.json"
+    assert {stat.S_IMODE(path.stat().st_mode) for path in (tmp_path / "copy").iterdir()} == {0o600}
+
+
+def test_a_folder_of_another_user_is_one_sentence(
+    history: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the folder of a systemd unit is; root, who runs tests, may read everything."""
+
+    def refuse(path: Path) -> bool:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(Path, "is_dir", refuse)
+    assert main(["store", "stat", "--data", str(history)]) == 2
+    assert f"no permission to read {history}; run the command with sudo" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -47,7 +47,7 @@ def user(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
 
 
 def test_add_passwd_and_remove(user: User) -> None:
-    assert user("add", "ann")[:2] == (0, "user ann added\n")
+    assert user("add", "ann")[:2] == (0, "user ann added, with the role admin\n")
     assert UserFile(user.folder).check("ann", PASSWORD)
     assert user("passwd", "ann", typed="another, longer one\r\n")[0] == 0
     assert UserFile(user.folder).check("ann", "another, longer one")

@@ -7,10 +7,8 @@ behind its newest.
 
 from __future__ import annotations
 
-import http.server
 import json
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ import pytest
 
 from tests.engines import running_prometheus
 from tests.integration_api.servers import GPUSCOPE, Day, ask, recent_data, running_gpuscope, wait_for
+from tests.local_server import QuietHandler, serving_http
 from tests.promql.prometheus import fill
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models" / "h100.native.prom"
@@ -115,20 +114,9 @@ def _is_scraped(url: str) -> bool:
 
 @contextmanager
 def running_exporter(text: str) -> Iterator[str]:
-    class Answers(http.server.BaseHTTPRequestHandler):
+    class Answers(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
-            self.send_header("Content-Type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(text.encode())
+            self.answer(text.encode(), "text/plain; version=0.0.4")
 
-        def log_message(self, *args: object) -> None: ...
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(Answers) as port:
+        yield f"127.0.0.1:{port}"

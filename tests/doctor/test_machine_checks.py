@@ -9,7 +9,6 @@ import sys
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -19,6 +18,7 @@ from gpuscope.doctor import listener_checks as listeners
 from gpuscope.readings import MigInstance, Snapshot, SourceStatus, Uuid
 from gpuscope.settings import Settings, load_settings
 from tests.fakes import gpu
+from tests.local_server import QuietHandler, serving_http
 
 
 def context(
@@ -107,22 +107,13 @@ def test_the_kernel_log_and_the_clock(tmp_path: Path) -> None:
 def answering(status: int, text: str) -> Iterator[int]:
     """A server that requires a login for everything except the health checks, like ours."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             open_path = self.path in ("/-/healthy", "/-/ready")
-            self.send_response(status if open_path else 401)
-            self.end_headers()
-            self.wfile.write(text.encode())
+            self.answer(text.encode(), "text/plain", status if open_path else 401)
 
-        def log_message(self, *words: object) -> None:
-            pass
-
-    with ThreadingHTTPServer(("0.0.0.0", 0), Handler) as server:
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server.server_port
-        server.shutdown()
-        thread.join()
+    with serving_http(Handler, host="0.0.0.0") as port:
+        yield port
 
 
 def port_words(tmp_path: Path, host: str, port: int) -> str:

@@ -136,6 +136,24 @@ def test_a_kubelet_that_answers_and_the_wrong_socket(tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="who may not be refused needs another user")
+def test_devices_of_an_unknown_resource_name_the_setting(tmp_path: Path) -> None:
+    (tmp_path / "pr").mkdir()
+    in_a_pod = context(tmp_path, environment=IN_A_POD)
+    with running_kubelet(tmp_path / "pr/kubelet.sock") as kubelet:
+        kubelet.answer = lambda _: pod("ml", "p", container("c", devices("example.com/gpu-a100", "GPU-0")))
+        problem, good = processes.kubelet_socket(in_a_pod)
+        assert problem.verdict is Verdict.BAD
+        assert "example.com/gpu-a100, which is not known as a GPU resource" in problem.what
+        assert "agent.resourceNames={example.com/gpu-a100}" in problem.fix
+        assert "0 devices" in good.what
+        named = replace(in_a_pod, settings=replace(in_a_pod.settings, resource_names=("example.com/gpu-a100",)))
+        assert "1 devices" in only(processes.kubelet_socket(named)).what
+        # A network card beside a GPU is not worth a line.
+        both = container("c", devices("nvidia.com/gpu", "GPU-0"), devices("rdma/hca", "x"))
+        kubelet.answer = lambda _: pod("ml", "p", both)
+        assert only(processes.kubelet_socket(in_a_pod)).verdict is Verdict.GOOD
+
+
 def test_a_socket_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda *_: False)
     with running_kubelet(tmp_path / "pr/kubelet.sock"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import http.server
 import json
 import shutil
 import socket
@@ -22,6 +21,7 @@ from gpuscope.doctor.server_reachability import check_server, parse_server_url
 from gpuscope.errors import UsageError
 from tests.cli.test_commands import running
 from tests.engines import running_prometheus
+from tests.local_server import QuietHandler, serving_http
 from tests.ports import free_port
 
 
@@ -44,7 +44,7 @@ def serving(
 ) -> Iterator[int]:
     """The port of a server that answers every request the same."""
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
             self.send_response(status)
             for name, value in (headers or {}).items():
@@ -53,23 +53,12 @@ def serving(
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    class QuietServer(http.server.ThreadingHTTPServer):
-        def handle_error(self, *args: object) -> None:
-            pass
-
-    with QuietServer(("127.0.0.1", 0), Handler) as server:
-        if tls is not None:
-            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-            context.load_cert_chain(tls / "cert.pem", tls / "key.pem")
-            server.socket = context.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-        thread = threading.Thread(target=server.serve_forever, daemon=True)
-        thread.start()
-        yield server.server_address[1]
-        server.shutdown()
-        thread.join()
+    context = None
+    if tls is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(tls / "cert.pem", tls / "key.pem")
+    with serving_http(Handler, tls=context) as port:
+        yield port
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
-from gpuscope.doctor.slurm_access import the_controller, the_way_to_slurm
+from gpuscope.doctor.slurm_access import slurm_access, slurm_controller
 from gpuscope.readings import ABSENT, Maybe, Snapshot
 from gpuscope.readings.slurm import Gres, SlurmJob, SlurmNode, SlurmQuery, SlurmState
 from gpuscope.settings import load_settings
@@ -18,9 +18,10 @@ def context(
     flags: dict[str, str] | None = None,
     state: Maybe[SlurmState] = ABSENT,
     environment: dict[str, str] | None = None,
+    root: Path = Path("/nowhere"),
 ) -> DoctorContext:
     snapshot = Snapshot(node="master", taken_at=1.0, slurm=state)
-    return DoctorContext(load_settings(flags or {}, {}), snapshot, environment=environment or {})
+    return DoctorContext(load_settings(flags or {}, {}), snapshot, environment=environment or {}, root=root)
 
 
 def the_only(findings: object) -> CheckResult:
@@ -29,12 +30,12 @@ def the_only(findings: object) -> CheckResult:
 
 
 def test_a_compute_node_hears_nothing_of_slurm() -> None:
-    assert list(the_way_to_slurm(context())) == []
-    assert list(the_controller(context())) == []
+    assert list(slurm_access(context())) == []
+    assert list(slurm_controller(context())) == []
 
 
 def test_missing_clients_and_what_to_mount(tmp_path: Path) -> None:
-    found = the_only(the_way_to_slurm(context({"slurm": "commands", "slurm_bin_dir": str(tmp_path)})))
+    found = the_only(slurm_access(context({"slurm": "commands", "slurm_bin_dir": str(tmp_path)})))
     assert found.verdict is Verdict.BAD
     assert "squeue" in found.what
     assert "/run/munge" in found.fix
@@ -42,9 +43,50 @@ def test_missing_clients_and_what_to_mount(tmp_path: Path) -> None:
 
 def test_clients_without_a_configuration(tmp_path: Path) -> None:
     flags = {"slurm": "commands", "slurm_bin_dir": str(fake_clients(tmp_path / "bin", "22.05"))}
-    found = list(the_way_to_slurm(context(flags, environment={"SLURM_CONF": "/nowhere/slurm.conf"})))
+    found = list(slurm_access(context(flags, environment={"SLURM_CONF": "/nowhere/slurm.conf"})))
     assert [finding.verdict for finding in found] == [Verdict.GOOD, Verdict.BAD]
     assert "/nowhere/slurm.conf" in found[1].what
+
+
+@pytest.mark.parametrize(
+    ("conf", "verdict", "fix"),
+    [
+        (None, Verdict.NOTE, "mount /etc/slurm"),
+        ("AuthType=auth/munge\n", Verdict.BAD, "mount /run/munge of the host"),
+        ("AuthInfo=cred_expire=60,socket=/srv/m/socket\n", Verdict.BAD, "mount /srv/m of the host"),
+        ("AuthType = auth/slurm\n", None, ""),
+    ],
+)  # fmt: skip
+def test_mounts_that_a_container_lacks(
+    tmp_path: Path, conf: str | None, verdict: Verdict | None, fix: str
+) -> None:
+    flags = {"slurm": "commands", "slurm_bin_dir": str(fake_clients(tmp_path / "bin", "22.05"))}
+    if conf is not None:
+        (tmp_path / "etc/slurm").mkdir(parents=True)
+        (tmp_path / "etc/slurm/slurm.conf").write_text(conf)
+    clients, *others = slurm_access(context(flags, root=tmp_path))
+    assert clients.verdict is Verdict.GOOD
+    assert [(one.verdict, fix in one.fix) for one in others] == ([] if verdict is None else [(verdict, True)])
+
+
+@pytest.mark.parametrize(
+    ("said", "fix"),
+    [
+        (
+            "scontrol: error while loading shared libraries: libslurmfull.so: cannot open shared object file",
+            "mount /usr/lib/x86_64-linux-gnu/slurm-wlm",
+        ),
+        (
+            "scontrol: error: plugin_load_from_file: dlopen(auth_munge.so): libmunge.so.2: cannot open shared",
+            "mount /usr/lib/x86_64-linux-gnu/libmunge.so.2",
+        ),
+        ("error while loading shared libraries: libx.so.1: cannot open", "mount libx.so.1 of the host"),
+        ("scontrol: libc.so.6: version `GLIBC_2.38' not found", "need GLIBC_2.38: use an image of a newer"),
+    ],
+)
+def test_clients_without_their_library(said: str, fix: str) -> None:
+    state = SlurmState(up=False, why=f"scontrol ping exited with 127: {said}")
+    assert fix in the_only(slurm_controller(context(state=state))).fix
 
 
 @pytest.mark.parametrize(
@@ -61,14 +103,14 @@ def test_clients_without_a_configuration(tmp_path: Path) -> None:
     ],
 )
 def test_other_ways(flags: dict[str, str], what: str, fix: str) -> None:
-    found = the_only(the_way_to_slurm(context(flags)))
+    found = the_only(slurm_access(context(flags)))
     assert what in found.what
     assert fix in found.fix
 
 
 def test_a_dead_controller() -> None:
     found = the_only(
-        the_controller(context(state=SlurmState(up=False, why="slurmctld is down (primary at m)")))
+        slurm_controller(context(state=SlurmState(up=False, why="slurmctld is down (primary at m)")))
     )
     assert "primary at m" in found.what
     assert "systemctl status slurmctld" in found.fix
@@ -85,7 +127,7 @@ def test_a_dead_controller() -> None:
 )
 def test_a_failing_query(why: str, fix: str) -> None:
     state = SlurmState(up=True, version="24.11.5", queries=(SlurmQuery(name="squeue", success=False, why=why),))
-    good, bad = the_controller(context(state=state))
+    good, bad = slurm_controller(context(state=state))
     assert "24.11.5" in good.what
     assert fix in bad.fix
 
@@ -94,6 +136,6 @@ def test_without_slurmdbd() -> None:
     job = SlurmJob(1, "a", "b", ("gpu",), "PENDING", "Resources", "x", 1, 1, (), "")
     node = SlurmNode(name="n", long_state="mixed", gres_used=(Gres("gpu", "", 1),))
     state = SlurmState(up=True, shares=(), jobs=(job,), nodes=(node,))
-    _, shares, tres = the_controller(context(state=state))
+    _, shares, tres = slurm_controller(context(state=state))
     assert "slurmdbd is not used" in shares.what
     assert "AccountingStorageTRES=gres/gpu" in tres.fix

@@ -42,6 +42,15 @@ def test_openmetrics_names_counters_and_infos_without_their_suffix() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("kind", "written"),
+    [("counter", "unknown"), ("info", "unknown"), ("untyped", "unknown"), ("gauge", "gauge")],
+)
+def test_openmetrics_calls_what_lacks_its_suffix_unknown(kind: str, written: str) -> None:
+    text = encode_openmetrics([family(Sample(NO_LABELS, 1), name="busy", kind=kind)])
+    assert f"# TYPE busy {written}\nbusy 1\n".encode() in text
+
+
 @given(value=UTF8_TEXT, help_text=UTF8_TEXT)
 def test_any_label_value_and_help_survives_the_trip(value: str, help_text: str) -> None:
     families = [family(Sample(LabelSet((("a", value),)), 1.5), help_text=help_text)]

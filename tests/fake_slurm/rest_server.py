@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import socketserver
-import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from tests.fake_slurm import CAPTURES
+from tests.local_server import serving_http, serving_in_thread
 
 API = {"22.05": "v0.0.38", "24.11": "v0.0.42", "26.05": "v0.0.45"}
 
@@ -54,17 +54,9 @@ def serving(
 ) -> Iterator[str]:
     """The address to give to `--slurm-rest` or `--slurm-metrics`."""
     handler = _handler(answers, asked)
-    if socket is not None:
-        server: socketserver.BaseServer = _UnixServer(str(socket), handler)
-        address = str(socket)
-    else:
-        http = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        server, address = http, f"http://127.0.0.1:{http.server_port}"
-    thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
-    thread.start()
-    try:
-        yield address
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    if socket is None:
+        with serving_http(handler) as port:
+            yield f"http://127.0.0.1:{port}"
+        return
+    with _UnixServer(str(socket), handler) as server, serving_in_thread(server):
+        yield str(socket)

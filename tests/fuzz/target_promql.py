@@ -6,6 +6,7 @@ import contextlib
 
 from gpuscope.promql import BadQueryError, format_query, parse
 from gpuscope.promql.ast_json import parse_selector
+from gpuscope.promql.lexical import MAX_QUERY_CHARACTERS
 
 SEEDS = (
     b'sum by (node) (rate(watts{gpu=~"0|1",node!="b"}[5m] offset 1h)) / on (node) group_left (x) up @ 17.5',
@@ -29,6 +30,8 @@ def run(data: bytes) -> None:
     except BadQueryError:
         pass
     else:
-        parse(format_query(text))
+        formatted = format_query(text)  # longer than the text: each level of nesting is indented
+        if len(formatted) <= MAX_QUERY_CHARACTERS:
+            parse(formatted)
     with contextlib.suppress(BadQueryError):
         parse_selector(text)

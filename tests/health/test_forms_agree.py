@@ -36,6 +36,7 @@ LABEL_VALUES = {
 FLAGS = (0.0, 1.0)
 GPU_VALUES: dict[str, tuple[float, ...]] = {
     "gpuscope_gpu_up": FLAGS,
+    "gpuscope_gpu_unallocated_processes": (0.0, 2.0),
     "gpuscope_gpu_recovery_action": (0.0, 1.0, 7.0),
     "gpuscope_gpu_xid_last_timestamp_seconds": (NOW - 5, NOW - 3599, NOW - 3600, NOW - 86400),
     "gpuscope_gpu_ecc_errors_total": (0.0, 3.0),
@@ -62,6 +63,10 @@ GPU_VALUES: dict[str, tuple[float, ...]] = {
     "gpuscope_gpu_memory_total_bytes": (80e9,),
     "gpuscope_gpu_utilization_ratio": (0.0, 0.009, 0.5, 1.0),
     "gpuscope_owner_unattributed_memory_bytes": (0.0, 1e9, 2e9),
+    "gpuscope_gpu_utilization_minute_ratio": (0.0, 0.59, 0.6, 0.9, 1.0),
+    "gpuscope_gpu_power_minute_watts": (100.0, 245.0, 300.0, 350.0, 650.0),
+    "gpuscope_gpu_hung_since_seconds": (NOW - 5, NOW - 600, NOW - 601),
+    "gpuscope_gpu_free_since_seconds": (NOW - 5, NOW - 86400, NOW - 86401),
 }
 NODE_VALUES: dict[str, tuple[float, ...]] = {
     "up": FLAGS,
@@ -77,6 +82,9 @@ PROCESS_VALUES: dict[str, tuple[float, ...]] = {
     "gpuscope_process_active": FLAGS,
     "gpuscope_process_idle_since_seconds": (NOW - 59, NOW - 60, NOW - 899, NOW - 901, NOW - 7200),
     "gpuscope_process_start_time_seconds": (NOW - 60, NOW - 8 * 86400),
+    "gpuscope_process_io_wait_ratio": (0.0, 0.3, 0.31),
+    "gpuscope_process_network_wait_ratio": (0.0, 0.5, 0.51),
+    "gpuscope_process_busiest_thread_ratio": (0.0, 0.9, 0.91),
 }
 
 
@@ -126,6 +134,8 @@ def _process(draw: st.DrawFn, labels: dict[str, str]) -> list[Sample]:
 
 
 def _subjects_live(check: Check, fleet: FleetFacts) -> set[tuple[str, ...]]:
+    if check.live_fleet is not None:
+        return set(check.live_fleet(fleet, fleet.now))
     assert check.live is not None
     if check.subject is Subject.GPU:
         return {key for key, gpu in fleet.gpus.items() if check.live(gpu, fleet.now)}
@@ -150,7 +160,24 @@ def _one_of_two_works() -> list[Sample]:
     for gpu in (0, 1):
         identity = {"instance": NODES[0], "gpu": str(gpu), "uuid": f"GPU-{gpu}", "pid": str(gpu)}
         samples.append(("gpuscope_process_active", {**identity, "user": "alice"}, float(gpu)))
+        if gpu == 0:
+            samples.append(("gpuscope_process_idle_since_seconds", {**identity, "user": "alice"}, NOW - 3600))
         samples.append(("gpuscope_process_info", {**identity, "group": "100"}, 1.0))
+    return samples
+
+
+def _one_rank_waits() -> list[Sample]:
+    """A job on two nodes: one GPU spins, the other one works."""
+    samples: list[Sample] = []
+    for instance, watts in zip(NODES, (150.0, 650.0), strict=True):
+        identity = {"instance": instance, "gpu": "0", "uuid": f"GPU-{instance[:2]}"}
+        holder = {**identity, "pid": "1", "user": "bob", "slurm_job": "17"}
+        samples += [
+            ("gpuscope_process_memory_bytes", holder, 1e9),
+            ("gpuscope_gpu_utilization_minute_ratio", identity, 1.0),
+            ("gpuscope_gpu_power_minute_watts", identity, watts),
+            ("gpuscope_gpu_power_limit_watts", {**identity, "limit": "enforced"}, 700.0),
+        ]
     return samples
 
 
@@ -159,6 +186,7 @@ def test_live_and_promql_see_the_same() -> None:
 
     @settings(max_examples=examples(100), derandomize=True)
     @example(_one_of_two_works())
+    @example(_one_rank_waits())
     @given(fleets())
     def compare(samples: list[Sample]) -> None:
         storage = MemoryStorage()
@@ -180,7 +208,8 @@ def test_live_and_promql_see_the_same() -> None:
 @pytest.mark.parametrize("check", CHECKS.values(), ids=lambda check: check.kind)
 def test_a_row_is_complete(check: Check) -> None:
     parse(check.promql)
-    assert (check.live is None) == bool(check.one_form_because)
+    assert (check.live is None and check.live_fleet is None) == bool(check.one_form_because)
+    assert check.live is None or check.live_fleet is None
     assert check.meaning.endswith(".")
     assert check.next_step
     assert set(check.inhibited_by) <= set(CHECKS)

@@ -16,6 +16,7 @@ def fleet(at: float, *more: list[Sample]) -> FleetFacts:
 
 def idle_since(times: IdleTimes, at: float, idle_for: float | None, **owner: str) -> float | None:
     shown = fleet(at, process("0", idle_for=idle_for, at=at, **owner))
+    times.begin(at)
     times.apply(shown)
     return shown.processes[KEY].plain.get(IDLE_SINCE)
 
@@ -74,6 +75,7 @@ def mig_process(times: IdleTimes, at: float, sm_active: float | None, processes:
     if sm_active is not None:
         samples.append(("gpuscope_gpu_sm_active_ratio", INSTANCE, sm_active))
     shown = sort_samples(samples, at)
+    times.begin(at)
     times.apply(shown)
     return [process.is_active for process in shown.processes.values()]
 

@@ -74,7 +74,7 @@ def _unread_answers(victim: Victim, watch: Watch) -> None:
     head = f"GET /api/v1/query?time={AT}&query={quote(LARGE_ANSWER)} HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n"
     with connections(victim, 20, head.encode()):
         watch.meanwhile()
-        victim.until(lambda: victim.limit_reached("query_max_large_answers") > 0, "a refusal")
+        victim.until(lambda: victim.limit_reached("query_max_large_responses") > 0, "a refusal")
         assert _ask(victim, "sum(up)")[0] == 200
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import http.server
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.hostile.catalogue import MAX_GROWTH_BYTES, MAX_LOG_LINES
 from tests.hostile.victim import Victim, running
+from tests.local_server import QuietHandler, serving_http
 
 MAX_SERIES = 20_000
 
@@ -18,26 +17,14 @@ def flooding_target() -> Iterator[str]:
     """Serves 10,000 new series at each scrape."""
     scrapes = [0]
 
-    class Target(http.server.BaseHTTPRequestHandler):
+    class Target(QuietHandler):
         def do_GET(self) -> None:
             scrapes[0] += 1
-            self.send_response(200)
-            self.send_header("content-type", "text/plain; version=0.0.4")
-            self.end_headers()
             lines = (f'flood{{id="{scrapes[0]}-{n}"}} 1\n' for n in range(10_000))
-            self.wfile.write("".join(lines).encode())
+            self.answer("".join(lines).encode(), "text/plain; version=0.0.4")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Target) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}"
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(Target) as port:
+        yield f"127.0.0.1:{port}"
 
 
 def last_errors(victim: Victim) -> str:

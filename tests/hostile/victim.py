@@ -7,7 +7,6 @@ limits per client address can distinguish them.
 
 from __future__ import annotations
 
-import http.server
 import itertools
 import os
 import re
@@ -25,11 +24,14 @@ from dataclasses import dataclass, field
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from pathlib import Path
 
+from tests.engines import stop_process
+from tests.local_server import QuietHandler, serving_http
 from tests.waiting import wait_for
 
 GPUSCOPE = (sys.executable, "-m", "gpuscope")
-PATIENCE_SECONDS = 120.0
-"""After this time a hanging test fails with a report; not a performance limit."""
+PATIENCE_SECONDS = 180.0
+"""After this time a hanging test fails with a report; not a performance limit. Longer than query_timeout, so
+that a query which reaches it is answered."""
 PROBE_SECONDS = 0.02
 MIB = 1 << 20
 _TRUSTING = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -254,12 +256,7 @@ def running(
                 victim.until(lambda: len(scraped_at) >= 2, "two scrapes")
             yield victim
         finally:
-            process.terminate()
-            try:
-                process.wait(PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop_process(process)
 
 
 def _with_files(files: int | None) -> Callable[[], None] | None:
@@ -273,22 +270,10 @@ def _scrape_target() -> Iterator[tuple[str, list[float]]]:
     """A target with one series; yields its address and the growing list of scrape times."""
     scraped_at: list[float] = []
 
-    class Target(http.server.BaseHTTPRequestHandler):
+    class Target(QuietHandler):
         def do_GET(self) -> None:
             scraped_at.append(time.monotonic())
-            self.send_response(200)
-            self.send_header("content-type", "text/plain; version=0.0.4")
-            self.end_headers()
-            self.wfile.write(b"small 1\n")
+            self.answer(b"small 1\n", "text/plain; version=0.0.4")
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Target) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
-        thread.start()
-        try:
-            yield f"127.0.0.1:{server.server_port}", scraped_at
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(Target) as port:
+        yield f"127.0.0.1:{port}", scraped_at

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from tests.engines import stop_process
 from tests.waiting import wait_for
 
 GPUSCOPE = [sys.executable, "-m", "gpuscope"]
@@ -113,12 +114,7 @@ def running_agent(*flags: str, env: Mapping[str, str] | None = None) -> Iterator
             process = subprocess.Popen(command, stderr=sink, env={**os.environ, **(env or {})})
         try:
             agent = Agent(process, log)
-            agent.base = agent.until_logged(r"http://127\.0\.0\.1:\d+")
+            agent.base = agent.until_logged(r"https?://127\.0\.0\.1:\d+")
             yield agent
         finally:
-            process.terminate()
-            try:
-                process.wait(PATIENCE_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+            stop_process(process)

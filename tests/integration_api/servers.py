@@ -32,9 +32,11 @@ Parameters = Mapping[str, object]
 
 @contextmanager
 def running_gpuscope(data: Path | None, *flags: str | Path) -> Iterator[str]:
-    """The base URL of a server with this data folder, or of one over an engine."""
+    """The base URL of a server with this data folder, or of one over an engine.
+
+    Without roll-ups: a Prometheus, with which it is compared, has no such rules."""
     address = f"127.0.0.1:{free_port()}"
-    keeps = () if data is None else ("--data", data)
+    keeps = () if data is None else ("--data", data, "--rollup-retention", "0")
     command: list[str | Path] = [*GPUSCOPE, "server", "--listen", address, *keeps, *flags]
     with running(command, f"http://{address}/-/ready"):
         yield f"http://{address}"

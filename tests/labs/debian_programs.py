@@ -85,8 +85,10 @@ def debian_mirror() -> str:
     return sites[0].rstrip("/")
 
 
-def make_root(name: str, variant: str, packages: tuple[str, ...]) -> Path:
-    """A small Debian as a folder, made once."""
+def make_root(
+    name: str, variant: str, packages: tuple[str, ...], architecture: str = "", *, suite: str = "bookworm"
+) -> Path:
+    """A small Debian as a folder, made once; of another architecture only with the variant `extract`."""
     root = lab_cache() / "roots" / name
     if (root / ".complete").exists():
         return root
@@ -99,12 +101,13 @@ def make_root(name: str, variant: str, packages: tuple[str, ...]) -> Path:
         "mmdebstrap",
         "--quiet",
         f"--variant={variant}",
+        *([f"--architectures={architecture}"] if architecture else []),
         f"--include={','.join(packages)}",
         '--aptopt=Acquire::Check-Valid-Until "false"',
         '--aptopt=APT::Install-Recommends "false"',
         "--dpkgopt=force-unsafe-io",
         *(f"--dpkgopt=path-exclude=/usr/share/{folder}/*" for folder in excluded),
-        "bookworm",
+        suite,
         root,
         debian_mirror(),
     )

@@ -21,7 +21,6 @@ from typing import Any
 
 from tests.labs.debian_programs import LabUnavailable, make_root, run, unpack
 
-BRIDGE, NETWORK = "gpuscopelab0", "172.29.87"
 READY_WITHIN_SECONDS = 60
 BASE, BUILD_BASE = "localhost/gpuscope-base", "localhost/gpuscope-build-base"
 BASE_PACKAGES = ("python3", "dash", "ca-certificates", "libstdc++6")
@@ -29,8 +28,11 @@ BUILD_PACKAGES = (*BASE_PACKAGES, "python3-pip", "python3-venv", "coreutils", "f
 
 
 class DockerLab:
-    def __init__(self, folder: Path, programs: Path, runc: Path) -> None:
+    def __init__(self, folder: Path, programs: Path, runc: Path, number: int) -> None:
         self.folder = folder
+        self._bridge = f"gpuscopelab{number}"
+        self._has_bridge = False
+        self._third_byte = 87 + 8 * number  # of its addresses; containers' networks have the next two
         plugins = programs / "usr/libexec/docker/cli-plugins"
         path = f"{programs}/usr/sbin:{programs}/usr/bin:{runc.parent}:{os.environ['PATH']}"
         self.environment = {
@@ -66,14 +68,15 @@ class DockerLab:
 
     def up(self) -> None:
         _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-        run("ip", "link", "add", BRIDGE, "type", "bridge")
-        run("ip", "addr", "add", f"{NETWORK}.1/24", "dev", BRIDGE)
+        run("ip", "link", "add", self._bridge, "type", "bridge")
+        self._has_bridge = True
+        run("ip", "addr", "add", f"172.29.{self._third_byte}.1/24", "dev", self._bridge)
         folder = self.folder
         command = [
             "dockerd", "--data-root", folder / "data", "--exec-root", folder / "exec",
-            "-p", folder / "docker.pid", "-H", self.environment["DOCKER_HOST"], "--bridge", BRIDGE,
+            "-p", folder / "docker.pid", "-H", self.environment["DOCKER_HOST"], "--bridge", self._bridge,
             "--iptables=false", "--ip6tables=false", "--ip-masq=false", "--ip", "127.0.0.1",
-            "--default-address-pool", "base=172.29.88.0/23,size=26",
+            "--default-address-pool", f"base=172.29.{self._third_byte + 1}.0/23,size=26",
             # Without CAP_SYS_RESOURCE no container may have higher limits than this machine.
             "--default-ulimit", f"nofile={most}:{most}",
             "--add-runtime", f"lab={self._runc}", "--default-runtime", "lab",
@@ -101,7 +104,8 @@ class DockerLab:
                 self._engine.wait(30)
             self._engine.kill()
             self._engine.wait()
-        subprocess.run(["ip", "link", "delete", BRIDGE], capture_output=True)
+        if self._has_bridge:
+            subprocess.run(["ip", "link", "delete", self._bridge], capture_output=True)
         self._unmount()
         shutil.rmtree(self.folder, ignore_errors=True)
 
@@ -112,7 +116,8 @@ class DockerLab:
 
 
 @contextmanager
-def docker_lab() -> Iterator[DockerLab]:
+def docker_lab(number: int = 0) -> Iterator[DockerLab]:
+    """Labs that run at the same time need different numbers."""
     if os.geteuid() != 0:
         raise LabUnavailable("only root can start a Docker engine")
     if shutil.which("iptables") is None:
@@ -122,7 +127,9 @@ def docker_lab() -> Iterator[DockerLab]:
     init = programs / "usr/sbin/docker-init"
     if not init.is_symlink():
         init.symlink_to(stable / "usr/bin/tini-static")
-    lab = DockerLab(Path(tempfile.mkdtemp(prefix="gsdk", dir="/tmp")), programs, stable / "usr/sbin/runc")
+    lab = DockerLab(
+        Path(tempfile.mkdtemp(prefix="gsdk", dir="/tmp")), programs, stable / "usr/sbin/runc", number
+    )
     try:
         lab.up()
         yield lab
@@ -130,10 +137,13 @@ def docker_lab() -> Iterator[DockerLab]:
         lab.down()
 
 
-def add_base_images(lab: DockerLab) -> None:
+def add_base_images(lab: DockerLab, suite: str = "bookworm") -> None:
     """Stand-ins for python:slim: Debian's Python, without and with pip."""
     for name, packages in ((BASE, BASE_PACKAGES), (BUILD_BASE, BUILD_PACKAGES)):
-        root = make_root(name.rpartition("/")[2], "extract", packages)
+        folder = name.rpartition("/")[2] + ("" if suite == "bookworm" else f"-{suite}")
+        root = make_root(folder, "extract", packages, suite=suite)
+        if suite != "bookworm":
+            _finish_merged_root(root)
         (root / "bin/sh").unlink(missing_ok=True)
         (root / "bin/sh").symlink_to("dash")
         (root / "tmp").mkdir(exist_ok=True)
@@ -141,3 +151,13 @@ def add_base_images(lab: DockerLab) -> None:
         (root / "etc/passwd").write_text("root:x:0:0::/root:/bin/sh\nnobody:x:65534:65534::/:/bin/false\n")
         (root / "etc/group").write_text("root:x:0:\nnogroup:x:65534:\n")
         lab.add_image(root, name)
+
+
+def _finish_merged_root(root: Path) -> None:
+    """From Debian 13 on: links that base-files has, and certificates, without which pip does not start."""
+    for link in ("bin", "lib", "lib64", "sbin"):
+        if not (root / link).is_symlink():
+            (root / link).symlink_to(f"usr/{link}")
+    certificates = sorted((root / "usr/share/ca-certificates").rglob("*.crt"))
+    text = "".join(path.read_text() for path in certificates)
+    (root / "etc/ssl/certs/ca-certificates.crt").write_text(text)

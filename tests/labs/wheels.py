@@ -1,4 +1,4 @@
-"""gpuscope and its dependencies as wheels for Debian 12's Python 3.11, for labs without an index."""
+"""gpuscope and its dependencies as wheels for a Debian's Python, for labs without an index."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import pytest
 ROOT = Path(__file__).parent.parent.parent
 
 
-def wheels_of_gpuscope(folder: Path) -> Path:
-    """Skips the test where PyPI cannot be reached."""
+def wheels_of_gpuscope(folder: Path, python: str = "3.11") -> Path:
+    """Debian 12 has Python 3.11. Skips the test where PyPI cannot be reached."""
     pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    options = ["--only-binary=:all:", "--python-version", "3.11", "-c", ROOT / "constraints.txt", "-d", folder]
+    options = ["--only-binary=:all:", "--python-version", python, "-c", ROOT / "constraints.txt", "-d", folder]
     built = subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], capture_output=True, text=True)
     if built.returncode:
         pytest.skip(f"PyPI: {built.stderr.strip().splitlines()[-1:]}")

@@ -74,6 +74,31 @@ def test_a_monitor_that_shows_something_else_is_caught(cuda: FakeCuda, driver: F
     assert verdicts["dram_active_ratio"] == "agrees"
 
 
+@pytest.mark.parametrize(
+    ("kind", "metrics"),
+    [
+        ("pcie", ["pcie_bytes_per_second.tx", "profiled_pcie_bytes_per_second.rx"]),
+        ("nvlink", ["profiled_nvlink_bytes_per_second.tx"]),
+    ],
+)
+def test_the_bytes_of_a_link_are_those_that_were_copied(cuda: FakeCuda, kind: str, metrics: list[str]) -> None:
+    answer = report(done := load(cuda, "--duration", "7", "--kind", kind, "--json"))
+    assert done.returncode == 0, answer
+    for gpu in answer["gpus"]:
+        rows = {row["metric"]: row for row in gpu["metrics"]}
+        assert {rows[name]["verdict"] for name in metrics} == {"agrees"}, rows
+        assert rows[metrics[0]]["seen"] > 1e9
+    assert cuda.misuse() == []
+
+
+def test_a_link_that_carries_much_more_than_was_copied_is_caught(cuda: FakeCuda, driver: FakeDriver) -> None:
+    driver.set(0, pcie_tx_kbps=30e6)  # another program copies, too
+    done = load(cuda, "--duration", "7", "--kind", "pcie-tx", "--gpus", "0", "--json")
+    assert done.returncode == 1
+    verdicts = {row["metric"]: row["verdict"] for row in report(done)["gpus"][0]["metrics"]}
+    assert verdicts["profiled_pcie_bytes_per_second.tx"] == "disagrees"
+
+
 def test_the_table(cuda: FakeCuda) -> None:
     done = load(cuda, "-t 1004", "-d 2", "--no-dcgm-validation", "-i", "1")
     assert done.returncode == 0, done.stderr

@@ -82,3 +82,37 @@ def test_a_card_that_reports_only_utilisation_is_compared_by_that() -> None:
     loaded.model = ABSENT
     assert agrees([loaded], TENSOR)
     assert "model" not in to_json([loaded], TENSOR)["gpus"][0]
+
+
+def copying(**readings: dict[str, float]) -> LoadedGpu:
+    """10 GB/s in each direction."""
+    loaded = gpu(device(tensor_active_ratio=0.0, **readings))
+    loaded.progress = [Progress(float(s), 20e9 * s, float(s)) for s in SECONDS]
+    return loaded
+
+
+def test_copied_bytes_are_compared_with_every_counter_of_the_link() -> None:
+    seen = copying(
+        profiled_pcie_bytes_per_second={"tx": 11e9, "rx": 10e9}, pcie_bytes_per_second={"tx": 10e9, "rx": 3e9}
+    )
+    assert list(comparison_lines([seen], KINDS["pcie"])) == [
+        "GPU 0: 20 GB/s, busy 100% of the time",
+        "  tensor_active_ratio            expected    0%–10%  seen    0%  agrees",
+        "  profiled_pcie_bytes_per_second.tx expected 8 GB/s–14 GB/s  seen 11 GB/s  agrees",
+        "  pcie_bytes_per_second.tx       expected 8 GB/s–14 GB/s  seen 10 GB/s  agrees",
+        "  profiled_pcie_bytes_per_second.rx expected 8 GB/s–14 GB/s  seen 10 GB/s  agrees",
+        "  pcie_bytes_per_second.rx       expected 8 GB/s–14 GB/s  seen 3 GB/s  disagrees",
+    ]
+    assert not agrees([seen], KINDS["pcie"])
+    rows = to_json([seen], KINDS["pcie"])["gpus"][0]["metrics"]
+    assert rows[-1] == {
+        "metric": "pcie_bytes_per_second.rx", "expected": [8e9, 14e9], "verdict": "disagrees", "seen": 3e9
+    }  # fmt: skip
+
+
+def test_a_link_without_counters_is_not_compared_and_says_so() -> None:
+    lines = list(comparison_lines([copying()], KINDS["nvlink"]))
+    assert lines[-1].split()[0] == "profiled_nvlink_bytes_per_second.tx"
+    assert lines[-1].endswith("seen –  not reported")
+    assert agrees([copying()], KINDS["nvlink"])
+    assert not agrees([copying(profiled_nvlink_bytes_per_second={"tx": 1e9})], KINDS["nvlink"])

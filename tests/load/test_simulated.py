@@ -18,7 +18,7 @@ from gpuscope.server.demo_routes import demo_routes
 from gpuscope.server.http.messages import Request, RequestBody, Response
 from gpuscope.settings import Settings
 from gpuscope.sources.demo import DemoFleet, DemoSource
-from gpuscope.sources.demo.simulated_load import LOAD_PROFILES, MAX_LOADS
+from gpuscope.sources.demo.simulated_load import COPY_DIRECTIONS, LOAD_PROFILES, MAX_LOADS
 
 BEGAN_AT = 1_790_000_000.0
 
@@ -120,7 +120,41 @@ def test_the_number_of_loads_is_limited(fleet: DemoFleet, clock: Clock) -> None:
 
 
 def test_every_simulated_kind_is_a_kind_of_load() -> None:
-    assert set(LOAD_PROFILES) <= set(KINDS)
+    assert set(LOAD_PROFILES) | set(COPY_DIRECTIONS) <= set(KINDS)
+
+
+def test_copies_show_as_pcie_traffic_and_not_as_work(fleet: DemoFleet, clock: Clock) -> None:
+    status, answer = post(fleet, clock, {"gpus": [3], "kind": "pcie-rx", "target": 0.5, "seconds": 30})
+    assert status == 200
+    promised = answer["gpus"][0]["bytes_per_second"]
+    clock.time += 1
+    source = DemoSource(fleet, 0, clock.now)
+    loaded, alone = gpu(source, 3), source.read_at(clock.time, clock.time - 1).devices[3]
+    for name in ("pcie_bytes_per_second", "profiled_pcie_bytes_per_second"):
+        now, before = getattr(loaded, name), getattr(alone, name)
+        assert now["rx"] == pytest.approx(before["rx"] + promised)
+        assert now["tx"] == before["tx"]
+    assert loaded.utilization_ratio == alone.utilization_ratio
+
+
+@pytest.mark.parametrize(("shown", "is_right"), [(20e9, True), (9e9, True), (7e9, False), (None, True)])
+def test_the_command_compares_copied_bytes_with_the_stored_traffic(
+    clock: Clock, shown: float | None, is_right: bool
+) -> None:
+    """At least 8 of 10 GB/s; more may be another's. What is not reported is no disagreement."""
+    labels = {"__name__": "gpuscope_gpu_profiled_pcie_bytes_per_second", "uuid": "GPU-1", "direction": "tx"}
+    result = [] if shown is None else [{"metric": labels, "value": [0, str(shown)]}]
+
+    def wait(seconds: float) -> None:
+        clock.time += seconds
+
+    gpus = loaded_gpus({"gpus": [{"gpu": "0", "uuid": "GPU-1", "bytes_per_second": 10e9}]})
+    load = DeviceLoad(kind="pcie-tx", duration=12, target=1.0)
+    live = {"gpus": [{"uuid": "GPU-1", "tensor": 0.0}]}
+    follow_demo_load(
+        gpus, load, lambda: live, lambda: {"data": {"result": result}}, lambda *_: None, wait, clock.monotonic
+    )
+    assert agrees(gpus, KINDS["pcie-tx"]) is is_right
 
 
 def test_the_command_compares_what_the_live_view_shows(clock: Clock) -> None:
@@ -137,7 +171,10 @@ def test_the_command_compares_what_the_live_view_shows(clock: Clock) -> None:
             {"node": "a", "gpus": [{"gpu": "0", "uuid": "GPU-1", "model": "H100"}], "ends_at": 1}
         )
         load = DeviceLoad(kind="tensor", duration=10, target=0.6)
-        follow_demo_load(gpus, load, lambda: live(tensor), lambda *_: None, wait, clock.monotonic)
+        no_traffic: Any = None
+        follow_demo_load(
+            gpus, load, lambda: live(tensor), lambda: no_traffic, lambda *_: None, wait, clock.monotonic
+        )
         assert len(gpus[0].samples) == 10
         return agrees(gpus, TENSOR)
 

@@ -31,6 +31,13 @@ def test_golden_of_a_gpu_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("time.time", lambda: 1767312000.25)
     uname = os.uname_result(("Linux", "gpu-node-1", "6.8.0-60-generic", "#63-Ubuntu SMP", "x86_64"))
     monkeypatch.setattr("os.uname", lambda: uname)
+    clock = {
+        "estimated_error_seconds": 0.0,
+        "maxerror_seconds": 0.5,
+        "offset_seconds": -2e-6,
+        "sync_status": 1.0,
+    }
+    monkeypatch.setattr("gpuscope.sources.host.read_clock_state", lambda: clock)
     reading = HostSource(copy_host_tree(tmp_path).settings()).read(frozenset(Tier))
     text = to_text(reading.host)
     if os.environ.get("GOLDEN_UPDATE"):

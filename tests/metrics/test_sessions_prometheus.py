@@ -162,6 +162,7 @@ def test_the_rules_run_unmodified_and_pend_as_the_docs_say(both: str) -> None:
         "GPUProcessRunsLong": ("firing", 1, "ok"),
         "GPUHeldIdle": ("pending", 1, "ok"),
         "GPUAllocatedUnused": ("inactive", 0, "ok"),
+        "GPUTextfileOld": ("inactive", 0, "ok"),
     }
     # Each group is evaluated at a time of its own.
     wait_for(lambda: states() == expected, "the rules' states", states)

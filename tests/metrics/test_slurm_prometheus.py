@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import urllib.parse
 import urllib.request
 from collections.abc import Iterator
@@ -14,6 +13,7 @@ from pathlib import Path
 from gpuscope.metrics.families.slurm.table import SLURM_METRICS
 from tests.engines import engine, running_prometheus
 from tests.fake_slurm import fake_clients
+from tests.fake_slurm.exporter_command import exporter_command
 from tests.ports import free_port
 from tests.waiting import wait_for
 
@@ -22,17 +22,7 @@ from tests.waiting import wait_for
 def running_agent(clients: Path, *flags: str) -> Iterator[str]:
     """The agent's address, once it has read Slurm."""
     address = f"127.0.0.1:{free_port()}"
-    command = [
-        sys.executable,
-        "-m",
-        "gpuscope",
-        "agent",
-        "--as",
-        "slurm-exporter",
-        f"-listen-address={address}",
-    ]
-    more = ["--slurm-bin-dir", str(clients), *flags]
-    process = subprocess.Popen([*command, *more], stderr=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*exporter_command(address, clients), *flags], stderr=subprocess.PIPE, text=True)
     try:
         wait_for(lambda: "slurm_cpus_total" in get(f"http://{address}/metrics"), "Slurm metrics of the agent")
         yield address
@@ -81,10 +71,22 @@ def test_a_scrape_does_not_wait_for_a_hanging_squeue(tmp_path: Path) -> None:
     subprocess.run(["mkfifo", str(pipe)], check=True)
     with running_agent(clients, "--slurm-interval", "200ms", "--slurm-timeout", "600s") as address:
         hanging = (clients / "squeue").with_suffix(".new")
-        hanging.write_text(f"#!/bin/sh\necho hangs >> {clients}/calls\nread line < {pipe}\n")
+        hanging.write_text(
+            f"#!/bin/sh\necho $$ > {clients}/hung\necho hangs >> {clients}/calls\nread line < {pipe}\n"
+        )
         hanging.chmod(0o755)
         hanging.rename(clients / "squeue")
         wait_for(lambda: "hangs" in (clients / "calls").read_text(), "the hanging squeue")
         for _ in range(20):
             text = get(f"http://{address}/metrics")
             assert "slurm_queue_running" in text  # the last answer counts until its deadline
+    hung = (clients / "hung").read_text().strip()
+    wait_for(lambda: not is_alive(hung), "the squeue of an agent that has ended to end too")
+
+
+def is_alive(pid: str) -> bool:
+    """A process that has ended may stay as a zombie where PID 1 does not collect it."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False

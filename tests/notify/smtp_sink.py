@@ -7,7 +7,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 
@@ -103,3 +103,27 @@ def running_smtp(
     finally:
         sink.close()
         thread.join()
+
+
+@contextmanager
+def serving_once(reply: bytes, pause_seconds: float = 0.0) -> Iterator[int]:
+    """A server that sends this to its first client, with a pause after each byte if there is one."""
+    stopping = threading.Event()
+
+    def serve(listener: socket.socket) -> None:
+        with suppress(OSError):
+            connection, _ = listener.accept()
+            with connection:
+                for at in range(0, len(reply), 1 if pause_seconds else len(reply)):
+                    connection.sendall(reply[at : at + 1] if pause_seconds else reply)
+                    if stopping.wait(pause_seconds):
+                        return
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        try:
+            yield listener.getsockname()[1]
+        finally:
+            stopping.set()
+            thread.join(10)

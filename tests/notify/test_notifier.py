@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -56,6 +57,7 @@ class Bench:
             limits or Limits(),
             kept_silences=self.state.silences() if self.state else (),
             kept_log=self.state.entries() if self.state else (),
+            kept_history=self.state.history() if self.state else (),
         )
 
     def advance(self, seconds: float) -> None:
@@ -84,13 +86,19 @@ def test_a_failed_message_is_due_again_at_the_next_flush(tmp_path: Path) -> None
     assert bench.due(30.0) == []
 
 
-def test_a_resolution_that_could_not_be_sent_is_not_lost(tmp_path: Path) -> None:
-    bench = Bench(tmp_path)
+def resolution_being_sent(bench: Bench) -> Delivery:
+    """An alert fired, was notified, and resolved: the message about that."""
     bench.notifier.put([firing()])
     bench.advance(2.0)
     bench.clock.time = START + 6.0
     bench.notifier.put([firing(resolved=True)])
     [delivery] = bench.due(11.1)
+    return delivery
+
+
+def test_a_resolution_that_could_not_be_sent_is_not_lost(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    delivery = resolution_being_sent(bench)
     assert delivery.notification.reason == "all alerts resolved"
     bench.notifier.finished(delivery, SendError("no", may_retry=False))
     [again] = bench.due(21.2)
@@ -101,11 +109,7 @@ def test_a_resolution_that_could_not_be_sent_is_not_lost(tmp_path: Path) -> None
 
 def test_an_alert_that_fires_again_while_its_resolution_is_sent_stays(tmp_path: Path) -> None:
     bench = Bench(tmp_path)
-    bench.notifier.put([firing()])
-    bench.advance(2.0)
-    bench.clock.time = START + 6.0
-    bench.notifier.put([firing(resolved=True)])
-    [delivery] = bench.due(11.1)
+    delivery = resolution_being_sent(bench)
     bench.notifier.put([Alert((("alertname", "A"),), (), START + 11, None, "", START + 1e6)])
     bench.notifier.finished(delivery, None)
     [again] = bench.due(21.2)
@@ -228,6 +232,18 @@ def test_a_message_that_waits_for_its_next_attempt_delays_no_other(tmp_path: Pat
     ready = queue.take(0.0)
     assert ready is not None
     assert ready.delivery is second
+
+
+def test_the_shipped_configuration_sends_a_heartbeat_each_minute(tmp_path: Path) -> None:
+    shipped = (Path(__file__).parents[2] / "deploy/prometheus/alertmanager.yml").read_text()
+    hook = "    webhook_configs: [{url: 'http://127.0.0.1:1/beat', send_resolved: false}]"
+    path = tmp_path / "alertmanager.yml"
+    path.write_text(re.sub(r"    # webhook_configs: .*dead-man.*", hook, shipped))
+    config, clock, requests = load_alerting(path), ManualClock(), list[tuple[float, str, bytes]]()
+    notifier = Notifier(config, recording_channels(config, clock, requests), clock, MemoryState(), Limits())
+    notifier.put([firing("Watchdog")])
+    advance(notifier, clock, START + 290)
+    assert [round(at - START) for at, _, _ in requests] == [0, 60, 120, 180, 240]
 
 
 def test_the_heartbeat_is_sent_each_minute_and_goes_nowhere_else() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import email
 import json
+import logging
 import ssl
 import sys
 from collections.abc import Iterator
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from gpuscope.cli import main
+from gpuscope.errors import UsageError
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig
 from gpuscope.notify.channel_senders import SENDERS, build_channels
@@ -22,9 +25,12 @@ from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import MessageAlert, Notification
 from gpuscope.notify.notification_templates import NotificationTemplates
 from gpuscope.notify.secret_text import SecretText
+from gpuscope.notify.senders.apprise_channel import check_apprise_urls
 from gpuscope.notify.senders.mail import EmailSender
+from gpuscope.settings import load_settings
+from gpuscope.wiring.notifying import read_alerting
 from tests.goldens import check_golden
-from tests.notify.smtp_sink import running_smtp
+from tests.notify.smtp_sink import running_smtp, serving_once
 from tests.notify.timeline import Sink, running_sink
 from tests.server.certificates import make_certificate
 
@@ -77,7 +83,10 @@ def notification(value: str = "node-3", *, is_resolved: bool = False, count: int
                 "alertname": "GpuXidHardware", "node": value, "gpu": str(at), "severity": "critical",
                 "user": value, "model": "NVIDIA H100", "job_id": "4711", "pod": value,
             },
-            {"summary": f"XID 79 on {value}", "description": "Off the bus.", "next_step": "Drain, reboot."},
+            {
+                "summary": f"XID 79 on {value}", "description": "Off the bus.", "next_step": "Drain, reboot.",
+                "runbook_url": "https://wiki.example/xid",
+            },
             AT - 90.5,
             AT if is_resolved else None,
             "http://prometheus.example/graph?g0.expr=x",
@@ -247,6 +256,24 @@ def test_a_mail_server_that_refuses_is_asked_again() -> None:
     assert caught.value.may_retry
 
 
+@pytest.mark.parametrize(
+    ("reply", "error"),
+    [
+        (b"220-welcome\r\n" * 100_000, "more than 65536 bytes"),
+        (b"2" * 1_000_000, "Line too long|more than 65536 bytes"),
+    ],
+)
+def test_replies_of_a_mail_server_without_end_are_not_kept(reply: bytes, error: str) -> None:
+    with serving_once(reply) as port, pytest.raises(SendError, match=error):
+        mail_sender(mail_config(port, require_tls=False)).send(notification(), 10.0)
+
+
+def test_a_mail_server_that_sends_a_byte_at_a_time_meets_one_time_limit() -> None:
+    """smtplib alone would wait anew for each byte."""
+    with serving_once(b"2" * 200, pause_seconds=0.05) as port, pytest.raises(SendError, match="timed out"):
+        mail_sender(mail_config(port, require_tls=False)).send(notification(), 0.3)
+
+
 def test_addresses_come_from_templates_but_stay_addresses() -> None:
     config = replace(mail_config(1), to="{{ .CommonLabels.node }}@example.org")
     with pytest.raises(SendError, match="not a mail address"):
@@ -278,9 +305,67 @@ def test_apprise_sends_title_and_body(sink: Sink) -> None:
     assert document["type"] == "failure"
 
 
+def apprise_config(url: str) -> AppriseConfig:
+    return AppriseConfig(url=SecretText(url), scheme=url.partition(":")[0])
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_failure_of_apprise_has_a_reason_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
+    pytest.importorskip("apprise")
+    messages = Messages(NotificationTemplates())
+    with pytest.raises(SendError, match=r"could not send to json://…: .*onnection error") as refused:
+        SENDERS["apprise"](apprise_config("json://user:s3cret@127.0.0.1:1/t0ken"), messages).send(
+            notification(), 10.0
+        )
+    with pytest.raises(SendError, match="neither gpuscope nor apprise") as unknown:
+        SENDERS["apprise"](apprise_config("htp://s3cret"), messages).send(notification(), 10.0)
+    assert not logging.getLogger("apprise").propagate, "its messages repeat URLs"
+    logged = " ".join(record.getMessage() for record in caplog.records if record.name != "apprise")
+    for text in (str(refused.value), str(unknown.value), logged):
+        assert "s3cret" not in text
+        assert "t0ken" not in text
+
+
+def test_urls_that_apprise_does_not_know_are_refused_at_the_start(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("apprise")
+    assert main(["notify", "test", "htp://s3cret/x"]) == 2
+    error = capsys.readouterr().err
+    with pytest.raises(UsageError) as caught:
+        read_alerting(load_settings({"notify": "htp://s3cret/x"}, {}))
+    for text in (error, str(caught.value)):
+        assert "htp://…: neither gpuscope nor apprise has a channel for htp:// URLs" in text
+        assert "s3cret" not in text
+
+
+def test_apprise_is_needed_at_the_start_if_a_url_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(UsageError, match=r"--notify matrix://…: apprise is not installed.*pip install"):
+        check_apprise_urls([apprise_config("matrix://s3cret@host")])
+
+
 def test_without_apprise_the_message_says_how_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "apprise", None)
     config = AppriseConfig(url=SecretText("matrix://s3cret@host"), scheme="matrix")
     with pytest.raises(SendError, match=r"pip install 'gpuscope\[apprise\]'") as caught:
         SENDERS["apprise"](config, Messages(NotificationTemplates())).send(notification(), 10.0)
     assert "s3cret" not in str(caught.value)
+
+
+MAX_MESSAGE_BYTES = 64 << 10
+
+
+@pytest.mark.slow
+def test_ten_thousand_alerts_are_one_message_of_readable_size(sink: Sink, tmp_path: Path) -> None:
+    """A webhook has all of them; a message for people lists some and counts the rest."""
+    sink.body = b"ok"
+    sent = notification(count=10_000)
+    send_all(load(tmp_path, sink.url), sent)
+    with running_smtp() as smtp:
+        mail_sender(mail_config(smtp.port, require_tls=False)).send(sent, 30.0)
+    bodies = {path: body for _, path, body in sink.requests}
+    assert len(json.loads(bodies.pop("/webhook"))["alerts"]) == 10_000
+    for path, body in bodies.items():
+        assert len(body) < MAX_MESSAGE_BYTES, path
+    [mail] = smtp.mails
+    assert len(mail.content) < MAX_MESSAGE_BYTES
+    assert b"9980" in mail.content

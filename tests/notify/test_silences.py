@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.notify.active_silences import MAX_LISTED_SILENCES
+from gpuscope.notify.alert_matchers import match_all
 from gpuscope.notify.matcher_parser import parse_matchers
 from gpuscope.notify.notify_state import NotifyState
-from gpuscope.notify.silences import RETENTION_SECONDS, Silence, SilenceError, SilenceNotFound, Silences
+from gpuscope.notify.silences import ACTIVE, RETENTION_SECONDS, Silence, SilenceError, SilenceNotFound, Silences
 
 NOW = 1_800_000_000.0
 
@@ -26,7 +29,7 @@ def state(tmp_path: Path) -> NotifyState:
 
 @pytest.fixture
 def silences(state: NotifyState) -> Silences:
-    return Silences(state, max_silences=3)
+    return Silences(state, limits=Limits(max_silences=3, max_silence_patterns=3, max_silence_bytes=2000))
 
 
 def test_create_match_expire_and_forget(silences: Silences, state: NotifyState) -> None:
@@ -89,3 +92,58 @@ def test_silences_are_bounded(silences: Silences) -> None:
     with pytest.raises(SilenceError, match="maximum number"):
         silences.set(silence(), NOW)
     assert LIMITS_REACHED.counts()["max_silences"] == before + 1
+
+
+def test_matchers_that_are_not_equalities_are_bounded(silences: Silences) -> None:
+    first = silences.set(silence('node=~"a|b",x!="1"'), NOW)
+    before = LIMITS_REACHED.counts()["max_silence_patterns"]
+    with pytest.raises(SilenceError, match="more than 3 matchers"):
+        silences.set(silence('node=~"a",x!="1"'), NOW)
+    assert LIMITS_REACHED.counts()["max_silence_patterns"] == before + 1
+    silences.set(silence("node=n1,x=1"), NOW)
+    silences.expire(first, NOW)
+    silences.forget_expired(NOW + RETENTION_SECONDS)
+    silences.set(silence('node=~"a",x!="1"', end=RETENTION_SECONDS + 9), NOW)
+
+
+def test_the_size_of_a_silence_is_bounded(silences: Silences) -> None:
+    before = LIMITS_REACHED.counts()["max_silence_bytes"]
+    for wrong in (replace(silence(), comment="x" * 2000), silence(",".join(f"n{n}=1" for n in range(11)))):
+        with pytest.raises(SilenceError, match="maximum size"):
+            silences.set(wrong, NOW)
+    assert LIMITS_REACHED.counts()["max_silence_bytes"] == before + 2
+
+
+def test_many_silences_are_found_as_one_by_one(state: NotifyState) -> None:
+    """The index and the cache find what comparing each silence finds, while silences begin, end and change."""
+    silences = Silences(state, limits=Limits())
+    random = Random(1)
+    texts = ["a=1", "a=2", "b=1", "a=1,b=1", "a!=1,b=1", 'a=~"1|2"', 'a=~"1|2",b!=1', "c=3,a=1"]
+    labels = [
+        {name: value for name, value in (("a", a), ("b", b), ("c", c)) if value}
+        for a in ("", "1", "2") for b in ("", "1") for c in ("", "3")
+    ]  # fmt: skip
+    now, ids = NOW, list[str]()
+    for _ in range(150):
+        now += random.randrange(20)
+        start, length = random.choice((-5, 0, 30)), random.choice((20, 60, 300))
+        one = silence(random.choice(texts), now - NOW + start, now - NOW + start + length)
+        ids.append(silences.set(one, now))
+        if random.random() < 0.3:
+            silences.expire(random.choice(ids), now)
+        for each in labels:
+            expected = sorted(
+                one.id for one in silences.all() if one.state(now) == ACTIVE and match_all(one.matchers, each)
+            )
+            assert silences.silenced_by(each, now, str(sorted(each.items()))) == expected
+            assert silences.silenced_by(each, now) == expected
+
+
+def test_an_alert_lists_a_bounded_number_of_silences(state: NotifyState) -> None:
+    silences = Silences(state, limits=Limits())
+    ids = [silences.set(silence(f"node=n1,x!={n}"), NOW) for n in range(MAX_LISTED_SILENCES + 10)]
+    found = silences.silenced_by({"node": "n1"}, NOW, "f")
+    assert len(found) == MAX_LISTED_SILENCES
+    for one in found:
+        silences.expire(one, NOW + 1)
+    assert silences.silenced_by({"node": "n1"}, NOW + 1, "f") == sorted(set(ids) - set(found))

@@ -28,6 +28,7 @@ from gpuscope.notify.senders.json_post import encode
 from gpuscope.notify.senders.webhook import webhook_body
 from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
 from gpuscope.server.api.alertmanager_json import read_alerts, read_silence
+from tests.local_server import serving_in_thread
 from tests.notify.scenarios import ACTIONS, DURATION_SECONDS, Action
 
 GROUP_INTERVAL = 2.0
@@ -104,10 +105,13 @@ def canonical(timeline: Timeline) -> str:
 
 
 class Sink:
-    """An HTTP server that keeps every request; `answers` are the statuses of the first ones."""
+    """An HTTP server that keeps every request; `answers` are the statuses of the first ones.
+
+    While `delay` is not set a request is held: its body is in `held`, and it gets no response."""
 
     def __init__(self) -> None:
         self.requests: list[tuple[float, str, bytes]] = []
+        self.held: list[bytes] = []
         self.headers: list[dict[str, str]] = []
         self.answers: list[int] = []
         self.body = b""
@@ -119,6 +123,10 @@ class Sink:
         class Handler(BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["content-length"]))
+                if not sink.delay.is_set():
+                    with sink.changed:
+                        sink.held.append(body)
+                        sink.changed.notify_all()
                 sink.delay.wait()
                 with sink.changed:
                     sink.requests.append((time.time(), self.path, body))
@@ -143,19 +151,19 @@ class Sink:
         with self.changed:
             assert self.changed.wait_for(lambda: len(self.requests) >= count, 30), self.requests
 
+    def wait_for_held(self, count: int) -> None:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.held) >= count, 30), self.held
+
 
 @contextmanager
 def running_sink() -> Iterator[Sink]:
     sink = Sink()
-    thread = threading.Thread(target=sink.server.serve_forever, args=(0.01,), daemon=True)
-    thread.start()
-    try:
-        yield sink
-    finally:
-        sink.delay.set()
-        sink.server.shutdown()
-        sink.server.server_close()
-        thread.join()
+    with sink.server, serving_in_thread(sink.server):
+        try:
+            yield sink
+        finally:
+            sink.delay.set()
 
 
 def call(method: str, url: str, document: object = None) -> Any:

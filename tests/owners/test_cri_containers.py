@@ -209,7 +209,8 @@ def test_auto_asks_the_usual_places_that_exist_under_the_machines_root(tmp_path:
     assert result.value == {ID: ContainerInfo("x")}
 
 
-def test_a_place_that_may_not_be_looked_at_is_passed_over(tmp_path: Path) -> None:
+def test_an_unreadable_place(tmp_path: Path) -> None:
+    """A short name: it is a part of the socket's path, which may have 107 characters."""
     (tmp_path / "run").mkdir()
     (tmp_path / "run/containerd").symlink_to("x" * 300)  # looking there fails, for root as well
     names = CriReader(["auto"], str(tmp_path))

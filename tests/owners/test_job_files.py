@@ -13,6 +13,7 @@ from gpuscope.owners import job_files
 from gpuscope.owners.job_files import JobFiles, job_files_worker, read_job_files
 from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.readings import ABSENT, Device, Uuid
+from gpuscope.regular_file import read_regular_file
 from gpuscope.settings import Settings
 from tests.fakes import FakeClock
 
@@ -37,6 +38,34 @@ def test_job_files_of_both_kinds(tmp_path: Path) -> None:
     assert files.lines["1"] == ("28_3 1001 alice ml gpu 1700000000", "not a job")
     assert "3" not in files.lines
     assert "4" not in files.lines
+
+
+def test_large_files_are_bounded(tmp_path: Path) -> None:
+    (tmp_path / "0").write_text("\n".join(map(str, range(9_000))))
+    (tmp_path / "1").write_text("7 " + "x" * 60_000)
+    (tmp_path / "2").write_text("8\n" * 40_000)  # too large: the last line would be cut, and be another job
+    files = read_job_files(str(tmp_path))
+    assert len(files.lines["0"]) == job_files.MAX_LINES
+    assert len(files.lines["1"][0]) == job_files.MAX_LINE_CHARACTERS
+    assert files.lines["2"] == ()
+    assert len(files.claims) == job_files.MAX_LINES + 1
+
+
+def test_a_file_that_becomes_a_named_pipe_does_not_block(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between the listing of the folder and the opening of the file."""
+    (tmp_path / "0").write_text("24\n")
+    (tmp_path / "1").write_text("25\n")
+
+    def replace_and_read(path: Path, max_bytes: int) -> bytes:
+        if path.name == "0":
+            path.unlink()
+            os.mkfifo(path)
+        return read_regular_file(path, max_bytes)
+
+    monkeypatch.setattr(job_files, "read_regular_file", replace_and_read)
+    assert [claim.job for claim in read_job_files(str(tmp_path)).claims] == ["25"]
 
 
 def test_a_missing_folder_is_absent_not_empty(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import grpc
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -277,6 +279,36 @@ def test_built_from_settings(tmp_path: Path) -> None:
         assert kubelet.fresh() is claims
 
 
+def test_gpus_under_an_unknown_resource_name_are_reported_and_other_claims_stay(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By the form of their ids: a network card, or another vendor's GPU, is not reported."""
+    both = container(
+        "c",
+        devices("nvidia.com/gpu", "GPU-0"),
+        devices("example.com/a100", "GPU-1"),
+        devices("rdma/hca", "mlx5_0"),
+        devices("gpu.intel.com/i915", "card0-1"),
+    )
+    settings = Settings(kubelet_socket=str(tmp_path / "kubelet.sock"))
+    with running_kubelet(tmp_path / "kubelet.sock") as fake:
+        fake.answer = lambda _: pod("ml", "train", both)
+        kubelet = kubelet_worker(settings, FakeClock())
+        kubelet.read_once()
+        status, claims = kubelet.status(), kubelet.fresh()
+        named = kubelet_worker(replace(settings, resource_names=("example.com/a100",)), FakeClock())
+        named.read_once()
+    assert not status.up
+    assert status.why == (
+        "the kubelet allocated devices of example.com/a100, which is not known as a GPU resource: "
+        "no pod has them; set --resource-names example.com/a100"
+    )
+    assert f"source kubelet: {status.why}" in caplog.messages
+    assert claims is not ABSENT
+    assert [claim.device_id for claim in claims] == ["GPU-0"]
+    assert named.status().up
+
+
 def test_the_pods_socket_is_asked_first_where_there_is_one(tmp_path: Path) -> None:
     add_pod_log(tmp_path / "pods", "ml", "by-the-logs", POD_UID, "main")
     settings = Settings(
@@ -295,6 +327,20 @@ def test_the_pods_socket_is_asked_first_where_there_is_one(tmp_path: Path) -> No
         result = reader.read()
         assert result.failures == {"pods-api": 1}
         assert result.value.by_uid[POD_UID].name == "by-the-logs"
+
+
+def test_a_missing_pods_socket_is_no_failure_and_is_found_when_the_kubelet_makes_it(tmp_path: Path) -> None:
+    """A chart or an older kubelet may leave the folder without the socket."""
+    add_pod_log(tmp_path / "pods", "ml", "by-the-logs", POD_UID, "main")
+    socket = tmp_path / "pods-api/pods-api.sock"
+    socket.parent.mkdir()
+    reader = build_pod_reader(Settings(pods_socket=str(socket), path_pod_logs=str(tmp_path / "pods")))
+    result = reader.read()
+    assert not result.failures
+    assert result.value.by_uid[POD_UID].name == "by-the-logs"
+    with running_kubelet(socket) as fake:
+        fake.answer = lambda context: field(1, field(1, field(1, "late") + field(3, "ml") + field(5, POD_UID)))
+        assert reader.read().value.by_uid[POD_UID].name == "late"
 
 
 def test_claims_are_matched_anew_only_when_something_changed() -> None:

@@ -6,10 +6,8 @@ import json
 import shutil
 import ssl
 import subprocess
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -17,6 +15,7 @@ import pytest
 from gpuscope.errors import SourceError
 from gpuscope.owners.kubernetes_https import api_server_url, get
 from gpuscope.owners.pod_list_json import decode_pod_list
+from tests.local_server import QuietHandler, serving_http
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
 
@@ -36,20 +35,14 @@ def account(tmp_path: Path) -> Path:
     return tmp_path
 
 
-class Answers(BaseHTTPRequestHandler):
+class Answers(QuietHandler):
     status = 200
     body = b"{}"
     seen: list[tuple[str, str]] = []
 
     def do_GET(self) -> None:
         self.seen.append((self.path, self.headers.get("Authorization", "")))
-        self.send_response(self.status)
-        self.send_header("Content-Length", str(len(self.body)))
-        self.end_headers()
-        self.wfile.write(self.body)
-
-    def log_message(self, *_: object) -> None:
-        pass
+        self.answer(self.body, status=self.status)
 
 
 @contextmanager
@@ -60,15 +53,8 @@ def kubelet(
     handler = type("Handler", (Answers,), {"status": status, "body": body, "seen": seen})
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(account / "ca.crt", account / "key")
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield f"https://127.0.0.1:{server.server_port}", seen
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(handler, tls=context) as port:
+        yield f"https://127.0.0.1:{port}", seen
 
 
 def test_pods_with_the_token_of_the_moment(account: Path) -> None:

@@ -125,6 +125,9 @@ def test_the_environment_of_a_slurm_job() -> None:
         job="18", job_step="4294967294", job_array="9_0", job_account="ml", job_partition="gpu"
     )
     assert parse_environment(text) == expected
+    # A process of component 2 of heterogeneous job 1: Slurm gives it the leader's variables.
+    component = b"SLURM_HET_SIZE=2\0SLURM_JOB_ID=1\0SLURM_STEP_ID=0\0SLURM_JOB_PARTITION=gpu\0"
+    assert parse_environment(component) == SlurmVariables(job_step="0")
     assert parse_environment(b"SLURM_JOB_ID=1;rm -rf\0SLURM_JOB_ACCOUNT=a b\0") == NO_VARIABLES
 
 

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.owners.cgroup import CgroupFacts
-from gpuscope.owners.owner_join import OwnerJoin, mark_used
+from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.owners.pods import Pod, PodContainer, Pods, index_pods
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.owners.process_enricher import NoNames, ProcessEnricher
 from gpuscope.owners.process_lookup import ProcessLookup
+from gpuscope.owners.unallocated_use import used_allocations
 from gpuscope.owners.users import UserNames
 from gpuscope.readings import (
     ABSENT,
@@ -27,6 +27,7 @@ from gpuscope.readings import (
     Owner,
     Pid,
     Process,
+    ProcessWork,
     Uuid,
 )
 from tests.owners.immediate_lookup import ImmediateLookup
@@ -52,25 +53,19 @@ class Watch:
         )
 
 
-class FixedNames:
+class FixedNames(NoNames):
     def __init__(self, pods: Pods) -> None:
         self._pods = pods
 
     def pods(self) -> Pods:
         return self._pods
 
-    def containers(self, outside_pods: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
-        return {}
-
-    def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
-        return False
-
 
 def enricher_of(tree: ProcTree, rootfs: Path, pods: Pods | None = None) -> ProcessEnricher:
     proc = Proc(str(tree.root))
     lookup = ProcessLookup(proc, UserNames(str(rootfs)))
     names = FixedNames(pods) if pods is not None else None
-    return ProcessEnricher(60.0, proc, ImmediateLookup(lookup), names)  # type: ignore[arg-type]
+    return ProcessEnricher(60.0, proc, ImmediateLookup(lookup), names)
 
 
 @pytest.fixture
@@ -204,7 +199,7 @@ def test_allocated_and_used_are_two_facts() -> None:
         Allocation(gpu_uuid=Uuid("GPU-1"), device_id="GPU-1", namespace="ml", pod="a"),
         Allocation(device_id="GPU-unknown", namespace="ml", pod="a"),
     ]
-    used = mark_used(given, (process(owner=Owner(pod="a", namespace="ml")),))
+    used = used_allocations(given, (process(owner=Owner(pod="a", namespace="ml")),), {})
     assert [one.used for one in used] == [True, False, False, False]
 
 
@@ -215,8 +210,8 @@ def test_of_two_pods_with_one_unshared_gpu_the_one_with_a_process_has_it() -> No
         for name in ("old", "new")
     ]
     running = process(owner=Owner(pod="new", namespace="ml"))
-    assert [one.pod for one in mark_used(both, (running,))] == ["new"]
-    assert [one.pod for one in mark_used(both, ())] == ["old", "new"], "who cannot tell shows both"
+    assert [one.pod for one in used_allocations(both, (running,), {})] == ["new"]
+    assert [one.pod for one in used_allocations(both, (), {})] == ["old", "new"], "who cannot tell shows both"
 
 
 def test_nothing_of_a_process_is_lost_on_the_way() -> None:
@@ -234,6 +229,7 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
         memory_ratio=0.4,
         encoder_ratio=0.5,
         decoder_ratio=0.6,
+        work=ProcessWork(cpu_ratio=0.7),
         owner=Owner(user="u"),
     )
     untold = {f.name for f in fields(Process) if getattr(whole, f.name) == f.default}
@@ -244,7 +240,9 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
 
 def test_before_a_gpu_was_read_nothing_is_said_of_allocations() -> None:
     class Given:
-        def allocations(self, devices: Sequence[Device]) -> tuple[Allocation, ...]:
+        known_kinds = frozenset({"job"})
+
+        def allocations(self, devices: Sequence[Device], *_: object) -> tuple[Allocation, ...]:
             return (Allocation(device_id="1", resource="slurm", job="4711"),)
 
     join = OwnerJoin(scheduler=Given())

@@ -8,7 +8,7 @@ from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
 from gpuscope.owners.cgroup import CgroupFacts
 from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, Pods, index_pods
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.owners.process_enricher import NoNames, ProcessEnricher
 from gpuscope.owners.process_labels import OWNER_WAIT_SECONDS
 from gpuscope.owners.process_lookup import ProcessLookup
 from gpuscope.owners.users import UserNames
@@ -22,7 +22,7 @@ TRAIN = index_pods(
 )
 
 
-class LateNames:
+class LateNames(NoNames):
     """Pods that nobody knows until `pods_now` says so."""
 
     def __init__(self) -> None:
@@ -30,9 +30,6 @@ class LateNames:
 
     def pods(self) -> Pods:
         return self.pods_now
-
-    def containers(self, outside_pods: frozenset[str], in_pods: frozenset[str]) -> dict[str, object]:
-        return {}
 
     def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
         return cgroup.pod_uid is not ABSENT and self.pods_now is NO_PODS

@@ -96,21 +96,49 @@ export async function startServer({
   };
 }
 
+export async function logIn(page, user, password) {
+  await page.fill("[name=user]", user);
+  await page.fill("[name=password]", password);
+  await page.click("button[type=submit]");
+}
+
+/** Opens the page of a new server and makes its first user, an admin, with the token that the server printed. */
+export async function openAsFirstUser(browser, server, user, password) {
+  const page = await open(browser, server.url);
+  await page.fill("[name=token]", /token: (\S+)/.exec(server.log())[1]);
+  await logIn(page, user, password);
+  await page.waitForSelector("a.cell");
+  return page;
+}
+
 /** The live answer of the server, held still from now on; `change` may bend it first. */
 export async function freeze(page, url, change = (picture) => picture) {
   const picture = change(await (await fetch(`${url}api/live`)).json());
-  await page.route("**/api/live", (route) => {
-    // Time goes on, or the page would rightly call a still picture old.
+  await page.route("**/api/live/stream", (route) => {
+    // Time goes on, or the page would rightly call a still picture old. The page asks again when the stream ends.
     const now = Date.now() / 1000 + (picture.skew ?? 0);
-    route.fulfill({ json: { ...picture, now, taken_at: now } });
+    const data = JSON.stringify({
+      columns: { nodes: {}, gpus: {}, sessions: {} },
+      picture: { ...picture, now, taken_at: now },
+    });
+    route.fulfill({
+      headers: { "content-type": "text/event-stream" },
+      body: `event: picture\nid: still\ndata: ${data}\n\n`,
+    });
   });
   return picture;
 }
 
-export async function axeFindings(page) {
+/** All rules of axe, or only those named. */
+export async function axeFindings(page, rules) {
   await page.evaluate(AXE);
-  const result = await page.evaluate(() =>
-    globalThis.axe.run(document, { resultTypes: ["violations"] }),
+  const result = await page.evaluate(
+    (only) =>
+      globalThis.axe.run(document, {
+        resultTypes: ["violations"],
+        ...(only ? { runOnly: { type: "rule", values: only } } : {}),
+      }),
+    rules,
   );
   return result.violations
     .filter((one) => one.impact === "serious" || one.impact === "critical")

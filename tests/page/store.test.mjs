@@ -1,16 +1,8 @@
 // The same page over a real Prometheus, where a node's `instance` is an address and not its name.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
-import { launch, open, query } from "./browser.mjs";
-
-const URL_ = process.env.GPUSCOPE_STORE_URL;
-let browser;
-let live;
-before(async () => {
-  browser = await launch();
-  live = await (await fetch(`${URL_}api/live`)).json();
-});
-after(() => browser?.close());
+import { test } from "node:test";
+import { open, query } from "./browser.mjs";
+import { browser, live, URL_ } from "./server-under-test.mjs";
 
 test("the fleet and its source are the engine's", async () => {
   const page = await open(browser, URL_);
@@ -42,7 +34,11 @@ test("Explore answers with the engine's numbers and its words", async () => {
     `${URL_}#/explore?q=gpuscope_gpu_memory_total_bytes&as=table`,
   );
   await page.waitForSelector("td.number");
-  const shown = (await page.locator("td.number").allTextContents()).sort();
+  const cells = page.locator("td.number");
+  assert.match(await cells.first().textContent(), /GiB$/); // the exact number is its title
+  const shown = (
+    await cells.evaluateAll((all) => all.map((cell) => cell.title))
+  ).sort();
   assert.deepEqual(
     shown,
     (await query(URL_, "gpuscope_gpu_memory_total_bytes"))
@@ -51,5 +47,55 @@ test("Explore answers with the engine's numbers and its words", async () => {
   );
   await page.goto(`${URL_}#/explore?q=sum(`);
   await page.waitForSelector("[role=alert] >> text=/parse error/i");
+  await page.context().close();
+});
+
+test("every other view opens over the engine, with its numbers or with the reason why it has none", async () => {
+  const page = await open(browser, `${URL_}#/findings`);
+  const shows = async (address, pattern) => {
+    await page.evaluate((hash) => {
+      location.hash = hash;
+    }, address);
+    await page.waitForFunction(
+      ([source]) =>
+        new RegExp(source, "s").test(document.querySelector("main").innerText),
+      [pattern.source],
+    );
+    assert.equal(await page.locator("main .failed").count(), 0, address);
+  };
+  const now = await (await fetch(`${URL_}api/live`)).json();
+  // What is wrong may change while the page opens: it must be what the API says at that moment.
+  await page.waitForFunction(async () => {
+    const { findings } = await (await fetch("api/live")).json();
+    return document
+      .querySelector("main")
+      .innerText.includes(findings.length ? "finding" : "Nothing needs you");
+  });
+  await shows("#/alerts", /No alerting rules are loaded/);
+  await shows("#/slurm", /Slurm/);
+  const pods = new Set(
+    now.sessions.flatMap((one) =>
+      one.pod ? [`${one.namespace}/${one.pod}`] : [],
+    ),
+  );
+  await shows(
+    "#/kubernetes",
+    pods.size ? new RegExp(`${pods.size} pods? in`) : /No pod is on a GPU/,
+  );
+  await shows("#/reports?since=1d", /GPU-h\s*=/);
+  await shows(
+    "#/settings?tab=history",
+    /The engine behind --store keeps the history/,
+  );
+  const { data } = await (
+    await fetch(`${URL_}api/v1/targets?state=active`)
+  ).json();
+  await shows("#/settings", new RegExp(data.activeTargets[0].labels.instance));
+  assert.equal(
+    await page.locator("td[data-column=health]").count(),
+    data.activeTargets.length,
+  );
+  await shows("#/settings?tab=channels", /No channel is set up/);
+  assert.deepEqual(page.problems, []);
   await page.context().close();
 });

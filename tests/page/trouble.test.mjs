@@ -1,23 +1,16 @@
 // What the page shows when things go wrong: hostile names, nothing to show, a wrong clock, a failing query, no server.
 import assert from "node:assert/strict";
-import { after, before, test } from "node:test";
+import { test } from "node:test";
 import {
   dataFolder,
   freePort,
   freeze,
-  launch,
+  logIn,
   open,
+  openAsFirstUser,
   startServer,
 } from "./browser.mjs";
-
-const URL_ = process.env.GPUSCOPE_URL;
-let browser;
-let live;
-before(async () => {
-  browser = await launch();
-  live = await (await fetch(`${URL_}api/live`)).json();
-});
-after(() => browser?.close());
+import { browser, live, URL_ } from "./server-under-test.mjs";
 
 const opened = (address, change, options = {}) =>
   open(browser, URL_ + address, {
@@ -172,7 +165,7 @@ test("a login is asked for when the server wants one, with its words", async () 
   let inside = false;
   const page = await open(browser, URL_, {
     before: async (one) => {
-      await one.route("**/api/live", (route) =>
+      await one.route("**/api/live/stream", (route) =>
         inside
           ? route.fallback()
           : route.fulfill({
@@ -217,12 +210,12 @@ test("off this machine: the printed token makes the first user, who logs out and
     arguments: ["--demo-nodes", "1", "--demo-gpus", "2"],
   });
   try {
-    const page = await open(browser, server.url);
-    await page.fill("[name=token]", /token: (\S+)/.exec(server.log())[1]);
-    await page.fill("[name=user]", "ada");
-    await page.fill("[name=password]", "correct horse battery");
-    await page.click("button[type=submit]");
-    await page.waitForSelector("a.cell");
+    const page = await openAsFirstUser(
+      browser,
+      server,
+      "ada",
+      "correct horse battery",
+    );
     await page.click("text=Log out ada");
     await page.waitForSelector("[name=password]");
     assert.equal(
@@ -234,9 +227,7 @@ test("off this machine: the printed token makes the first user, who logs out and
       ["wrong", "text=That was not right."],
       ["correct horse battery", "a.cell"],
     ]) {
-      await page.fill("[name=user]", "ada");
-      await page.fill("[name=password]", password);
-      await page.click("button[type=submit]");
+      await logIn(page, "ada", password);
       await page.waitForSelector(seen);
     }
     assert.deepEqual(page.problems, []);
@@ -341,8 +332,18 @@ test("what is gone stays on the map and says since when and why", async () => {
       evidence: "up == 0",
     });
     picture.findings = [
-      finding("node_down", first.name, "node_down", error),
-      finding("node_down", "never:9400", "node_down.never", "no such host"),
+      finding(
+        "node_down",
+        first.name,
+        "node_down",
+        `No data from this node: ${error}`,
+      ),
+      finding(
+        "node_down",
+        "never:9400",
+        "node_down.never",
+        "This target has never answered: no such host",
+      ),
       finding("target_down", "exporter:9100", "target_down", "timeout"),
     ];
     picture.targets = [

@@ -8,8 +8,9 @@ import struct
 import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import cramjam
@@ -19,6 +20,7 @@ from gpuscope.promql import Engine, Matrix, PromQLError, RangeVector, Result, Sc
 from gpuscope.promql.functions import SORT_IN_RANGE
 from gpuscope.promql.labels import render
 from gpuscope.series import Labels, Series
+from gpuscope.varint import encode_varint
 from tests.promql.memory import to_labels
 
 TOLERANCE = 1e-12
@@ -42,7 +44,13 @@ class RefusedError(Exception):
         self.kind = kind
 
 
-def fill(url: str, series: Sequence[Series]) -> None:
+def fill(
+    url: str,
+    series: Sequence[Series],
+    *,
+    path: str = "/api/v1/write",
+    more_headers: Mapping[str, str] = MappingProxyType({}),
+) -> None:
     """Send everything by remote write, oldest first: Prometheus refuses samples far older than its newest."""
     first = min(int(one.timestamps[0]) for one in series)
     last = max(int(one.timestamps[-1]) for one in series)
@@ -50,9 +58,9 @@ def fill(url: str, series: Sequence[Series]) -> None:
         body = bytes(cramjam.snappy.compress_raw(b"".join(_encode(series, begin, begin + SLICE_MS))))
         headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
         headers["X-Prometheus-Remote-Write-Version"] = "0.1.0"
-        request = urllib.request.Request(f"{url}/api/v1/write", body, headers)
+        request = urllib.request.Request(f"{url}{path}", body, {**headers, **more_headers})
         with urllib.request.urlopen(request, timeout=60) as answer:
-            assert answer.status == 204
+            assert answer.status in (200, 204)
 
 
 def _encode(series: Sequence[Series], begin: int, end: int) -> Iterator[bytes]:
@@ -62,21 +70,12 @@ def _encode(series: Sequence[Series], begin: int, end: int) -> Iterator[bytes]:
             continue
         parts = [_field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in one.labels]
         for t, value in zip(one.timestamps[low:high].tolist(), one.values[low:high], strict=True):
-            parts.append(_field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + _varint(t)))
+            parts.append(_field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + encode_varint(t)))
         yield _field(1, b"".join(parts))
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + _varint(len(payload)) + payload
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
+    return bytes([number << 3 | 2]) + encode_varint(len(payload)) + payload
 
 
 @dataclass(frozen=True, slots=True)

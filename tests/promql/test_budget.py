@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import threading
+import time
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
+from gpuscope import portioned_sort
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, select, windows
+from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, select, windows
 from gpuscope.promql import budget as budgets
 from gpuscope.promql.budget import Budget
+from gpuscope.series import Matcher, MatchOp
+from gpuscope.store import Store
 from tests.promql.memory import MemoryStorage
 
 MIB = 1 << 20
@@ -122,8 +127,78 @@ def test_loops_over_series_check_the_budget(expr: str, monkeypatch: pytest.Monke
     assert counts[1] >= counts[0] + 5, counts
 
 
+# Operators on arrays: no loop over series, so the checks lie between array operations.
+VECTORS = [
+    "sum by (n) (x)",
+    "x + on (n) x",
+    "x and on (n) x",
+    "x or x",
+    "-x",
+    "abs(x)",
+    "timestamp(x)",
+]
+
+
+@pytest.mark.parametrize("expr", VECTORS)
+def test_vector_operators_can_be_cancelled_at_every_check(expr: str) -> None:
+    engine, whole, selector = Engine(storage(100)), _Patience(10**9), _Patience(10**9)
+    engine.instant(expr, 0, budget=whole)
+    engine.instant("x", 0, budget=selector)
+    # `timestamp` reads its series itself.
+    more = 0 if expr.startswith("timestamp") else 1
+    assert whole.checks >= selector.checks + more, "the operator checks too, not only what reads its series"
+    for last in range(whole.checks):
+        with pytest.raises(QueryCanceledError):
+            engine.instant(expr, 0, budget=_Patience(last))
+
+
+@pytest.mark.parametrize("expr", [*VECTORS, "x > 3", "topk(5, x)", "x * on (n) group_left (a) x", "sum(x)"])
+def test_the_memory_of_a_wide_query_is_counted(expr: str) -> None:
+    """What a query really allocates is in proportion to what its budget counts."""
+    made, budget = storage(5000, 20), _Counted()
+    tracemalloc.start()
+    try:
+        Engine(made).range(expr, 0, 19_000, 1000, budget=budget)
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert peak < 1.5 * budgets.BYTES_PER_SAMPLE * budget.most + MIB
+
+
+@pytest.mark.parametrize("expr", VECTORS)
+def test_vector_operators_respect_the_sample_limit(expr: str) -> None:
+    made = storage(100, 20)
+    counted = Budget()
+    Engine(made).range(expr, 0, 19_000, 1000, budget=counted)
+    Engine(made, max_samples=counted.peak).range(expr, 0, 19_000, 1000)
+    with pytest.raises(ExecutionError, match="too many samples"):
+        Engine(made, max_samples=counted.peak - 1).range(expr, 0, 19_000, 1000)
+
+
+class _Counted(Budget):
+    """Remembers the most memory that was counted at a time, in samples."""
+
+    __slots__ = ("most",)
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.most = 0
+
+    def update_pool(self) -> None:
+        held = self.samples + self._overhead + self._reserved + self._label_bytes // budgets.BYTES_PER_SAMPLE
+        self.most = max(self.most, held)
+        super().update_pool()
+
+
+def test_the_order_of_a_million_label_sets_is_found_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(portioned_sort, "ITEMS_PER_SORT", 10)
+    patience = _Patience(10**9)
+    Engine(storage(101)).range("x", 0, 1000, 1000, budget=patience)
+    assert patience.checks > 22, "each of two labels with 101 values is sorted in eleven portions"
+
+
 def test_sorting_is_done_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(budgets, "ROWS_PER_SORT", 10)
+    monkeypatch.setattr(portioned_sort, "ITEMS_PER_SORT", 10)
     patience = _Patience(10**9)
     assert patience.sort([7 * n % 101 for n in range(101)]) == list(range(101))
     assert patience.checks > 11
@@ -156,6 +231,25 @@ def test_cancelling_during_evaluation() -> None:
             Engine(storage(10)).instant('count_values("v", x)', 0, cancelled=cancelled)
 
 
+def test_the_time_limit_includes_the_wait_for_other_queries() -> None:
+    engine = Engine(storage(), timeout_seconds=60)
+    assert (engine.budget(received_at=time.monotonic() - 20).seconds_left() or 0) <= 40
+    with pytest.raises(QueryTimeoutError, match="query queue"):
+        engine.budget(received_at=time.monotonic() - 61)
+
+
+@pytest.mark.parametrize(
+    "expr", ['label_replace(x, "b", "$1", "le", "([1-3])")', 'label_join(x, "b", "", "le")']
+)
+def test_a_label_is_computed_once_for_equal_values(expr: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """`le` has seven values; all series with one of them get the same label, also if the loop is checked."""
+    monkeypatch.setattr(budgets, "ITEMS_PER_CHECK", 3)
+    found = [dict(one) for one in Engine(storage(series=100)).instant(expr, 0).labels]
+    is_join = expr.startswith("label_join")
+    assert len(found) == 100
+    assert all(one.get("b") == (one["le"] if is_join or one["le"] in "123" else None) for one in found)
+
+
 def test_messages_truncate_long_labels() -> None:
     with pytest.raises(ExecutionError) as failed:
         Engine(storage(2)).instant(f'label_replace(x, "a", "{"y" * 5000}", "", "") + on (missing) x', 0)
@@ -169,3 +263,16 @@ def test_at_most_ten_annotations_are_returned() -> None:
     warnings = Engine(made).instant("histogram_quantile(0.5, b)", 0).warnings
     assert len(warnings) == 11
     assert warnings[-1] == "15 more warning annotations omitted"
+
+
+def test_regular_expressions_over_many_values_stop_at_the_time_limit(tmp_path: Path) -> None:
+    """900 expressions over 20,000 values take minutes; each value is tested under the query's budget."""
+    with Store(tmp_path) as store:
+        store.resolve(store.target("t"), [(("__name__", "x"), ("pod", f"pod-{n}")) for n in range(5000)])
+        selectors = [[Matcher("pod", MatchOp.REGEX, f"p.d-[0-9]*{n}")] for n in range(900)]
+        patience = _Patience(20)
+        with pytest.raises(QueryCanceledError):
+            store.any_series(selectors, admit=patience.admit)
+        with pytest.raises(QueryCanceledError):
+            Engine(store).instant('x{pod=~"p.d-[0-9]*7+"}', 0, budget=_Patience(4))
+        assert store.any_series(selectors[:2], admit=Budget().admit)

@@ -86,11 +86,11 @@ def _blind_to_staleness(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _blind_to_resets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate, "_add_resets", lambda *_: None)
+    monkeypatch.setattr(rate, "add_resets", lambda *_: None)
 
 
 def _no_extrapolation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate, "_extrapolation_factor", lambda windows, low, *_: np.ones(low.size))
+    monkeypatch.setattr(rate, "extrapolation_factor", lambda windows, low, *_: np.ones(low.size))
 
 
 def _plain_sums(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -101,7 +101,7 @@ def _plain_sums(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _nan_is_greatest(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(over_time, "_reduce", lambda operation, values, low, counts: values[low])
+    monkeypatch.setattr(over_time, "reduce_windows", lambda operation, values, low, counts: values[low])
 
 
 @pytest.mark.parametrize(

@@ -88,7 +88,7 @@ def test_an_answer_that_is_none_is_one_error(page: Page, kind: type[EngineError]
             ask(url, lambda engine: engine.instant("up"))
         assert type(caught.value) is kind
         assert url in str(caught.value)
-        assert message in ask(url, lambda engine: engine.find_trouble())
+        assert message in ask(url, lambda engine: engine.find_problem())
 
 
 def test_an_engine_that_is_away_is_unreachable() -> None:
@@ -102,13 +102,13 @@ def test_an_engine_that_is_away_is_unreachable() -> None:
 
 
 def test_an_answer_that_is_too_large_is_not_read_to_its_end() -> None:
-    before = LIMITS_REACHED.counts()["engine_max_answer_bytes"]
+    before = LIMITS_REACHED.counts()["engine_max_response_bytes"]
     with (
         serving({"/api/v1/query": after_form(text(b'{"data":"' + b"x" * 100_000, JSON))}) as address,
-        pytest.raises(EngineResultTooLarge, match="engine_max_answer_bytes"),
+        pytest.raises(EngineResultTooLarge, match="engine_max_response_bytes"),
     ):
-        ask(f"http://{address}", lambda engine: engine.instant("up"), max_answer_bytes=1000)
-    assert LIMITS_REACHED.counts()["engine_max_answer_bytes"] == before + 1
+        ask(f"http://{address}", lambda engine: engine.instant("up"), max_response_bytes=1000)
+    assert LIMITS_REACHED.counts()["engine_max_response_bytes"] == before + 1
 
 
 def test_an_engine_without_status_pages_is_described_as_unknown() -> None:

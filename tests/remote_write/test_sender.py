@@ -2,7 +2,9 @@ from __future__ import annotations
 
 import struct
 import threading
+import time
 from collections.abc import Callable
+from email.utils import formatdate
 from http.server import BaseHTTPRequestHandler
 
 import cramjam
@@ -168,6 +170,11 @@ def test_stopping_does_not_hang_on_a_dead_receiver() -> None:
 )
 def test_retry_after(said: str, seconds: float) -> None:
     assert retry_after(said) == seconds
+
+
+def test_retry_after_takes_a_date() -> None:
+    assert 50 < retry_after(formatdate(time.time() + 60, usegmt=True)) <= 60
+    assert retry_after(formatdate(time.time() + 9999, usegmt=True)) == 300
 
 
 def test_families_become_samples_as_if_scraped() -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from gpuscope.cli import main
 from gpuscope.render.compose import count_gpu_devices
@@ -158,3 +159,26 @@ def test_prometheus_starts_from_the_files_as_they_are_mounted(project: Path, pro
 def test_amtool_accepts_the_alertmanager_file(project: Path) -> None:
     path = project / "alertmanager" / "alertmanager.yml"
     assert subprocess.run([engine("amtool"), "check-config", path], capture_output=True).returncode == 0
+
+
+@pytest.mark.parametrize(("profile", "service"), [("single", "grafana"), ("master", "master-grafana")])
+def test_grafana_finds_its_data_source_and_dashboards_where_they_are_mounted(
+    tmp_path: Path, profile: str, service: str
+) -> None:
+    project = render(tmp_path / "project", "--language", "zh", "--page-url", "http://lab1:9470")
+    grafana = config(project, profile)["services"][service]
+    mounts = {one["target"]: Path(one["source"]) for one in grafana["volumes"] if one["type"] == "bind"}
+    provisioning = mounts["/etc/grafana/provisioning/dashboards"] / "gpuscope.yml"
+    provider = yaml.safe_load(provisioning.read_text())["providers"][0]
+    dashboards = sorted(mounts[provider["options"]["path"]].glob("*.json"))
+    assert len(dashboards) == 8
+    assert json.loads((dashboards[0].parent / "gpuscope-fleet.json").read_text())["title"] == "gpuscope: 集群"
+    home = Path(grafana["environment"]["GF_DASHBOARDS_DEFAULT_HOME_DASHBOARD_PATH"])
+    assert (mounts[str(home.parent)] / home.name).is_file()
+    source_file = mounts["/etc/grafana/provisioning/datasources"] / "gpuscope.yml"
+    source = yaml.safe_load(source_file.read_text())["datasources"][0]
+    # Grafana fills in variables of its environment.
+    assert source["url"].removeprefix("$") in grafana["environment"]
+    prometheus = project / f"prometheus/{profile}/prometheus.yml"
+    interval = yaml.safe_load(prometheus.read_text())["global"]["scrape_interval"]
+    assert source["jsonData"]["timeInterval"] == interval

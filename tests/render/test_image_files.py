@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import http.server
+import base64
+import os
 import re
 import shutil
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 import pytest
 
 from gpuscope.server.stand_ins import stand_in_names
+from tests.local_server import QuietHandler, serving_http
 from tests.ports import free_port
 
 DOCKER = Path(__file__).parent.parent.parent / "deploy" / "docker"
@@ -52,30 +53,37 @@ def test_roles_stand_in_for_exporters_that_exist() -> None:
     assert named - {"slurm-exporter"} <= set(stand_in_names())
 
 
-def check(url: str) -> subprocess.CompletedProcess[str]:
+def check(url: str, **environment: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-I", "-S", DOCKER / "healthcheck.py"]
-    return subprocess.run(command, env={"HEALTH_URL": url}, capture_output=True, text=True)
+    return subprocess.run(command, env={"HEALTH_URL": url, **environment}, capture_output=True, text=True)
 
 
 @pytest.mark.parametrize(("status", "code"), [(200, 0), (401, 0), (503, 1)])
 def test_the_health_check_fails_for_errors_of_the_server_only(status: int, code: int) -> None:
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         def do_GET(self) -> None:
-            self.send_response(status)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            self.answer(status=status)
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    with http.server.HTTPServer(("127.0.0.1", 0), Handler) as server:
-        thread = threading.Thread(target=server.handle_request)
-        thread.start()
+    with serving_http(Handler) as port:
         # Nothing listens on the first one: one that answers is enough.
-        done = check(f"http://127.0.0.1:{free_port()}/ http://127.0.0.1:{server.server_address[1]}/-/healthy")
-        thread.join()
+        done = check(f"http://127.0.0.1:{free_port()}/ http://127.0.0.1:{port}/-/healthy")
     assert done.returncode == code
     assert (str(status) in done.stderr) == bool(code)
+
+
+@pytest.mark.parametrize(("password", "code"), [("right", 0), ("wrong", 1)])
+def test_the_health_check_logs_in_where_it_has_a_user(password: str, code: int) -> None:
+    """As `helm test` does: a refused password is a failure there."""
+    expected = "Basic " + base64.b64encode(b"ann:right").decode()
+
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(status=200 if self.headers["Authorization"] == expected else 401)
+
+    with serving_http(Handler) as port:
+        done = check(f"http://127.0.0.1:{port}/", HEALTH_USER="ann", HEALTH_PASSWORD=password)
+    assert done.returncode == code
+    assert ("401" in done.stderr) == bool(code)
 
 
 def test_the_health_check_says_why_nothing_answers() -> None:
@@ -83,3 +91,24 @@ def test_the_health_check_says_why_nothing_answers() -> None:
     assert done.returncode == 1
     assert "refused" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("age_seconds", "interval", "code"), [(0, "60s", 0), (290, "30s", 0), (1200, "60s", 1), (1200, "10m", 0)]
+)
+def test_the_health_check_of_a_text_file_is_its_age(
+    tmp_path: Path, age_seconds: int, interval: str, code: int
+) -> None:
+    path = tmp_path / "gpu_sessions.prom"
+    path.touch()
+    written_at = path.stat().st_mtime - age_seconds
+    os.utime(path, (written_at, written_at))
+    done = check("", HEALTH_FILE=str(path), HEALTH_FILE_INTERVAL=interval)
+    assert done.returncode == code
+    assert ("20 minutes old: nothing writes it any more" in done.stderr) == bool(code)
+
+
+def test_the_health_check_says_that_there_is_no_text_file(tmp_path: Path) -> None:
+    done = check("", HEALTH_FILE=str(tmp_path / "gpu.prom"))
+    assert done.returncode == 1
+    assert "No such file or directory" in done.stderr

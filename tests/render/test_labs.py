@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import re
 import socket
 import subprocess
-import sys
 import tarfile
 import time
 import urllib.request
@@ -25,11 +23,15 @@ import pytest
 
 from gpuscope.cli import main
 from tests.engines import engine
+from tests.fake_cuda.build import library as cuda_library
+from tests.fake_cuda.driver import FakeCuda
 from tests.fake_nvml.build import Unavailable, library
 from tests.fake_nvml.driver import FakeDriver
 from tests.labs.debian_programs import LabUnavailable
-from tests.labs.docker_lab import BASE, BUILD_BASE, DockerLab, add_base_images, docker_lab
+from tests.labs.docker_lab import BASE, DockerLab, add_base_images, docker_lab
+from tests.labs.gpuscope_images import build_role
 from tests.labs.wheels import wheels_of_gpuscope
+from tests.render.dashboard_queries import fill, queries_of
 
 pytestmark = pytest.mark.slow
 
@@ -38,6 +40,7 @@ ROLES = ("gpuscope", "dcgm-exporter", "nvidia_gpu_exporter", "slurm-exporter", "
 MAX_COMPRESSED_BYTES = 120_000_000
 PATIENCE_SECONDS = 120
 NVML_IN_IMAGE = "/usr/lib/x86_64-linux-gnu/libnvidia-ml.so.1"
+CUDA_IN_IMAGE = "/usr/lib/x86_64-linux-gnu/libcuda.so.1"
 
 
 def wait_until(condition: Callable[[], Any], what: str) -> Any:
@@ -72,16 +75,6 @@ def lab(wheels: Path) -> Iterator[DockerLab]:
             yield engine_lab
     except LabUnavailable as missing:
         pytest.skip(f"Docker: {missing}")
-
-
-def build_role(lab: DockerLab, role: str, wheels: Path) -> None:
-    lab.docker(
-        "build", "--quiet", "--network", "none", "-f", ROOT / "deploy/docker/Dockerfile", "--target", role,
-        "-t", f"gpuscope:{role}", "--build-arg", f"BASE={BASE}", "--build-arg", f"BUILD_BASE={BUILD_BASE}",
-        "--build-context", f"wheels={wheels}", "--build-arg", "PACKAGE=gpuscope",
-        "--build-arg", "PIP_NO_INDEX=1",
-        ROOT,
-    )  # fmt: skip
 
 
 def test_the_image_is_small_has_no_compiler_and_is_not_root(lab: DockerLab, tmp_path: Path) -> None:
@@ -129,7 +122,47 @@ def test_dcgm_exporters_own_command_lines_work(lab: DockerLab) -> None:
     assert "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE{" in lab.docker(*run, *flags)
     by_path = "run --rm -e GPUSCOPE_SOURCE=demo --entrypoint /usr/bin/dcgm-exporter gpuscope:dcgm-exporter"
     assert "DCGM_FI_DEV_SM_CLOCK{" in lab.docker(*by_path.split(), *flags)
-    assert "gpuscope load" in lab.docker("run", "--rm", "gpuscope:dcgmproftester", "--help")
+
+
+SEED_ARGUMENTS = ("--no-dcgm-validation", "-t 1004", "-d 120")
+"""Of NVIDIA's example pod: flag and value are one word."""
+
+
+def test_the_image_for_dcgmproftester_takes_the_arguments_of_nvidias_pod(
+    lab: DockerLab, tmp_path: Path
+) -> None:
+    """With the fake CUDA driver mounted as the NVIDIA runtime mounts the real one."""
+    try:
+        libraries = {NVML_IN_IMAGE: library(), CUDA_IN_IMAGE: cuda_library()}
+    except Unavailable as missing:
+        pytest.skip(str(missing))
+    driver = FakeDriver(tmp_path / "state")
+    driver.gpus(1, model="H100")
+    cuda = FakeCuda(tmp_path / "cuda", driver)
+    for path in (tmp_path, *tmp_path.rglob("*")):
+        path.chmod(0o777 if path.is_dir() else 0o666)
+    mounts = [word for target, path in libraries.items() for word in ("-v", f"{path}:{target}:ro")]
+    state = f"-v {tmp_path}:/driver -e FAKE_NVML_STATE=/driver/state -e FAKE_CUDA=/driver/cuda"
+    run = (
+        "run",
+        "--rm",
+        "--name",
+        "proftester",
+        "--read-only",
+        *mounts,
+        *state.split(),
+        "gpuscope:dcgmproftester",
+    )
+    shown = lab.docker(*run, *SEED_ARGUMENTS[:2], "-d 3")
+    assert shown.startswith("half-precision matrix products on the tensor cores, 3 s on GPU 0")
+    assert "TFLOP/s" in shown
+    assert cuda.misuse() == []
+    assert cuda.leaks() == []
+    # The words of the pod themselves, for as long as it takes to see that it runs for 120 s.
+    lab.docker("run", "-d", *run[2:], *SEED_ARGUMENTS)
+    log = wait_until(lambda: lab.docker("logs", "proftester", check=False), "its first line")
+    assert log.startswith("half-precision matrix products on the tensor cores, 120 s on GPU 0")
+    lab.docker("stop", "-t", "10", "proftester")
 
 
 def test_a_driver_library_that_is_mounted_is_used(lab: DockerLab, tmp_path: Path) -> None:
@@ -216,6 +249,11 @@ def test_compose_brings_one_server_up_with_data(lab: DockerLab, project: Path) -
     lab.docker(*up.split(), cwd=project)
     wait_until(lambda: query('count(gpuscope_gpu_info{instance="localhost"}) == 8'), "data in Prometheus")
     print(f"compose up to data: {time.monotonic() - began:.1f} s")
+    fleet = json.loads((project / "grafana/dashboards/gpuscope-fleet.json").read_text())
+    panels = [expr for title, expr in queries_of(fleet) if not title.startswith("annotation")]
+    for expr in panels:
+        wait_until(lambda expr=expr: query(fill(expr, {"instance": ".*"})), f"data for the dashboard: {expr}")
+    print(f"compose up to a dashboard with data: {time.monotonic() - began:.1f} s")
     assert query("up{job='gpuscope'}")[0]["value"][1] == "1"
     assert "http://alertmanager:9093" in get("http://127.0.0.1:9090/api/v1/alertmanagers")
     # Data survives: the containers are removed, the volumes stay.
@@ -253,34 +291,3 @@ def test_compose_brings_node_and_master_up(lab: DockerLab, project: Path) -> Non
     lab.docker(*master.split(), cwd=project)
     wait_until(lambda: len(query("up == 1")) == 2, "both targets up")
     assert {row["metric"]["job"] for row in query("up == 1")} == {"node", "gpuscope"}
-
-
-def test_every_dependency_has_a_wheel_for_arm64(tmp_path: Path, wheels: Path) -> None:
-    """The image for arm64 is built of wheels: none may need a compiler."""
-    platforms = ["manylinux2014_aarch64", "manylinux_2_28_aarch64", "manylinux_2_34_aarch64"]
-    for version in ("3.11", "3.13"):
-        command = [
-            sys.executable,
-            "-m",
-            "pip",
-            "download",
-            "--quiet",
-            "--only-binary=:all:",
-            "--python-version",
-            version,
-        ]
-        command += [word for platform in platforms for word in ("--platform", platform)]
-        command += [
-            "-c",
-            str(ROOT / "constraints.txt"),
-            "-d",
-            str(tmp_path / version),
-            str(next(wheels.glob("gpuscope-*"))),
-        ]
-        done = subprocess.run(
-            command, env={**os.environ, "PIP_FIND_LINKS": ""}, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == 0, done.stderr
-        names = [path.name for path in (tmp_path / version).iterdir()]
-        assert not [name for name in names if "x86_64" in name]
-        assert any("aarch64" in name and name.startswith("numpy") for name in names)

@@ -168,7 +168,7 @@ def test_a_kept_file_stays_also_with_force(tmp_path: Path) -> None:
         (["compose", "--out", "/dev/null/x"], "--out /dev/null/x"),
         (["compose", "--out", "/x", "--gpu-count", "0"], "--gpu-count"),
         (["firewall", "--from", "10.0.0.1/8"], "--from: '10.0.0.1/8' is not a network"),
-        (["nothing"], "invalid choice"),
+        (["nothing"], "is not one of"),
     ],
 )
 def test_bad_input_exits_2_with_one_sentence(

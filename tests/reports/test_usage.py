@@ -4,23 +4,75 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.engines.query_engine import EngineInfo
 from gpuscope.errors import UsageError
 from gpuscope.promql import Engine
-from gpuscope.reports.rates import parse_rates
-from gpuscope.reports.usage import UsageReport, usage_report
-from gpuscope.reports.usage_text import text_lines, to_csv, to_html, to_json
-from gpuscope.series import Labels, Series
+from gpuscope.promql.ast_json import parse_selector
+from gpuscope.reports.rates import parse_co2_factor, parse_rates
+from gpuscope.reports.usage import UsageReport
+from gpuscope.reports.usage_grouping import parse_grouping
+from gpuscope.reports.usage_html import to_html
+from gpuscope.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.reports.usage_text import text_lines, to_csv
+from gpuscope.series import Labels, Matcher, MatchOp, Series
+from gpuscope.server.usage_answer import usage_answer
+from tests.goldens import check_golden
 from tests.reports.test_counter_growth import END_MS, Samples
 
 STEP_MS = 15_000
 HOURS = 4
 POINTS = HOURS * 240
 HOSTILE = '<script>alert(1)</script>=cmd|"\x1b[31m'
+
+
+class SampleEngine(EmbeddedEngine):
+    """The evaluator over samples in memory."""
+
+    def __init__(self, samples: Sequence[Series]) -> None:
+        super().__init__(None, Engine(Samples(samples)))  # type: ignore[arg-type]
+        self._samples_in_memory = samples
+
+    async def series(
+        self,
+        selectors: Sequence[str],
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        max_series: int | None = None,
+    ) -> list[Labels]:
+        wanted = [parse_selector(selector) for selector in selectors]
+        return [
+            one.labels
+            for one in self._samples_in_memory
+            if any(all(_matches(matcher, dict(one.labels)) for matcher in matchers) for matchers in wanted)
+        ]
+
+    async def label_values(
+        self,
+        label: str,
+        selectors: Sequence[str] = (),
+        start_ms: int | None = None,
+        end_ms: int | None = None,
+        *,
+        max_values: int | None = None,
+    ) -> list[str]:
+        found = await self.series(selectors, start_ms, end_ms)
+        return sorted({dict(labels)[label] for labels in found if label in dict(labels)})
+
+    async def describe(self) -> EngineInfo:
+        return EngineInfo("Prometheus", "3", 15 * 86_400_000)
+
+
+def _matches(matcher: Matcher, labels: dict[str, str]) -> bool:
+    is_equal = labels.get(matcher.name, "") == matcher.value
+    return is_equal if matcher.op is MatchOp.EQUAL else not is_equal
 
 
 def series(metric: str, rate: float, first: int = 0, last: int = POINTS, **labels: str) -> Series:
@@ -39,6 +91,8 @@ def gpu(number: int, model: str = "NVIDIA H100", **more: float) -> list[Series]:
         series("gpuscope_gpu_free_seconds_total", more.get("free", 0.0), gpu=index, uuid=uuid),
         series("gpuscope_gpu_stranded_seconds_total", more.get("stranded", 0.0), gpu=index, uuid=uuid),
     ]
+    if "busy" in more:
+        rows.append(series("gpuscope_gpu_held_busy_seconds_total", more["busy"], gpu=index, uuid=uuid))
     info: Labels = tuple(sorted({"__name__": "gpuscope_gpu_info", "uuid": uuid, "model": model}.items()))
     return [*rows, Series(info, np.array([END_MS], np.int64), np.array([1.0]))]
 
@@ -55,7 +109,7 @@ def owner(
 
 
 FLEET = [
-    *gpu(0, held=1.0),
+    *gpu(0, held=1.0, busy=0.7),
     *gpu(1, "NVIDIA A100", held=0.5, free=0.5),
     *gpu(2, held=0.0, free=0.4, stranded=0.2, observed=0.6),
     *owner("ann", 0, 0.75, busy=0.6),
@@ -64,10 +118,22 @@ FLEET = [
 ]
 
 
-def report(by: str = "user", hours: float = HOURS, rate: str = "", basis: str = "held") -> UsageReport:
-    engine = EmbeddedEngine(None, Engine(Samples(FLEET)))  # type: ignore[arg-type]
-    rates = parse_rates(rate, basis) if rate else None
-    return asyncio.run(usage_report(engine, by, END_MS - int(hours * 3_600_000), END_MS, rates))
+def report(
+    by: str = "user",
+    hours: float = HOURS,
+    rate: str = "",
+    basis: str = "held",
+    co2: str = "",
+    fleet: Sequence[Series] = FLEET,
+) -> UsageReport:
+    question = UsageQuestion(
+        parse_grouping(by),
+        END_MS - int(hours * 3_600_000),
+        END_MS,
+        parse_rates(rate, basis) if rate else None,
+        parse_co2_factor(co2) if co2 else None,
+    )
+    return asyncio.run(usage_report(SampleEngine(fleet), question))
 
 
 def test_hours_by_user_and_the_invariant() -> None:
@@ -94,23 +160,27 @@ def test_a_kind_without_owners_is_unattributed() -> None:
     found = report("pod")
     assert found.rows == []
     assert found.invariant.unattributed == pytest.approx(6.0)
+    assert found.missing[-1] == "the history has no owner of kind pod: all 6.0 h are unattributed"
 
 
 def test_by_node_and_model() -> None:
-    assert [(row.names[0], round(row.held, 3)) for row in report("node").rows] == [("n1", 5.5)]
+    (node,) = report("node").rows
+    assert (node.names, round(node.held, 3), round(node.busy_known, 3)) == (("n1",), 6.0, 2.8)
+    assert node.unknown == pytest.approx(2.0), "of the second GPU the work is not known"
     assert [(row.names[0], round(row.held, 3)) for row in report("model").rows] == [
-        ("NVIDIA H100", 3.5),
+        ("NVIDIA H100", 4.0),
         ("NVIDIA A100", 2.0),
     ]
+    assert report("model").invariant.unattributed == 0, "by GPU every holder counts"
 
 
 def test_a_part_of_the_history() -> None:
     assert report(hours=1).rows[0].held == pytest.approx(0.75)
-    assert report(hours=1).missing == []
+    assert report(hours=1).missing == ["n1: 0.4 GPU-hours lost: the agent was down or a GPU did not answer"]
 
 
 def test_a_history_that_is_too_short_is_said() -> None:
-    (sentence,) = report(hours=10).missing
+    sentence, _ = report(hours=10).missing
     assert sentence == "the history begins 6.0 h after the start of the range"
     assert report(hours=10).invariant.gpu_hours == pytest.approx(12, rel=1e-3), "nothing is extrapolated"
 
@@ -126,27 +196,74 @@ def test_costs() -> None:
     assert {row.names[0]: row.cost for row in unpriced.rows}["ann"] is None, "an unknown price is not 0"
 
 
-@pytest.mark.parametrize("text", ["x", "H100=", "1/week", "-1", "A=1,B=y"])
+@pytest.mark.parametrize("text", ["x", "H100=", "1/week", "-1", "A=1,B=y", "nan", "inf"])
 def test_a_wrong_rate_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
         parse_rates(text)
 
 
 def test_text_fits_80_columns_and_escapes() -> None:
-    lines = list(text_lines(report(rate="2"), parse_rates("2"), lambda text: text.replace("\x1b", "?")))
-    assert max(map(len, lines)) <= 100
-    assert all(len(line) <= 80 for line in lines[:8])
+    everything = report(rate="2", co2="475")
+    lines = list(text_lines(everything, "usage", lambda text: text.replace("\x1b", "?")))
+    assert max(map(len, lines)) <= 80
     assert "\x1b" not in "".join(lines)
     assert any(line.startswith("12.0 GPU-hours = 5.5 owners + 0.5 unattributed") for line in lines)
+    assert "cost: 2 per GPU-hour held" in lines
+    assert "CO₂: 475 g per kWh" in lines
 
 
 def test_json_and_csv_and_html() -> None:
-    document = json.loads(json.dumps(to_json(report(), None)))
+    document = json.loads(json.dumps(usage_answer(report(), "usage")))
     assert document["rows"][0]["name"] == "ann"
-    assert document["rows"][1]["busy_hours"] is None
-    assert list(document["invariant"]) == ["gpu_hours", "owners", "unattributed", "free", "lost", "stranded"]
-    table = to_csv(report(), None, str)
-    assert table.splitlines()[0] == "name,gpu_hours,busy_hours,idle_hours,energy_kwh"
-    page = to_html(report(), None)
-    assert "<script>" not in page
+    assert document["rows"][1]["busy_hours"] is None, "not known, never 0"
+    assert document["rows"][1]["unknown_hours"] == pytest.approx(2.0)
+    assert abs(document["invariant"]["difference"]) <= 0.001 * document["invariant"]["gpu_hours"]
+    assert usage_answer(report(), "usage", max_rows=1)["rows_left_out"] == 2
+    table = to_csv(report(rate="1", co2="100"), str).splitlines()
+    assert table[0] == (
+        "user,gpu_hours,busy_hours,idle_hours,unknown_hours,idle_held_hours,energy_kwh,energy_is_estimate,"
+        "cost,co2_kg"
+    )
+    assert table[1] == "ann,3,2.4,0.6,0,0,0.864,false,3,0.0864"
+    page = to_html(report(), "usage")
+    assert "<script" not in page
     assert "&lt;script&gt;" in page
+
+
+def test_a_range_that_begins_between_two_readings_adds_up() -> None:
+    fleet = [*gpu(0, held=1.0), *owner("ann", 0, 0.75)]
+    parts = report(hours=0.5 - 2 / 3600, fleet=fleet).invariant
+    assert parts.gpu_hours == pytest.approx(0.5, abs=1e-3), "from the reading before the start"
+    assert parts.owners + parts.unattributed + parts.lost == pytest.approx(parts.gpu_hours, rel=1e-3)
+
+
+def test_the_plot_adds_up_to_the_invariant() -> None:
+    found = report()
+    parts = [(one.busy + one.idle + one.unknown, one.free, one.lost, one.stranded) for one in found.buckets]
+    held, free, lost, stranded = (sum(column) for column in zip(*parts, strict=True))
+    invariant = found.invariant
+    assert held == pytest.approx(invariant.owners + invariant.unattributed)
+    assert (free, stranded) == (pytest.approx(invariant.free), pytest.approx(invariant.stranded))
+    assert lost == pytest.approx(invariant.lost, rel=1e-2)
+
+
+@pytest.mark.parametrize("text", ["users", "label:", "label:a b", "label", "user:x", 'label:x"}', ""])
+def test_a_wrong_grouping_is_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match="--by"):
+        parse_grouping(text)
+
+
+@pytest.mark.parametrize("text", ["x", "-1", "nan", "inf", ""])
+def test_a_wrong_co2_factor_is_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError, match="--co2"):
+        parse_co2_factor(text)
+
+
+@pytest.mark.parametrize(("kind", "by"), [("usage", "user"), ("usage", "model"), ("idle", "user")])
+def test_the_text_is_as_it_was(kind: str, by: str) -> None:
+    found = report(by, rate="H100=2,*=1", co2="475")
+    if kind == "idle":
+        found.sort_by_idle()
+    lines = list(text_lines(found, kind, lambda text: text.replace("\x1b", "?")))
+    assert max(map(len, lines)) <= 80
+    check_golden(Path(f"reports/{kind}_by_{by}.txt"), ("\n".join(lines) + "\n").encode())

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.local_server import QuietHandler, serving_http
 
 
 @dataclass
@@ -26,26 +26,13 @@ class AlertmanagerSink:
 def alertmanager_sink(status: int = 200) -> Iterator[AlertmanagerSink]:
     sink = AlertmanagerSink(status=status)
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_POST(self) -> None:
-            body = self.rfile.read(int(self.headers["content-length"]))
-            sink.requests.append((self.path, self.headers["content-type"], body))
-            self.send_response(sink.status)
-            self.send_header("content-length", "0")
-            self.end_headers()
+            sink.requests.append((self.path, self.headers["content-type"], self.read_body()))
+            self.answer(status=sink.status)
 
-        def log_message(self, *args: object) -> None:
-            """Silent."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    sink.url = f"127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02}, daemon=True)
-    thread.start()
-    try:
+    with serving_http(Handler) as port:
+        sink.url = f"127.0.0.1:{port}"
         yield sink
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()

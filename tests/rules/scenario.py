@@ -32,6 +32,13 @@ groups:
   - record: r:same
     expr: power
     labels: {gpu: all}
+  - record: r:without
+    expr: power
+    labels: {job: "", tier: ""}
+  - record: r:string
+    expr: '"text"'
+  - record: r:matrix
+    expr: power[3s]
 - name: alerts
   interval: 1s
   rules:
@@ -70,6 +77,48 @@ groups:
     expr: power > 100
   - record: r:limited
     expr: power
+- name: templates
+  interval: 1s
+  rules:
+  - alert: Templated
+    expr: power > 100
+    labels:
+      severity: page
+      level: '{{ if gt $value 120.0 }}high{{ else }}low{{ end }}'
+      own: '{{ $labels.severity }}'
+      gone: '{{ $labels.nope }}'
+      board: 'GPU {{ $labels.gpu | printf "%02s" }} of {{ .Labels.job | toUpper }}'
+    annotations:
+      text: 'GPU {{ $labels.gpu }}: {{ $value | humanize }}W
+        {{ printf "%.1f|%5.0f|%d|%s" $value $value $value "x" }}'
+      name: '{{ $labels.__name__ }} {{ .Labels.gpu }} {{ .Value }} {{ $labels }}'
+      outside: '{{ $externalLabels.cluster }} {{ externalURL }} {{ pathPrefix }} {{ $externalURL }}'
+      link: '{{ graphLink "up == 0" }} {{ tableLink "a{b=\'\'c<d\'\'}" }}'
+      asked: '{{ range query "power > 100" | sortByLabel "gpu" }}{{ .Labels.gpu }}={{ .Value }}
+        {{ else }}none{{ end }}'
+      first: '{{ with query "count(power)" }}{{ . | first | value }}{{ else }}nothing{{ end }}'
+      failing: '{{ query "nothing" | first | value }}'
+      wrong_types: 'before {{ gt $value 5 }} after'
+      words: '{{ "<b>&" | html }} {{ urlquery "a b/c" }} {{ reReplaceAll "(o)w" "${1}W" "power" }}
+        {{ title "gPU a-b" }}'
+      numbers: '{{ 90 | humanizeDuration }} {{ "43200" | humanizeDuration }} {{ 0.1234 | humanizePercentage }}
+        {{ 1234567 | humanize1024 }} {{ humanizeTimestamp 1800000000.5 }} {{ 1e7 }} {{ 0.00001 }} {{ 1000000 }}'
+- name: late-templates
+  interval: 1s
+  query_offset: 2s
+  rules:
+  - alert: LateTemplated
+    expr: power > 100
+    annotations:
+      now: '{{ range query "power" | sortByLabel "gpu" }}{{ .Labels.gpu }}={{ .Value }} {{ end }}'
+      names: '{{ range query "power" | sortByLabel "gpu" }}{{ .Labels.__name__ }} {{ end }}'
+- name: group-labels
+  interval: 1s
+  labels: {board: 'GPU {{ $labels.gpu }}', severity: group, broken: '{{ nofunc }}'}
+  rules:
+  - alert: GroupLabels
+    expr: power > 100
+    labels: {severity: '{{ $labels.severity }}rule'}
 """
 # Watts, second by second; None ends the series with a stale marker.
 WATTS: dict[str, list[float | None]] = {
@@ -116,8 +165,8 @@ def picture(
 
 
 def _is_late(labels: Mapping[str, str]) -> bool:
-    """Of the group with a query offset, whose samples for the last seconds are written after the end."""
-    return labels.get("alertname") == "Late" or labels["__name__"] == "r:late"
+    """Of a group with a query offset, whose samples for the last seconds are written after the end."""
+    return labels.get("alertname") in ("Late", "LateTemplated") or labels["__name__"] == "r:late"
 
 
 def _shown(labels: Mapping[str, str]) -> str:

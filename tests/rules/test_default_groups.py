@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 from gpuscope.rules.go_templates import load_templates
 from gpuscope.rules.rule_file import load_rule_file
 from gpuscope.rules.shipped.default_groups import with_default_groups
 
+ROOT = Path(__file__).parents[2]
 MINUTE_NS = 60_000_000_000
 DEFAULT = ["gpuscope-node", "gpuscope-gpu", "gpuscope-use", "gpuscope-slurm", "gpuscope-service"]
 
@@ -15,7 +17,16 @@ DEFAULT = ["gpuscope-node", "gpuscope-gpu", "gpuscope-use", "gpuscope-slurm", "g
 def test_the_default_groups_are_those_of_gpuscope_s_own_metrics() -> None:
     groups = with_default_groups((), MINUTE_NS, load_templates())
     assert [group.name for group in groups] == DEFAULT
-    assert sum(len(group.rules) for group in groups) == 59
+    assert sum(len(group.rules) for group in groups) >= 59
+
+
+def test_every_metric_of_the_gpu_node_and_slurm_rules_exists() -> None:
+    known = (ROOT / "docs/metrics.md").read_text() + (ROOT / "tests/golden/host/gpu-server.metrics").read_text()
+    rules = [rule for group in with_default_groups((), MINUTE_NS, load_templates()) for rule in group.rules]
+    names = {name for rule in rules for name in re.findall(r"\b(?:gpuscope|node)_\w+", rule.expression)}
+    stored = {name for name in names if not name.startswith("gpuscope_store_")}  # the server's own
+    assert len(stored) > 50
+    assert {name for name in stored if not re.search(rf"\b{name}\b", known)} == set()
 
 
 def test_a_group_of_the_same_name_replaces_a_shipped_one(tmp_path: Path) -> None:

@@ -26,6 +26,9 @@ groups:
   - alert: Kept
     expr: up == 0
     keep_firing_for: 3m
+  - alert: Outside
+    expr: up == 0
+    labels: {cluster: '{{ $externalLabels.cluster }}', url: '{{ $externalURL }}'}
 - name: second
   rules:
   - record: job:up:double
@@ -39,6 +42,12 @@ SERIES = """
   - {series: 'up{job="a",instance="y"}', values: "1x5 stale _x3 0 1"}
 """
 DOWN = "exp_labels: {severity: page, job: a, instance: x}, exp_annotations: {summary: down}"
+OUTSIDE = """
+  external_labels: {cluster: lab}
+  external_url: http://monitor.example:9090/base
+  start_timestamp: 2026-11-17T00:00:00Z
+"""
+OUTSIDE_LABELS = "exp_labels: {cluster: lab, url: 'http://monitor.example:9090/base', job: a, instance: x}"
 CASES = {
     "alerts": f"[{{eval_time: 4m, alertname: Down, exp_alerts: [{{{DOWN}}}]}}]",
     "too early": f"[{{eval_time: 3m59s, alertname: Down, exp_alerts: [{{{DOWN}}}]}}]",
@@ -46,6 +55,7 @@ CASES = {
     "wrong label": "[{eval_time: 4m, alertname: Down, exp_alerts: [{exp_labels: {severity: warn}}]}]",
     "kept": "[{eval_time: 11m, alertname: Kept, exp_alerts: [{exp_labels: {job: a, instance: x}}]}]",
     "not kept any longer": "[{eval_time: 12m, alertname: Kept, exp_alerts: []}]",
+    "outside": f"[{{eval_time: 3m, alertname: Outside, exp_alerts: [{{{OUTSIDE_LABELS}}}]}}]",
     "unknown alert": "[{eval_time: 1m, alertname: Nothing, exp_alerts: []}]",
 }
 EXPRESSIONS = {
@@ -59,6 +69,9 @@ EXPRESSIONS = {
     "between evaluations": "{expr: 'up{instance=\"x\"}', eval_time: 90s, exp_samples: "
     '[{labels: \'up{instance="x",job="a"}\', value: 1}]}',
     "broken": "{expr: 'sum(', eval_time: 0m}",
+    "time": "{expr: 'time()', eval_time: 2m, exp_samples: [{labels: '{}', value: 1.79487372e+09}]}",
+    "nearly equal": "{expr: 'vector(0.1) + 0.2', eval_time: 0m, exp_samples: [{labels: '{}', value: 0.3}]}",
+    "no sample expected": "{expr: 'nothing', eval_time: 0m}",
 }
 RULE_FILES = {
     "good": RULES,
@@ -76,6 +89,29 @@ RULE_FILES = {
     "negative for": "groups: [{name: g, rules: [{alert: a, expr: up, for: -5m}]}]",
     "numbers as labels": "groups: [{name: g, rules: [{alert: a, expr: up, labels: {a: 1, b: true}}]}]",
     "not a file of rules": "[1, 2]",
+    "empty label name": "groups: [{name: g, rules: [{alert: a, expr: up, labels: {'': x}}]}]",
+    "empty annotation name": "groups: [{name: g, rules: [{alert: a, expr: up, annotations: {'': x}}]}]",
+    "names with other characters": "groups: [{name: g, rules: [{alert: a, expr: up, labels: {'a.b c': x}}]}]",
+    "annotation __name__": "groups: [{name: g, rules: [{alert: a, expr: up, annotations: {__name__: x}}]}]",
+    "name label of a group": "groups: [{name: g, labels: {__name__: x}, rules: [{alert: a, expr: up}]}]",
+    "template of a group": "groups: [{name: g, labels: {a: '{{ no }}'}, rules: [{alert: a, expr: up}]}]",
+    "template of a label": "groups: [{name: g, rules: [{alert: a, expr: up, labels: {a: '{{ no }}'}}]}]",
+    "variable": "groups: [{name: g, rules: [{alert: a, expr: up, annotations: {a: '{{ $nope }}'}}]}]",
+    "no template in a recording rule": "groups: [{name: g, rules: [{record: a, expr: up, labels: {a: '{{'}}]}]",
+    "record with other characters": "groups: [{name: g, rules: [{record: 'a.b c', expr: up}]}]",
+    "string": "groups: [{name: g, rules: [{record: a, expr: '\"x\"'}]}]",
+    "matrix": "groups: [{name: g, rules: [{record: a, expr: 'up[5m]'}]}]",
+    "negative limit": "groups: [{name: g, limit: -1, rules: [{alert: a, expr: up}]}]",
+    "interval without a unit": "groups: [{name: g, interval: 1, rules: [{alert: a, expr: up}]}]",
+    "negative query_offset": "groups: [{name: g, query_offset: -1s, rules: [{alert: a, expr: up}]}]",
+    "for: 0s in a recording rule": "groups: [{name: g, rules: [{record: a, expr: up, for: 0s}]}]",
+    "empty label": "groups: [{name: g, rules: [{alert: a, expr: up, labels: {a: }}]}]",
+    "list as a label": "groups: [{name: g, rules: [{alert: a, expr: up, labels: {a: [1]}}]}]",
+    "empty entries": "groups: [null, {name: g, rules: [null]}]",
+    "key twice": "groups: [{name: g, name: h, rules: []}]",
+    "merge key": "groups: [{name: g, rules: [&a {alert: a, expr: up}, {<<: *a, for: 5m}]}]",
+    "alert named true": "groups: [{name: g, rules: [{alert: true, expr: up}]}]",
+    "experimental function": "groups: [{name: g, rules: [{alert: a, expr: 'info(up)'}]}]",
 }
 
 
@@ -95,6 +131,12 @@ def test_unit_tests_have_promtools_verdicts(tmp_path: Path, capsys: pytest.Captu
     head = f"rule_files: [rules.yml]\nevaluation_interval: 1m\n{order}\ntests:\n- interval: 1m"
     tests = {name: f"{head}{SERIES}  alert_rule_test: {case}\n" for name, case in CASES.items()}
     tests |= {name: f"{head}{SERIES}  promql_expr_test: [{case}]\n" for name, case in EXPRESSIONS.items()}
+    for name, rows in (
+        ("outside", "alert_rule_test: " + CASES["outside"]),
+        ("time", f"promql_expr_test: [{EXPRESSIONS['time']}]"),
+    ):
+        tests[f"{name}, given"] = f"{head}{OUTSIDE}{SERIES}  {rows}\n"
+    tests["fuzzy"] = f"fuzzy_compare: true\n{tests['nearly equal']}"
     ours, theirs = {}, {}
     for name, text in tests.items():
         path = tmp_path / "test.yml"
@@ -137,7 +179,7 @@ def test_list_prints_every_rule(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path.write_text(RULES)
     assert main(["rules", "list", str(path)]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert len(lines) == 6
+    assert len(lines) == 7
     assert lines[2].split() == ["first", "alert", "Down", "2m", "severity=page", "up", "==", "0"]
     assert main(["rules", "list", str(tmp_path / "none.yml")]) == 2
     assert main(["rules", "list", "--json", str(path)]) == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import UsageError
-from gpuscope.rules.rule_file import RuleFileError, canonical_expression, load_rule_file, read_groups
+from gpuscope.rules.go_templates import load_templates
+from gpuscope.rules.rule_file import (
+    GROUP_KEYS,
+    RULE_KEYS,
+    RuleFileError,
+    canonical_expression,
+    load_rule_file,
+    read_groups,
+)
 from gpuscope.rules.rule_set import RuleFiles, load_rule_set, refuse_recording_rules
 from gpuscope.rules.rule_spec import SECOND_NS
 from gpuscope.yaml_file import parse_first_document
@@ -135,3 +144,27 @@ def test_no_text_breaks_the_reader(name: str, expression: str) -> None:
     except RuleFileError as error:
         found = error.mistakes
     assert all(line.startswith("f: ") and "\n" not in line for line in found)
+
+
+VALUES = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(-9, 9), st.floats(), st.text(max_size=5), st.just("{{ x")),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=2), st.dictionaries(st.text(max_size=5), inner, max_size=2)
+    ),
+    max_leaves=4,
+)
+
+
+@given(
+    st.dictionaries(st.sampled_from((*GROUP_KEYS, "other")), VALUES, max_size=3),
+    st.dictionaries(st.sampled_from((*RULE_KEYS, "other")), VALUES, max_size=6),
+)
+def test_no_value_breaks_the_reader(group: dict[str, object], rule: dict[str, object]) -> None:
+    text = json.dumps({"groups": [{"rules": [rule], **group}]})
+    message = "f: "
+    try:
+        document, _ = parse_first_document(text, "f")
+        read_groups(document, "f", MINUTE_NS, load_templates())
+    except UsageError as error:
+        message = str(error)
+    assert message.startswith("f: ")

@@ -16,7 +16,8 @@ from gpuscope.rules.rule_metrics import rule_families
 from gpuscope.server.api.rule_routes import rule_routes
 from gpuscope.server.api.rules_json import RulesView
 from gpuscope.server.http.messages import Request, Response
-from gpuscope.server.page_routes import LiveFleet, page_routes
+from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.page_routes import page_routes
 from tests.rules.rig import Rig
 
 RULES = """
@@ -163,8 +164,8 @@ def test_metrics_have_prometheus_names(rig: Rig) -> None:
     ],
 )
 def test_the_link_of_an_alert_leads_to_the_page(query: bytes, location: str) -> None:
-    async def samples() -> list[Any]:
-        return []
+    async def samples() -> dict[str, list[Any]]:
+        return {}
 
     routes = page_routes(LiveFleet(samples, "test"))
     graph = next(one for one in routes if one.path == "/graph")

@@ -12,8 +12,15 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from gpuscope.cli import main
-from tests.engines import running, running_prometheus
+from gpuscope.rfc3339 import parse_rfc3339
+from gpuscope.rules.rule_spec import SECOND_NS
+from gpuscope.scrape.config import ScrapeConfig
+from gpuscope.settings import load_settings
+from gpuscope.wiring.rule_evaluation import load_engine_rules
+from tests.engines import running, running_alertmanager, running_prometheus
 from tests.ports import free_port
 from tests.rules.alertmanager_sink import alertmanager_sink
 from tests.waiting import wait_for
@@ -29,7 +36,7 @@ groups:
 
 @contextmanager
 def server(*flags: str) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
-    address = f"127.0.0.1:{free_port()}"
+    address = flags[flags.index("--listen") + 1] if "--listen" in flags else f"127.0.0.1:{free_port()}"
     command = [sys.executable, "-m", "gpuscope", "server", "--listen", address, *flags]
     with running(command, f"http://{address}/-/ready") as process:
         yield f"http://{address}", process
@@ -50,7 +57,9 @@ def alert_names(url: str) -> list[str]:
     return [one["labels"]["alertname"] for one in get(url, "api/v1/alerts")["alerts"]]
 
 
-def test_a_broken_file_is_refused_whole_and_the_old_rules_go_on(tmp_path: Path) -> None:
+def test_a_broken_file_is_refused_whole_and_the_old_rules_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     rules = tmp_path / "rules.yml"
     rules.write_text(RULES.format(name="First"))
     with alertmanager_sink() as sink:
@@ -64,6 +73,11 @@ def test_a_broken_file_is_refused_whole_and_the_old_rules_go_on(tmp_path: Path) 
             process.send_signal(signal.SIGHUP)
             wait_for(lambda: metric(url, "prometheus_config_last_reload_successful") == ["0"])
             assert get(url, "api/v1/status/runtimeinfo")["reloadConfigSuccess"] is False
+            mistake = f'{rules}: 7:27: group "g", rule 2, "Broken"'
+            with urllib.request.urlopen(f"{url}/api/reload", timeout=30) as answer:
+                assert mistake in json.load(answer)["rules"]["error"]
+            assert main(["doctor", "--server", url]) == 1
+            assert mistake in capsys.readouterr().out
             assert alert_names(url) == ["First"]
             rules.write_text(RULES.format(name="Second"))
             process.send_signal(signal.SIGHUP)
@@ -94,3 +108,79 @@ def test_over_another_engine_alerting_rules_run_and_recording_rules_are_refused(
         rules.write_text("groups: [{name: g, rules: [{record: a, expr: up}]}]")
         assert main(["server", *flags]) == 2
     assert "gpuscope render rules" in capsys.readouterr().err
+
+
+ENGINE_RULES = """
+groups:
+- name: g
+  interval: 1s
+  rules:
+  - alert: Late
+    expr: vector(time()) > 0
+    annotations: {seen: '{{ $value | printf "%.3f" }}'}
+"""
+
+
+def test_over_another_engine_alerts_reach_the_alertmanagers_of_prometheus_yml(tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(ENGINE_RULES)
+    config = tmp_path / "prometheus.yml"
+    with running_prometheus() as engine, running_alertmanager() as alertmanager:
+        address = alertmanager.removeprefix("http://")
+        relabel = [{"action": "labeldrop", "regex": "replica"}]
+        document = {
+            "global": {"external_labels": {"cluster": "lab", "replica": "a"}},
+            "rule_files": ["rules.yml"],
+            "alerting": {
+                "alert_relabel_configs": relabel,
+                "alertmanagers": [{"static_configs": [{"targets": [address]}]}],
+            },
+            "scrape_configs": [{"job_name": "theirs", "static_configs": [{"targets": ["127.0.0.1:1"]}]}],
+        }
+        config.write_text(json.dumps(document))
+        with server("--store", engine, "--config", str(config), "--data", str(tmp_path / "data")) as (url, _):
+
+            def received() -> list[dict[str, Any]]:
+                with urllib.request.urlopen(f"{alertmanager}/api/v2/alerts", timeout=30) as answer:
+                    found: list[dict[str, Any]] = json.load(answer)
+                    return found
+
+            wait_for(received, "an alert in the Alertmanager")
+            [alert] = received()
+            assert get(url, "api/v1/alertmanagers")["activeAlertmanagers"][0]["url"] == (
+                f"{alertmanager}/api/v2/alerts"
+            )
+        assert get(engine, "api/v1/series?match[]=ALERTS") == []
+    assert alert["labels"] == {"alertname": "Late", "cluster": "lab"}
+    # The query runs 30 s before the slot, which is when the alert began to fire.
+    late = parse_rfc3339(alert["startsAt"]) - float(alert["annotations"]["seen"])
+    assert late == pytest.approx(30.0, abs=0.002)
+
+
+def test_a_query_offset_of_the_configuration_counts_over_another_engine(tmp_path: Path) -> None:
+    rules = tmp_path / "rules.yml"
+    rules.write_text(ENGINE_RULES)
+    settings = load_settings({"store": "http://127.0.0.1:1", "rules": str(rules)}, {})
+    assert load_engine_rules(settings, ScrapeConfig()).default_query_offset_ns == 30 * SECOND_NS
+    config = ScrapeConfig(rule_query_offset=2.5)
+    assert load_engine_rules(settings, config).default_query_offset_ns == 2_500_000_000
+
+
+def own_series(url: str) -> list[dict[str, str]]:
+    """Labels of the stored own metric."""
+    found = get(url, "api/v1/query?query=prometheus_rule_group_rules")["result"]
+    return [one["metric"] for one in found]
+
+
+@pytest.mark.parametrize("scrapes_itself", [False, True])
+def test_alerts_about_this_server_have_its_metrics(scrapes_itself: bool, tmp_path: Path) -> None:
+    (tmp_path / "rules.yml").write_text(RULES.format(name="First"))
+    address = f"127.0.0.1:{free_port()}"
+    itself = [{"job_name": "me", "scrape_interval": "1s", "static_configs": [{"targets": [address]}]}]
+    config = {"rule_files": ["rules.yml"], "scrape_configs": itself if scrapes_itself else []}
+    (tmp_path / "prometheus.yml").write_text(json.dumps(config))
+    flags = ["--config", str(tmp_path / "prometheus.yml"), "--data", str(tmp_path / "data")]
+    with server("--listen", address, *flags) as (url, _):
+        wait_for(lambda: own_series(url), "own metrics in the store")
+        jobs = {one["job"] for one in own_series(url)}
+        pools = {one["scrapePool"] for one in get(url, "api/v1/targets")["activeTargets"]}
+        assert jobs == pools == {"me" if scrapes_itself else "gpuscope-server"}

@@ -10,9 +10,12 @@ import pytest
 
 from gpuscope.notify.alertmanagers.alertmanager_config import read_alerting
 from gpuscope.notify.alertmanagers.alertmanager_sender import relabel_alerts
+from gpuscope.promql.result import Vector
 from gpuscope.rules.alert import Alert
 from gpuscope.rules.alert_state import ActiveAlert, AlertTable
-from gpuscope.rules.alerting_rule import AlertingRule
+from gpuscope.rules.alerting_rule import AlertContext, AlertingRule
+from gpuscope.rules.go_templates import GoTemplates, load_templates
+from gpuscope.rules.interfaces import RuleQueries, RuleTemplateError, TemplateData
 from gpuscope.rules.memory_storage import MemoryStorage
 from gpuscope.rules.rule_group import RuleGroup
 from tests.goldens import GOLDEN as GOLDENS
@@ -35,7 +38,7 @@ class RelabelledAlerts(KeptAlerts):
 
 
 def played(folder: Path, *, with_store: bool = False) -> bytes:
-    rig = Rig(folder, with_store=with_store)
+    rig = Rig(folder, with_store=with_store, templates=load_templates())
     try:
         rig.kept = RelabelledAlerts()
         rig.start_runner(RULES)
@@ -51,6 +54,22 @@ def played(folder: Path, *, with_store: bool = False) -> bytes:
 @pytest.mark.parametrize("with_store", [False, True])
 def test_the_engine_gives_what_prometheus_gave(tmp_path: Path, with_store: bool) -> None:
     assert played(tmp_path, with_store=with_store).decode() == (GOLDENS / GOLDEN).read_text()
+
+
+class LateQueries:
+    """Runs every query at one time."""
+
+    def __init__(self, queries: RuleQueries, at_ms: int) -> None:
+        self._queries = queries
+        self._at_ms = at_ms
+
+    def instant(self, expression: str, at_ms: int) -> Vector:
+        return self._queries.instant(expression, self._at_ms)
+
+
+class OneTemplate:
+    def expand(self, data: TemplateData) -> str:
+        raise RuleTemplateError("no")
 
 
 BROKEN: dict[str, tuple[type, str, Any]] = {
@@ -90,6 +109,25 @@ BROKEN: dict[str, tuple[type, str, Any]] = {
         ActiveAlert,
         "needs_sending",
         lambda real: lambda self, at, delay: self.resolved_at_ns is None and real(self, at, delay),
+    ),
+    "queries of templates with the query offset": (
+        AlertingRule,
+        "evaluate",
+        lambda real: (
+            lambda self, queries, at, query_at, limit: real(
+                self, LateQueries(queries, query_at), at, query_at, limit
+            )
+        ),
+    ),
+    "every template fails": (GoTemplates, "parse", lambda real: lambda self, text, name: OneTemplate()),
+    "templates have other external labels": (
+        AlertContext,
+        "__init__",
+        lambda real: (
+            lambda self, templates, labels, *more, **named: real(
+                self, templates, {"cluster": "x"}, *more, **named
+            )
+        ),
     ),
     "sent with a later time": (
         AlertingRule,

@@ -32,6 +32,10 @@ def rules_of(path: Path) -> list[dict[str, Any]]:
     return [rule for group in document["groups"] for rule in group["rules"]]
 
 
+ALERT_FILES = [path for path in RULE_FILES if all("alert" in rule for rule in rules_of(path))]
+ROLLUPS = PROMETHEUS / "rules/gpuscope-rollups.yml"
+
+
 @pytest.mark.parametrize("path", deployed_files(), ids=str)
 def test_a_generated_file_is_what_the_rows_say(path: Path) -> None:
     assert (PROMETHEUS / path).read_text() == deployed_files()[path], "run `make docs`"
@@ -52,7 +56,11 @@ def test_every_check_is_shipped_once_or_has_a_reason() -> None:
     assert set(CHECKS) - set(shipped) == set(NOT_SHIPPED)
 
 
-@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
+def test_files_have_alerts_only_or_are_the_rollups() -> None:
+    assert set(RULE_FILES) - set(ALERT_FILES) == {ROLLUPS}
+
+
+@pytest.mark.parametrize("path", ALERT_FILES, ids=lambda path: path.stem)
 def test_every_rule_has_a_firing_and_a_quiet_test(path: Path) -> None:
     document = yaml.safe_load((PROMETHEUS / "tests" / f"{path.stem}.test.yml").read_text())
     fires: set[str] = set()
@@ -69,8 +77,8 @@ def test_every_rule_has_a_firing_and_a_quiet_test(path: Path) -> None:
 def test_expressions_and_templates_are_understood_here(path: Path) -> None:
     for rule in rules_of(path):
         parse(rule["expr"])
-        for text in (*rule.get("labels", {}).values(), *rule["annotations"].values()):
-            parse_template(ALERT_PRELUDE + text, f"__alert_{rule['alert']}", prometheus_functions())
+        for text in (*rule.get("labels", {}).values(), *rule.get("annotations", {}).values()):
+            parse_template(ALERT_PRELUDE + text, f"__alert_{rule.get('alert')}", prometheus_functions())
 
 
 def known_metrics() -> set[str]:
@@ -85,7 +93,7 @@ def known_metrics() -> set[str]:
     )
 
 
-OF_OTHERS = re.compile("slurm_|prometheus_|alertmanager_|api_http_|up$|gpu_|node_timex_")
+OF_OTHERS = re.compile("slurm_|prometheus_|alertmanager_|api_http_|up$|gpu_|node_(timex|textfile)_")
 """Of Slurm's exporter, Prometheus itself, users' programs, family `sessions`, or of node_exporter alone."""
 GOLDENS = "\n".join(
     path.read_text() for path in (ROOT / "tests/golden").rglob("*") if path.suffix in (".prom", ".metrics")
@@ -101,7 +109,7 @@ def test_every_metric_of_a_rule_exists(path: Path) -> None:
         for name in re.findall(r"\b(?:gpuscope|node|nvidia_smi|DCGM|slurm|prometheus|gpu)_\w+", bare):
             is_own = name.startswith("nvidia_smi_") and f'"{name.removeprefix("nvidia_smi_")}"' in SMI_NAMES
             is_known = name in known or OF_OTHERS.match(name) or f"\n{name}{{" in GOLDENS or is_own
-            assert is_known, f"{rule['alert']}: {name}"
+            assert is_known, f"{rule.get('alert') or rule['record']}: {name}"
 
 
 def test_the_users_own_alerts_are_there_word_for_word() -> None:
@@ -145,7 +153,7 @@ def test_a_wrong_expectation_fails_its_unit_test(tmp_path: Path) -> None:
         check=False,
     )
     assert run.returncode == 1
-    assert "HeldIdle" in run.stdout + run.stderr
+    assert "GpuHung" in run.stdout + run.stderr
 
 
 @pytest.mark.engine("amtool")

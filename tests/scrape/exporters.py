@@ -6,7 +6,9 @@ import contextlib
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+
+from tests.local_server import QuietHandler, serving_http
 
 Page = Callable[[BaseHTTPRequestHandler], None]
 
@@ -37,12 +39,12 @@ def status(code: int, **headers: str) -> Page:
     return answer
 
 
-def endless(piece: bytes, stop: threading.Event, pause: float = 0.0) -> Page:
+def endless(piece: bytes, stop: threading.Event, pause: float = 0.0, content_type: str = "text/plain") -> Page:
     """Sends until the client disconnects or the test ends."""
 
     def answer(request: BaseHTTPRequestHandler) -> None:
         request.send_response(200)
-        request.send_header("Content-Type", "text/plain")
+        request.send_header("Content-Type", content_type)
         request.end_headers()
         request.close_connection = True
         with contextlib.suppress(OSError):
@@ -57,7 +59,7 @@ def endless(piece: bytes, stop: threading.Event, pause: float = 0.0) -> Page:
 def serving(pages: Mapping[str, Page], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The address `127.0.0.1:PORT` of a server with these pages; `pages` may change while it runs."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -66,24 +68,5 @@ def serving(pages: Mapping[str, Page], tls: ssl.SSLContext | None = None) -> Ite
 
         do_POST = do_GET
 
-        def log_message(self, *args: object) -> None:
-            pass
-
-    class Server(ThreadingHTTPServer):
-        daemon_threads = True
-
-        def handle_error(self, *args: object) -> None:
-            """Ignores clients that disconnect, which is part of the tests."""
-
-    server = Server(("127.0.0.1", 0), Handler)
-    if tls is not None:
-        # The handshake belongs to the connection's thread: a client that breaks it off must not end the server.
-        server.socket = tls.wrap_socket(server.socket, server_side=True, do_handshake_on_connect=False)
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
-    thread.start()
-    try:
-        yield f"127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with serving_http(Handler, tls=tls) as port:
+        yield f"127.0.0.1:{port}"

@@ -7,7 +7,7 @@ import random
 import time
 import urllib.parse
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +171,27 @@ m_5{a="line\\nbreak"} +Inf
 """
 
 
+def scraped_by_prometheus(document: dict[str, Any]) -> tuple[dict[str, str], list[dict[str, Any]]]:
+    """The health by job, and the newest sample of every series."""
+    with running_prometheus(yaml.safe_dump(document)) as url:
+        targets = scraped_targets(url, len(document["scrape_configs"]))
+        vector = ask(url, "query", query='{__name__=~".+"}')["result"]
+    return {one["scrapePool"]: one["health"] for one in targets}, vector
+
+
+def scraped_by_us(
+    document: dict[str, Any], folder: Path, answer: Callable[[str], Fetched]
+) -> tuple[dict[str, str], dict[tuple[tuple[str, str], ...], str]]:
+    """The health by job, and the newest value of every series; `answer` gives the body for a job's name."""
+    health: dict[str, str] = {}
+    with Store(folder / "data") as store:
+        for job in read_config(document, "f", Path()).jobs:
+            (target,) = build_targets(job, job.static)
+            assert isinstance(target, ScrapeTarget)
+            health[job.name] = scrape(store, job, target, answer(job.name))
+        return health, stored(store)
+
+
 def test_scraped_series_are_the_same(tmp_path: Path) -> None:
     pick = random.Random(7)
     with serving({"/metrics": text(EXPOSITION)}) as address:
@@ -185,17 +206,8 @@ def test_scraped_series_are_the_same(tmp_path: Path) -> None:
         ]
         jobs[0]["metric_relabel_configs"] = [{"action": "labeldrop", "regex": "__name__"}]
         document = {"global": {"scrape_interval": "1s", "scrape_timeout": "1s"}, "scrape_configs": jobs}
-        with running_prometheus(yaml.safe_dump(document)) as url:
-            targets = scraped_targets(url, len(jobs))
-            theirs = {one["scrapePool"]: one["health"] for one in targets}
-            vector = ask(url, "query", query='{__name__=~".+"}')["result"]
-        mine: dict[str, str] = {}
-        with Store(tmp_path / "data") as store:
-            for job in read_config(document, "f", Path()).jobs:
-                (target,) = build_targets(job, job.static)
-                assert isinstance(target, ScrapeTarget)
-                mine[job.name] = scrape(store, job, target, Fetched(EXPOSITION.encode(), False))
-            ours = stored(store)
+        theirs, vector = scraped_by_prometheus(document)
+        mine, ours = scraped_by_us(document, tmp_path, lambda job: Fetched(EXPOSITION.encode(), False))
     assert mine == theirs
     expected = {
         pairs(one["metric"]): one["value"][1]
@@ -268,17 +280,8 @@ def compare(cases: dict[str, tuple[bytes, bool]], folder: Path) -> tuple[int, in
             for number, name in enumerate(cases)
         ]
         document = {"global": {"scrape_interval": "2s", "scrape_timeout": "2s"}, "scrape_configs": jobs}
-        with running_prometheus(yaml.safe_dump(document)) as url:
-            targets = scraped_targets(url, len(jobs))
-            theirs = {one["scrapePool"]: one["health"] for one in targets}
-            vector = ask(url, "query", query='{__name__=~".+"}')["result"]
-        mine: dict[str, str] = {}
-        with Store(folder / "data") as store:
-            for job in read_config(document, "f", Path()).jobs:
-                (target,) = build_targets(job, job.static)
-                assert isinstance(target, ScrapeTarget)
-                mine[job.name] = scrape(store, job, target, Fetched(*cases[job.name]))
-            ours = set(stored(store))
+        theirs, vector = scraped_by_prometheus(document)
+        mine, ours = scraped_by_us(document, folder, lambda job: Fetched(*cases[job]))
     assert not (wrong := difference(mine.items(), theirs.items())), "\n".join(map(str, wrong))
     expected = {pairs(one["metric"]) for one in vector}
     # Prometheus 3 keeps the blanks before a name as a part of it.

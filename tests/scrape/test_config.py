@@ -243,11 +243,11 @@ scrape_configs:
 
 def test_each_unsupported_key_is_a_warning() -> None:
     read = config(
-        "scrape_configs: [{job_name: k, kubernetes_sd_configs: [{role: node}], consul_sd_configs: [{}], "
+        "scrape_configs: [{job_name: k, ec2_sd_configs: [{region: x}], consul_sd_configs: [{}], "
         "scrape_protocols: [OpenMetricsText1.0.0]}]\ntracing: {endpoint: x}"
     )
     assert len(read.warnings) == 4
-    assert "job 'k': kubernetes_sd_configs" in read.warnings[0]
+    assert "job 'k': ec2_sd_configs" in read.warnings[0]
 
 
 def test_secrets_are_redacted() -> None:

@@ -18,7 +18,7 @@ from gpuscope.exposition.series_text import TextLimits
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.config import ScrapeJob
 from gpuscope.scrape.fetch import Fetched, ScrapeError
-from gpuscope.scrape.ingest import TargetIngester, merge_labels
+from gpuscope.scrape.ingest import SCRAPES_AFTER_MISSES, TargetIngester, merge_labels
 from gpuscope.scrape.job_limits import JobLimits
 from gpuscope.scrape.relabel import RelabelRule
 from gpuscope.scrape.target import ScrapeTarget
@@ -47,9 +47,19 @@ class Rig:
         taken.stored.result()
         return taken.note
 
-    def fail(self) -> None:
+    def scrape_quickly(self, text: str) -> bool:
+        """As the scrape loop; returns whether only values were read."""
+        fetched, at = Fetched(text.encode(), False), self.tick()
+        quick = self.ingester.ingest_values(fetched, at, time.monotonic())
+        (quick or self.ingester.ingest(fetched, at, time.monotonic())).stored.result()
+        return quick is not None
+
+    def tick(self) -> int:
         self.at += 1000
-        self.appender.fail(self.at, 0.5).result()
+        return self.at
+
+    def fail(self) -> None:
+        self.ingester.fail(self.tick(), 0.5).result()
 
     def all(self) -> dict[Labels, list[tuple[int, float]]]:
         matchers = [Matcher("__name__", MatchOp.REGEX, ".+")]
@@ -215,7 +225,7 @@ def test_memory_is_bounded_under_series_churn(store: Store) -> None:
     rig = Rig(store)
     for number in range(30):
         rig.scrape("".join(f'a{{pid="{number * 100 + at}"}} 1\n' for at in range(100)))
-    assert len(rig.ingester._ids) < 1600
+    assert rig.ingester.cached_series() < 1600
 
 
 def test_memory_is_bounded_under_changing_comments(store: Store) -> None:
@@ -223,7 +233,6 @@ def test_memory_is_bounded_under_changing_comments(store: Store) -> None:
     for number in range(3):
         rig.scrape("a 1\n" + "".join(f"# HELP h{number}_{at} x\n" for at in range(15_000)))
     assert len(rig.ingester.metadata) < 10_000, "1 MiB of metadata is remembered"
-    assert len(rig.ingester._cache._comments) <= 15_000
 
 
 def test_staleness_markers_are_written_after_the_store_was_full(store: Store) -> None:
@@ -263,6 +272,81 @@ def test_any_text_is_ingested_or_refused(store: Store, texts: list[str], openmet
     for text in texts:
         with contextlib.suppress(ScrapeError):
             rig.scrape(text, openmetrics)
+
+
+_LINES = st.lists(st.sampled_from(["a", 'a{x="1"}', "b", 'drop{x="2"}', "# HELP a x", "d"]), max_size=6)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@given(
+    scrapes=st.lists(st.tuples(_LINES, st.integers(0, 3), st.booleans()), max_size=8),
+    repeats=st.integers(1, 3),
+)
+def test_quick_scrapes_store_what_whole_ones_store(
+    tmp_path_factory: pytest.TempPathFactory, scrapes: list[tuple[list[str], int, bool]], repeats: int
+) -> None:
+    """`ingest_values` where it can, as the scrape loop does, against parsing every text as a whole."""
+    rule = RelabelRule("drop", ("__name__",), regex="drop")
+    with (
+        Store(tmp_path_factory.mktemp("quick")) as one,
+        Store(tmp_path_factory.mktemp("whole")) as two,
+    ):
+        quick, whole = Rig(one, metric_relabel=(rule,)), Rig(two, metric_relabel=(rule,))
+        for lines, value, fails in [scrape for scrape in scrapes for _ in range(repeats)]:
+            text = "\n".join(line if line[0] == "#" else f"{line} {value}" for line in lines)
+            if fails:
+                quick.fail()
+                whole.fail()
+            quick.scrape_quickly(text)
+            whole.ingester.ingest(Fetched((text + "\n# " + str(whole.at)).encode(), False), whole.tick(), 0.0)
+        assert quick.samples() == whole.samples()
+        for name in ("up", "scrape_samples_scraped", "scrape_samples_post_metric_relabeling"):
+            assert quick.report(name) == whole.report(name)
+
+
+def test_a_repeated_scrape_needs_no_thread(store: Store) -> None:
+    rig = Rig(store)
+    assert not rig.scrape_quickly("a 1\nb 2\n")
+    assert rig.scrape_quickly("a 5\nb 2\n")
+    assert not rig.scrape_quickly("a 5\nc 2\n"), "another series"
+    assert rig.scrape_quickly("a 6\nc 2\n")
+    rig.fail()
+    assert not rig.scrape_quickly("a 7\nc 2\n"), "after a failed scrape all series begin again"
+    assert rig.scrape_quickly("a 8\nc 2\n")
+    assert rig.samples() == {
+        "a instance=n1,job=j": [(1, 1.0), (2, 5.0), (3, 5.0), (4, 6.0), (5, "stale"), (6, 7.0), (7, 8.0)],
+        "b instance=n1,job=j": [(1, 2.0), (2, 2.0), (3, "stale")],
+        "c instance=n1,job=j": [(3, 2.0), (4, 2.0), (5, "stale"), (6, 2.0), (7, 2.0)],
+    }
+
+
+def test_a_quick_scrape_after_series_were_removed(store: Store) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\nb 1\n")
+    store.delete_series([Matcher("__name__", MatchOp.EQUAL, "a")])
+    assert not rig.scrape_quickly("a 2\nb 2\n")
+    assert rig.scrape_quickly("a 3\nb 3\n")
+    assert rig.samples()["a instance=n1,job=j"] == [(2, 2.0), (3, 3.0)]
+
+
+def test_a_quick_scrape_does_not_wait_for_a_full_queue(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig = Rig(store)
+    rig.scrape("a 1\n")
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "try_submit", lambda tick: None)
+        assert rig.ingester.ingest_values(Fetched(b"a 2\n", False), rig.tick(), 0.0) is None
+    rig.scrape("a 3\n")
+    assert rig.samples()["a instance=n1,job=j"] == [(1, 1.0), (3, 3.0)]
+
+
+def test_a_target_whose_lines_always_change_is_not_compared_each_time(store: Store) -> None:
+    rig = Rig(store)
+    for number in range(5):
+        rig.scrape(f'a{{n="{number}"}} 1\n')
+    assert not rig.scrape_quickly('a{n="4"} 2\n'), "its last text was not kept"
+    for _ in range(SCRAPES_AFTER_MISSES):
+        rig.scrape_quickly('a{n="4"} 2\n')
+    assert rig.scrape_quickly('a{n="4"} 3\n'), "after some scrapes it is tried again"
 
 
 @given(
@@ -336,3 +420,18 @@ def test_a_long_label_value_is_parsed_without_backtracking(store: Store) -> None
             Rig(store, limits=limits).scrape(f'a{{x="{value}}} 1\n')
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize(("honor", "lines"), [(False, 1), (True, 0)])
+def test_a_renamed_owner_label_is_logged_once_with_the_line_to_change(
+    store: Store, caplog: pytest.LogCaptureFixture, honor: bool, lines: int
+) -> None:
+    labels = (("instance", "n1"), ("job", "j"), ("pod", "agent-x7"))
+    target = ScrapeTarget(ScrapeJob("j", honor_labels=honor), "http://n1/metrics", labels, {}, 15.0, 10.0)
+    ingester = TargetIngester(target, TargetAppender(store, target.name, dict(labels)))
+    for at in (NOW - 2000, NOW - 1000):
+        body = f'a{{pod="train-{at}"}} 1\nb{{pod="train"}} 1\n'.encode()
+        ingester.ingest(Fetched(body, False), at, time.monotonic()).stored.result()
+    logged = [record.getMessage() for record in caplog.records if "exported_pod" in record.getMessage()]
+    assert len(logged) == lines
+    assert all("set honor_labels: true" in line and "job j, n1" in line for line in logged)

@@ -30,6 +30,8 @@ from tests.waiting import wait_in_loop_for
 
 FAST = 0.3
 """Interval and timeout of scrapes, in seconds; long enough for a busy machine."""
+PATIENT = {"interval": 3.0, "timeout": 3.0}
+"""For a first redirect, which loads the system's certificates."""
 
 
 @pytest.fixture
@@ -199,7 +201,10 @@ def test_request_headers(store: Store) -> None:
 def test_follow_redirects(store: Store) -> None:
     pages = {"/metrics": status(302, Location="/real"), "/real": text("a 1\n")}
     with serving(pages) as address:
-        jobs = (job("yes", address), job("no", address, http=HttpConfig(follow_redirects=False)))
+        jobs = (
+            job("yes", address, **PATIENT),
+            job("no", address, http=HttpConfig(follow_redirects=False)),
+        )
         found = states(scrape(store, ScrapeConfig(jobs=jobs), settled))
     assert found["yes"]["health"] == "up"
     assert "302" in found["no"]["lastError"]
@@ -218,7 +223,7 @@ def test_a_redirect_to_another_address_gets_no_credentials(store: Store) -> None
         serving({"/metrics": record}) as other,
         serving({"/metrics": status(302, Location=f"http://{other}/metrics")}) as address,
     ):
-        found = states(scrape(store, ScrapeConfig(jobs=(job("j", address, http=http),)), settled))
+        found = states(scrape(store, ScrapeConfig(jobs=(job("j", address, http=http, **PATIENT),)), settled))
     assert found["j"]["health"] == "up"
     assert set(seen) == {None}
 

@@ -35,7 +35,7 @@ def test_refused_series_are_requested_again(tmp_path: Path) -> None:
     with Store(tmp_path, StoreOptions(max_series=1)) as store:
         rig = Rig(store)
         assert rig.scrape("a 1\nb 1\n").startswith("1 series refused")
-        store._writing().series_limit.max_series = 7
+        store.write_side().series_limit.max_series = 7
         assert rig.scrape("a 2\nb 2\n") == ""
         assert rig.samples()["b instance=n1,job=j"] == [(2, 2.0)]
 
@@ -46,7 +46,7 @@ def test_local_ingester(tmp_path: Path) -> None:
         samples = [Sample(LabelSet((("gpu", str(n)),)), float(n)) for n in range(3)]
         family = MetricFamily("watts", "gauge", "", samples)
         assert target.submit([family], NOW).result().accepted == 5 + 2
-        store._writing().series_limit.max_series = 8
+        store.write_side().series_limit.max_series = 8
         assert target.submit([family], NOW + 1000).result().accepted == 5 + 3
 
 

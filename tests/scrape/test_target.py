@@ -1,7 +1,11 @@
 from __future__ import annotations
 
+import pytest
+
 from gpuscope.scrape.config import ScrapeJob, TargetGroup
+from gpuscope.scrape.discovery import Discovery
 from gpuscope.scrape.relabel import RelabelRule
+from gpuscope.scrape.scraper import discover_targets
 from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets
 
 
@@ -54,8 +58,10 @@ def test_dropped_targets_have_a_reason() -> None:
     assert isinstance(fast, DroppedTarget)
 
 
-def test_duplicate_targets_are_merged() -> None:
-    assert len(build(ScrapeJob("j"), "a:1", "a:1")) == 1
+def test_of_equal_targets_the_last_is_kept() -> None:
+    groups = [TargetGroup(("a:1",), {"__meta_x": value}) for value in ("1", "2")]
+    found = discover_targets(Discovery(ScrapeJob("j", static=tuple(groups))), 10).targets
+    assert [target.discovered["__meta_x"] for target in found.values()] == ["2"]
 
 
 def test_offsets_are_spread_and_stable() -> None:
@@ -70,3 +76,6 @@ def test_offsets_are_spread_and_stable() -> None:
     assert min(counts) > 5
     assert max(counts) < 45
     assert all(0 <= target.wait_seconds(1e9) < 60 for target in targets)
+    for target in targets[:10]:
+        scraped_at = 1e9 + target.wait_seconds(1e9)
+        assert scraped_at % target.interval == pytest.approx(target.offset(), abs=1e-5)

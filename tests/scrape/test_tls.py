@@ -16,8 +16,9 @@ import pytest
 
 from gpuscope.remote_write.http_post import PostClient
 from gpuscope.scrape.config_values import ConfigMapping
-from gpuscope.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch, new_client
+from gpuscope.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, read_http_config
+from gpuscope.scrape.target_client import TargetClient
 from tests.scrape.exporters import serving, text
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")
@@ -51,12 +52,12 @@ def http(folder: Path, **tls: Any) -> HttpConfig:
 
 def get(url: str, config: HttpConfig) -> Fetched:
     async def once() -> Fetched:
-        async with new_client(config) as client:
+        client = TargetClient(url, config, timeout_seconds=5, server_name=config.server_name)
+        try:
             with ScrapeBodyBudget(1000).share() as share:
-                name = config.server_name
-                return await fetch(
-                    client, url, timeout_seconds=5, max_bytes=1000, share=share, server_name=name
-                )
+                return await fetch(client, max_bytes=1000, share=share)
+        finally:
+            await client.aclose()
 
     return asyncio.run(once())
 

@@ -49,7 +49,15 @@ def samples() -> list[Sample]:
     found += process("0", "10", user="jovyan", namespace="ml", pod="train-0", **details)
     sm = {**gpu_labels("0"), "pid": "10", "user": "jovyan", "namespace": "ml", "pod": "train-0", **details}
     found.append(("gpuscope_process_sm_ratio", sm, 0.7))
+    found += [(f"gpuscope_process_{name}", sm, value) for name, value in ON_THE_CPU.items()]
     found += process("1", "11", user="alice", slurm_job="17", idle_for=2 * HOUR)
+    job = {"instance": "n1:9400", "slurm_job": "17"}
+    found += [
+        ("gpuscope_allocation_used", {**gpu_labels("1"), "slurm_job": "17"}, 1.0),
+        ("gpuscope_job_info", {**job, "user": "alice", "account": "ml", "partition": "gpu"}, 1.0),
+        ("gpuscope_slurm_job_info", {**job, "name": "train", "array_job": "9", "array_task": "1"}, 1.0),
+        ("gpuscope_slurm_job_end_timestamp_seconds", job, NOW + HOUR),
+    ]
     found += [
         ("gpuscope_mig_info", {**instance, "parent_uuid": "GPU-n1-3", "profile": "1g.10gb"}, 1.0),
         ("gpuscope_gpu_sm_active_ratio", instance, 0.0),
@@ -58,6 +66,18 @@ def samples() -> list[Sample]:
     return found
 
 
+OVER_TIME = ("PastFindingJson", "FoldedFindingsJson", "CoverageJson", "PastFindingsAnswer")
+"""Of another answer: `test_findings_over_time.py` has its document."""
+ON_THE_CPU = {
+    "cpu_ratio": 1.25,
+    "run_ratio": 0.75,
+    "busiest_thread_ratio": 0.75,
+    "io_wait_ratio": 0.0,
+    "network_wait_ratio": 0.25,
+    "resident_memory_bytes": 4e9,
+    "children": 8.0,
+    "children_cpu_ratio": 6.5,
+}
 MISSING = Missing(
     samples=[
         ("gpuscope_agent_info", {"instance": "n2:9400", "node": "n2"}, 1.0),
@@ -87,7 +107,9 @@ def test_it_conforms_to_its_types_and_has_every_key(picture: LivePicture) -> Non
         (name, key)
         for module in (live_json, findings_json)
         for name, one in vars(module).items()
-        if typing.is_typeddict(one) and name not in ("FindingsAnswer", "TypedDict")
+        if typing.is_typeddict(one)
+        and one.__module__ == module.__name__
+        and name not in ("FindingsAnswer", *OVER_TIME)
         for key in one.__annotations__
     }
     assert described - seen == set()

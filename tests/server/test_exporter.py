@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import weakref
 from collections.abc import Iterator
 
 import pytest
@@ -90,8 +91,19 @@ def test_ready_needs_fresh_gpu_data_and_names_the_reason() -> None:
     assert answer.status == 503
     assert b"the driver is not loaded" in answer.body
     exporter.publish(snapshot(gpu()))
-    assert get(exporter, "/-/ready").status == 200
+    assert get(exporter, "/-/ready").body == b"ready\n"
     assert get(exporter, "/-/healthy").status == 200
+
+
+def test_a_ready_agent_names_the_sources_that_are_down() -> None:
+    """GPUs are read: it must stay in service; but what is missing is said where a probe looks."""
+    exporter = Exporter([Counting()], openmetrics=False, title="t")
+    down = SourceStatus(name="kubelet", up=False, why="the socket is not mounted")
+    fine = SourceStatus(name="nvml", up=True, why="GPUs")
+    exporter.publish(snapshot(gpu(), sources=(fine, down)))
+    answer = get(exporter, "/-/ready")
+    assert answer.status == 200
+    assert answer.body == b"ready, but a source is down. kubelet: the socket is not mounted\n"
 
 
 def test_the_landing_page_escapes_and_says_simulated() -> None:
@@ -102,3 +114,28 @@ def test_the_landing_page_escapes_and_says_simulated() -> None:
     assert b"Simulated GPUs" in page
     assert b"<script>" not in page
     assert b"<img" not in page
+
+
+class KeptSamples(list[Sample]):
+    """A list that a weak reference can point to."""
+
+
+class OneFamily:
+    def __init__(self) -> None:
+        self.samples = KeptSamples([Sample(NO_LABELS, 1.0)])
+
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        yield MetricFamily("m", "gauge", "h", self.samples)
+
+
+def test_a_format_that_is_not_requested_any_more_keeps_no_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    builder = OneFamily()
+    exporter = Exporter([builder], openmetrics=True, title="t")
+    exporter.publish(snapshot())
+    before = get(exporter).body
+    samples = weakref.ref(builder.samples)
+    monkeypatch.setattr("gpuscope.server.exporter.RECENT_SECONDS", -3600.0)
+    builder.samples = KeptSamples([Sample(NO_LABELS, 2.0)])
+    exporter.publish(snapshot())
+    assert samples() is None
+    assert get(exporter).body == before.replace(b"m 1", b"m 2")

@@ -12,6 +12,7 @@ from gpuscope.health.finding import Finding, FindingOwner
 from gpuscope.health.missing import NOTHING_MISSING
 from gpuscope.promql import Engine, Vector
 from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.server.fleet_samples import by_node
 from tests.health.fleets import HOUR, NOW, gpu, node, of_gpu, process
 from tests.promql.memory import MemoryStorage
 
@@ -47,11 +48,11 @@ class History:
 def look_twice(history: History, picture: Picture) -> list[Finding]:
     """A server's first look after its start, the lookup, and the second look."""
     judge = FleetJudge(history.ask)
-    first = judge.judge(picture(NOW), NOTHING_MISSING, NOW)
+    first = judge.judge(by_node(picture(NOW)), NOTHING_MISSING, NOW)
     asyncio.run(judge.look_up(first))
-    second = judge.judge(picture(NOW + 1), NOTHING_MISSING, NOW + 1)
+    second = judge.judge(by_node(picture(NOW + 1)), NOTHING_MISSING, NOW + 1)
     asyncio.run(judge.look_up(second))  # who was on a lost GPU is asked once its time is known
-    return judge.judge(picture(NOW + 2), NOTHING_MISSING, NOW + 2).findings
+    return judge.judge(by_node(picture(NOW + 2)), NOTHING_MISSING, NOW + 2).findings
 
 
 def worked_twice(at: float) -> list[Sample]:
@@ -137,6 +138,6 @@ def test_what_is_known_is_not_asked_again() -> None:
     history = History(throttled_for_an_hour)
     judge = FleetJudge(history.ask)
     for second in range(5):
-        judged = judge.judge(throttled_for_an_hour(NOW + second), NOTHING_MISSING, NOW + second)
+        judged = judge.judge(by_node(throttled_for_an_hour(NOW + second)), NOTHING_MISSING, NOW + second)
         asyncio.run(judge.look_up(judged))
     assert history.queries == 4

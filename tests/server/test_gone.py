@@ -69,13 +69,13 @@ class History:
         assert isinstance(result, Vector)
         return list(zip(map(dict, result.labels), result.values.tolist(), strict=True))
 
-    def look(self, at: float, *states: TargetHealth, samples: Sequence[Sample] = ()) -> Missing:
+    def find_missing(self, at: float, *states: TargetHealth, samples: Sequence[Sample] = ()) -> Missing:
         """By a process that has just been started."""
 
         async def targets() -> Sequence[TargetHealth]:
             return states
 
-        return asyncio.run(GoneWatch(self.ask, targets, clock=lambda: at).look(list(samples)))
+        return asyncio.run(GoneWatch(self.ask, targets, clock=lambda: at).find_missing(list(samples)))
 
 
 @pytest.fixture
@@ -93,7 +93,7 @@ def test_since_when_is_in_the_history(history: History) -> None:
     died = START + HOUR
     history.node("b:1", died)
     history.write(died, died + HOUR, plain("up", "b:1"), value=0.0)
-    missing = history.look(died + HOUR, down("b:1"))
+    missing = history.find_missing(died + HOUR, down("b:1"))
     gone = missing.nodes["b:1"]
     assert died - 120 <= gone.since <= died
     assert (gone.why, gone.answered) == ("connection refused", True)
@@ -120,7 +120,7 @@ def test_a_gpu_that_left_hours_before_its_node_is_not_shown(history: History) ->
     died = START + 4 * HOUR
     history.write(START, START + HOUR, gpu_info("b:1", 7))
     history.node("b:1", died, start=START + HOUR)
-    missing = history.look(died + 600, down("b:1"))
+    missing = history.find_missing(died + 600, down("b:1"))
     shown = fleet_state([], now=died + 600, source="t", missing=missing)["gpus"]
     assert [gpu["gpu"] for gpu in shown] == ["0", "1"]
 
@@ -130,7 +130,7 @@ def test_it_ages_out_after_a_day(history: History, hours: int) -> None:
     died = START + HOUR
     history.node("b:1", died)
     history.write(died, died + 26 * HOUR, plain("up", "b:1"), plain("up", "never:1"), value=0.0)
-    missing = history.look(died + hours * HOUR, down("b:1"), down("never:1"))
+    missing = history.find_missing(died + hours * HOUR, down("b:1"), down("never:1"))
     expected = {"b:1", "never:1"} if hours < 24 else set()
     assert missing.nodes.keys() == expected
     assert {target.instance for target in missing.targets} == expected
@@ -138,7 +138,7 @@ def test_it_ages_out_after_a_day(history: History, hours: int) -> None:
 
 def test_one_that_never_answered_has_its_first_try(history: History) -> None:
     history.write(START, START + HOUR, plain("up", "never:1"), value=0.0)
-    missing = history.look(START + HOUR, down("never:1", "no such host"))
+    missing = history.find_missing(START + HOUR, down("never:1", "no such host"))
     gone = missing.nodes["never:1"]
     assert (gone.answered, gone.why) == (False, "no such host")
     assert START <= gone.since <= START + 120
@@ -158,9 +158,9 @@ def test_since_when_it_never_answered_does_not_move(history: History, first_try:
 
     async def look_twice() -> list[float]:
         watch = GoneWatch(history.ask, targets, clock=lambda: now[0])
-        found = [(await watch.look([])).nodes["never:1"].since]
+        found = [(await watch.find_missing([])).nodes["never:1"].since]
         now[0] += 600
-        return [*found, (await watch.look([])).nodes["never:1"].since]
+        return [*found, (await watch.find_missing([])).nodes["never:1"].since]
 
     expected = START + 17.0 if first_try is None else first_try
     assert asyncio.run(look_twice()) == [expected, expected]
@@ -168,7 +168,7 @@ def test_since_when_it_never_answered_does_not_move(history: History, first_try:
 
 def test_somebody_elses_exporter_is_a_target_and_no_node(history: History) -> None:
     history.write(START, START + 600, plain("up", "exporter:1"), plain("scrape_duration_seconds", "exporter:1"))
-    missing = history.look(START + HOUR, down("exporter:1"))
+    missing = history.find_missing(START + HOUR, down("exporter:1"))
     assert missing.nodes == {}
     assert [target.instance for target in missing.targets] == ["exporter:1"]
 
@@ -176,15 +176,15 @@ def test_somebody_elses_exporter_is_a_target_and_no_node(history: History) -> No
 def test_a_node_that_pushed_is_gone_for_a_day_without_a_target(history: History) -> None:
     stopped = START + HOUR
     history.node("p", stopped, scraped=False)
-    gone = history.look(stopped + HOUR).nodes["p"]
+    gone = history.find_missing(stopped + HOUR).nodes["p"]
     assert stopped - 120 <= gone.since <= stopped
     assert gone.why == ""
-    assert history.look(stopped + 25 * HOUR).nodes == {}
+    assert history.find_missing(stopped + 25 * HOUR).nodes == {}
 
 
 def test_a_scraped_node_without_a_target_has_left_the_configuration(history: History) -> None:
     history.node("b:1", START + HOUR)
-    assert history.look(START + 2 * HOUR) == Missing(samples=[], nodes={}, targets=[])
+    assert history.find_missing(START + 2 * HOUR) == Missing(samples=[], nodes={}, targets=[])
 
 
 def test_a_node_that_came_back_under_another_address_is_not_gone(history: History) -> None:
@@ -195,7 +195,7 @@ def test_a_node_that_came_back_under_another_address_is_not_gone(history: Histor
         ("gpuscope_agent_info", new, 1.0),
         ("gpuscope_agent_snapshot_timestamp_seconds", plain("x", "b:2"), float(now)),
     ]
-    missing = history.look(now, down("b:1"), samples=samples)
+    missing = history.find_missing(now, down("b:1"), samples=samples)
     (node,) = fleet_state(samples, now=now, source="t", missing=missing)["nodes"]
     assert (node["instance"], "gone" in node) == ("b:2", False)
 
@@ -211,17 +211,17 @@ def test_one_that_died_while_nobody_scraped_is_gone_once_its_numbers_are_stale(h
         ("gpuscope_agent_snapshot_timestamp_seconds", plain("x", "b:1"), float(died)),
     ]
     for age, expected in ((10, None), (120, "connection refused")):
-        missing = history.look(died + age, down("b:1"), samples=lingering)
+        missing = history.find_missing(died + age, down("b:1"), samples=lingering)
         (node,) = fleet_state(lingering, now=died + age, source="t", missing=missing)["nodes"]
         assert node.get("gone", {}).get("why") == expected
-    pushed = history.look(died + 120, samples=lingering)
+    pushed = history.find_missing(died + 120, samples=lingering)
     assert pushed.nodes == {}, "a node that pushes is stale first"
 
 
 def test_names_from_outside_are_quoted_in_queries(history: History) -> None:
     hostile = 'b"}or up{x=~".*|\\'
     history.node(hostile, START + HOUR)
-    assert history.look(START + 2 * HOUR, down(hostile)).nodes.keys() == {hostile}
+    assert history.find_missing(START + 2 * HOUR, down(hostile)).nodes.keys() == {hostile}
 
 
 def test_a_history_that_cannot_be_asked_takes_nothing_else_away(caplog: pytest.LogCaptureFixture) -> None:
@@ -236,7 +236,7 @@ def test_a_history_that_cannot_be_asked_takes_nothing_else_away(caplog: pytest.L
     async def look_twice() -> None:
         watch = GoneWatch(broken, targets, clock=lambda: now[0])
         for _ in range(3):
-            assert (await watch.look([])).nodes == {}
+            assert (await watch.find_missing([])).nodes == {}
             now[0] += 60
 
     with caplog.at_level(logging.WARNING):

@@ -144,6 +144,15 @@ def test_numbers_that_are_none(text: str) -> None:
     assert orjson.dumps(fleet_state(samples, now=NOW, source="t"))
 
 
+def test_slurm_series_of_somebody_else() -> None:
+    samples: list[Sample] = [
+        *node(),
+        ("gpuscope_slurm_job_gres_info", {}, 1.0),
+        ("gpuscope_slurm_node_gpus", {"gres": "gpu", "node": "n"}, float("nan")),
+    ]
+    assert fleet_state(samples, now=NOW, source="t")["nodes"]
+
+
 @given(
     st.lists(
         st.tuples(

@@ -36,6 +36,10 @@ def fleet() -> tuple[list[Collector], list[list[Snapshot]]]:
     return demo.collectors, [list(moment) for moment in zip(*by_node, strict=True)]
 
 
+def flat(own: LiveSamples) -> list[Sample]:
+    return [sample for samples in own.samples().values() for sample in samples]
+
+
 def everything(snapshot: Snapshot) -> list[Sample]:
     return [
         (family.name, {**dict(labels.pairs), "instance": snapshot.node}, value)
@@ -53,7 +57,7 @@ def test_the_state_is_that_of_all_metrics(fleet: tuple[list[Collector], list[lis
             collector.snapshot = snapshot
         expected = [sample for snapshot in moment for sample in everything(snapshot)]
         now = moment[0].taken_at
-        state = fleet_state(own.samples(), now=now, source="test")
+        state = fleet_state(flat(own), now=now, source="test")
         assert state == fleet_state(expected, now=now, source="test")
     assert {"lost", "busy"} <= {gpu["state"] for gpu in state["gpus"]}
     assert all(gpu["model"] for gpu in state["gpus"])  # also of the lost
@@ -68,14 +72,14 @@ def test_a_gpu_that_is_lost_a_second_later_has_no_old_numbers(
     healthy, ill = moments[0], moments[-1]
     for collector, snapshot in zip(collectors, healthy, strict=True):
         collector.snapshot = snapshot
-    list(own.samples())
+    own.samples()
     at = healthy[0].taken_at + 1
     later = [replace(snapshot, taken_at=at) for snapshot in ill]
     for collector, snapshot in zip(collectors, later, strict=True):
         collector.snapshot = snapshot
     lost = [
         {(name, labels["uuid"]) for name, labels, _ in samples if "uuid" in labels}
-        for samples in (own.samples(), (sample for one in later for sample in everything(one)))
+        for samples in (flat(own), (sample for one in later for sample in everything(one)))
     ]
     gone = {device.uuid for snapshot in later for device in snapshot.devices if device.lost}
     assert gone
@@ -117,6 +121,6 @@ def test_labels_of_what_has_gone_are_forgotten(fleet: tuple[list[Collector], lis
             replace(process, pid=Pid(process.pid + 1000 * turn)) for process in snapshot.processes
         )
         collectors[0].snapshot = replace(snapshot, processes=processes)
-        counts.append(len(list(own.samples())))
-        assert len(own._nodes[0]._merged) <= 2 * counts[-1] + 64
+        counts.append(len(flat(own)))
+        assert len(own.nodes[0].merged_labels) <= 2 * counts[-1] + 64
     assert len(set(counts)) == 1

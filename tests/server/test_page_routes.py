@@ -4,18 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import re
 import time
-from collections.abc import Iterable
 
 import orjson
 import pytest
 
-from gpuscope.errors import GpuscopeError
-from gpuscope.health.facts import Sample
-from gpuscope.server import page_routes
+from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.server import live_fleet, page_routes
 from gpuscope.server.api_types.findings_json import FindingJson
+from gpuscope.server.fleet_samples import FleetSamples, by_node
 from gpuscope.server.http.routing import Router
-from gpuscope.server.page_routes import FRESH_SECONDS, OLDEST_SECONDS, LiveFleet
+from gpuscope.server.live_fleet import (
+    FRESH_SECONDS,
+    MAX_AGE_SECONDS,
+    MAX_CPU_SHARE,
+    MAX_READING_SHARE,
+    LiveFleet,
+)
+from gpuscope.settings import load_settings
 from tests.health.fleets import gpu, node
 from tests.server.client import Client
 from tests.waiting import wait_in_loop_for
@@ -31,31 +38,35 @@ class Origin:
         self.failing = False
         self.failed = False
 
-    async def read(self) -> Iterable[Sample]:
+    async def read(self) -> FleetSamples:
         self.readings += 1
         number = float(self.readings)
         await self.open.wait()
         if self.failing:
             self.failed = True
             raise OSError("the store is gone")
-        return [("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "a"}, number)]
+        return {"a": [("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "a"}, number)]}
 
 
 class Clock:
     def __init__(self) -> None:
         self.now = 100.0
+        self.cpu_seconds = 0.0
 
     def monotonic(self) -> float:
         return self.now
 
-    def time(self) -> float:
-        return self.now
+    def thread_time(self) -> float:
+        return 0.0
+
+    def process_time(self) -> float:
+        return self.cpu_seconds
 
 
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
-    monkeypatch.setattr(page_routes, "time", made)
+    monkeypatch.setattr(live_fleet, "time", made)
     return made
 
 
@@ -90,7 +101,7 @@ def test_nobody_waits_while_the_next_one_is_made(clock: Clock) -> None:
         origin.open.clear()
         clock.now += 1
         assert await reading_shown(live) == 1
-        clock.now += 1
+        clock.now += FRESH_SECONDS / 2
         assert await reading_shown(live) == 1
         await asyncio.sleep(0)
         assert origin.readings == 2  # and it is made once
@@ -104,7 +115,7 @@ def test_what_is_too_old_is_not_shown(clock: Clock) -> None:
     async def scene() -> None:
         live = LiveFleet(Origin().read, "test")
         assert await reading_shown(live) == 1
-        clock.now += OLDEST_SECONDS + 1
+        clock.now += MAX_AGE_SECONDS + 1
         assert await reading_shown(live) == 2
 
     asyncio.run(scene())
@@ -143,6 +154,37 @@ def test_a_failure_is_told_to_who_asks_next_and_ends_with_the_trouble(clock: Clo
     asyncio.run(scene())
 
 
+@pytest.mark.parametrize(
+    ("cpu_seconds", "seconds_between"), [(0.5, 0.5 / MAX_CPU_SHARE), (0.0, 0.5 / MAX_READING_SHARE)]
+)
+def test_looks_at_a_fleet_that_takes_long_are_further_apart(
+    clock: Clock, cpu_seconds: float, seconds_between: float
+) -> None:
+    """Waiting for an engine, or for a turn on a busy machine, counts less than work of this process."""
+
+    async def scene() -> None:
+        origin = Origin()
+
+        async def read_for_half_a_second() -> FleetSamples:
+            clock.now += 0.5
+            clock.cpu_seconds += cpu_seconds
+            return await origin.read()
+
+        live = LiveFleet(read_for_half_a_second, "test")
+        await live.newest()
+        clock.now += FRESH_SECONDS
+        await live.newest()  # two slow looks in a row: it is the fleet, not the start
+        assert origin.readings == 2
+        clock.now += seconds_between - 0.6
+        await live.newest()
+        assert origin.readings == 2
+        clock.now += 0.2
+        await live.newest()
+        assert origin.readings == 3
+
+    asyncio.run(scene())
+
+
 def test_gzip_has_the_same_in_it(clock: Clock) -> None:
     async def scene() -> None:
         live = LiveFleet(Origin().read, "test")
@@ -152,7 +194,7 @@ def test_gzip_has_the_same_in_it(clock: Clock) -> None:
 
 
 def test_a_failure_with_a_reason_reaches_the_viewer() -> None:
-    async def read() -> Iterable[Sample]:
+    async def read() -> FleetSamples:
         raise GpuscopeError("http://engine cannot be reached")
 
     with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
@@ -160,14 +202,32 @@ def test_a_failure_with_a_reason_reaches_the_viewer() -> None:
     assert (answer.status_code, answer.json()["error"]) == (503, "http://engine cannot be reached")
 
 
+@pytest.mark.parametrize(
+    ("grafana", "links"),
+    [("", {}), ("https://grafana.example.org", {"grafana": "https://grafana.example.org"})],
+)
+def test_the_page_is_given_its_links(grafana: str, links: dict[str, str]) -> None:
+    live = LiveFleet(Origin().read, "test")
+    with Client(Router(page_routes.page_routes(live, grafana_url=grafana), page_routes.page_files)) as client:
+        assert client.get("/api/links").json() == links
+
+
+@pytest.mark.parametrize("value", ["javascript:alert(1)", "grafana:3000", "//grafana"])
+def test_only_a_web_address_may_be_linked_to(value: str) -> None:
+    with pytest.raises(UsageError, match=re.escape(f"{value!r} is not a URL")):
+        load_settings({"grafana_url": value}, {})
+    assert load_settings({"grafana_url": "https://g/grafana/"}, {}).grafana_url == "https://g/grafana"
+
+
 def test_findings_are_those_of_the_live_answer() -> None:
-    async def read() -> Iterable[Sample]:
-        return [*node(at=time.time()), *gpu("0", up=0.0)]
+    async def read() -> FleetSamples:
+        return by_node([*node(at=time.time()), *gpu("0", up=0.0)])
 
     with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
         found = client.get("/api/findings").json()
-        assert found["findings"] == client.get("/api/live").json()["findings"]
+        live = client.get("/api/live").json()["findings"]
     (finding,) = found["findings"]
+    assert [{**finding, "cost_gpu_hours": None}] == live
     assert set(finding) == set(FindingJson.__annotations__)
     assert (finding["kind"], finding["severity"], finding["gpus"]) == ("gpu_lost", "critical", ["0"])
     contract = {"kind", "severity", "node", "gpus", "uuids", "owner", "since", "cost_gpu_hours", "why", "next"}
@@ -187,8 +247,8 @@ def test_findings_are_those_of_the_live_answer() -> None:
     ],
 )
 def test_what_is_nowhere_is_not_found_whatever_the_method(method: str, path: str, status: int) -> None:
-    async def read() -> Iterable[Sample]:
-        return []
+    async def read() -> FleetSamples:
+        return {}
 
     with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
         assert client.request(method, path).status_code == status

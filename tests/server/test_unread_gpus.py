@@ -28,7 +28,7 @@ def now_samples(at: float, *, nvml_up: float, gpus: int = 0) -> list[Sample]:
 
 
 def look(history: History, at: float, samples: list[Sample]) -> Missing:
-    return asyncio.run(UnreadGpus(history.ask, clock=lambda: at).look(samples))
+    return asyncio.run(UnreadGpus(history.ask, clock=lambda: at).find_missing(samples))
 
 
 @pytest.mark.parametrize("later", [30, 6 * HOUR])
@@ -73,8 +73,8 @@ def test_a_history_that_cannot_be_asked_takes_nothing_else_away(caplog: pytest.L
 
     async def look_twice() -> Missing:
         watch = UnreadGpus(broken, clock=lambda: START)
-        await watch.look(now_samples(START, nvml_up=0))
-        return await watch.look(now_samples(START, nvml_up=0))
+        await watch.find_missing(now_samples(START, nvml_up=0))
+        return await watch.find_missing(now_samples(START, nvml_up=0))
 
     caplog.set_level(logging.WARNING, "gpuscope.live")
     assert asyncio.run(look_twice()) == Missing(samples=[])

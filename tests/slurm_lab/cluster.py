@@ -8,6 +8,8 @@ were started here are ended.
 from __future__ import annotations
 
 import contextlib
+import functools
+import itertools
 import os
 import shutil
 import subprocess
@@ -16,10 +18,22 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
+SCRIPTS = Path(__file__).parents[2] / "deploy/slurm"
+WRAPPERS = {
+    "prolog": "GPUSCOPE_JOB_DIR={folder}/jobmap/$SLURMD_NODENAME exec {folder}/gpuscope-prolog",
+    "epilog": "GPUSCOPE_JOB_DIR={folder}/jobmap/$SLURMD_NODENAME exec {folder}/gpuscope-epilog",
+    # Only for nodes for which a test has written variables. There is no Python in a root of Slurm's own.
+    "health-check": "cd {folder} && [ -e health-$SLURMD_NODENAME ] || exit 0\n"
+    "set -a; . ./health-$SLURMD_NODENAME; exec {leave_root} {outside}/gpuscope-health-check",
+}
 CLIENTS = ("squeue", "sinfo", "sdiag", "sshare", "scontrol", "sbatch", "scancel")
 RUNNING_NODES = ("gpu1", "gpu2", "gpu3", "cpu1")
 CONTROLLER_PORT = 6817
-READY_SECONDS = 60
+ODD_NAME = "\u202egnp.exe \"quoted\" 'twice' \\ \u05e9\u05dc\u05d5\u05dd"
+ODD_ACCOUNT = "a|gpu|running|9 \u202e\u05e9"
+"""Right-to-left marks and letters, quotes, a separator; without slurmdbd Slurm takes any account."""
+_NUMBERS = itertools.count()
+READY_SECONDS = 300  # only a defect takes as long, on a loaded machine too
 
 SLURM_CONF = """ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -40,8 +54,17 @@ SelectTypeParameters=CR_Core_Memory
 SlurmdParameters=config_overrides
 ReturnToService=2
 MinJobAge=3600
+# Only the backfill scheduler starts heterogeneous jobs, by default every 30 seconds.
+SchedulerParameters=bf_interval=1
 MpiDefault=none
 MailProg=/bin/true
+PrologFlags=Alloc
+Prolog={folder}/prolog
+Epilog={folder}/epilog
+HealthCheckProgram={folder}/health-check
+# Not 1: with it a resumed node was seen to stay `idle*`, without health checks; with 3 it responds again.
+HealthCheckInterval=3
+HealthCheckNodeState=ANY
 GresTypes=gpu,shard
 Licenses=matlab:10
 {more}
@@ -64,13 +87,18 @@ NodeName=gpu3 Name=shard Count=8
 
 
 class SlurmCluster:
-    def __init__(self, root: Path | None, more: str = "") -> None:
+    def __init__(
+        self, root: Path | None, more: str = "", before_controller: Callable[[SlurmCluster], None] | None = None
+    ) -> None:
+        """`more` is added to slurm.conf; `before_controller` starts what slurmctld needs."""
         self._root = root
-        self.namespace = f"gpuscope-slurm-{os.getpid()}"
+        self._before_controller = before_controller
+        name = f"{os.getpid()}-{next(_NUMBERS)}"
+        self.namespace = f"gpuscope-slurm-{name}"
         # A UNIX socket's path is at most 108 bytes; the path is the same inside the root and outside.
-        self.inside = Path(f"/tmp/gpuscope-slurm-{os.getpid()}")
+        self.inside = Path(f"/tmp/gpuscope-slurm-{name}")
         self.outside = self.inside if root is None else root / self.inside.relative_to("/")
-        self.clients = Path(f"/tmp/gpuscope-slurm-clients-{os.getpid()}")
+        self.clients = Path(f"/tmp/gpuscope-slurm-clients-{name}")
         self._more = more
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
         self.jobs: dict[str, str] = {}  # by name
@@ -99,13 +127,15 @@ class SlurmCluster:
             # The second address: getaddrinfo finds nothing where 127.0.0.1 is the only one.
             subprocess.run(["ip", "-n", self.namespace, *words], check=True)
         self._write()
-        self._spawn("munged", "munged", "--foreground", "--force", f"--key-file={self.inside}/munge.key",
+        self.spawn("munged", "munged", "--foreground", "--force", f"--key-file={self.inside}/munge.key",
                     f"--socket={self.inside}/munge.socket", f"--pid-file={self.inside}/munged.pid",
                     f"--log-file={self.inside}/munged.log", f"--seed-file={self.inside}/seed")  # fmt: skip
         self.wait("munged", lambda: (self.outside / "munge.socket").exists())
+        if self._before_controller is not None:
+            self._before_controller(self)
         self.start_controller()
         for node in RUNNING_NODES:
-            self._spawn(f"slurmd-{node}", "slurmd", "-D", "-N", node)
+            self.spawn(f"slurmd-{node}", "slurmd", "-D", "-N", node)
         self.wait("nodes", self._nodes_are_idle)
 
     def _nodes_are_idle(self) -> bool:
@@ -114,11 +144,11 @@ class SlurmCluster:
         return states.split() == ["idle"] * len(RUNNING_NODES)
 
     def start_controller(self) -> None:
-        self._spawn("slurmctld", "slurmctld", "-D")
+        self.spawn("slurmctld", "slurmctld", "-D")
         self.wait("slurmctld", lambda: "is UP" in self.run("scontrol", "ping", check=False))
 
     def stop_controller(self) -> None:
-        self._end("slurmctld")
+        self.end("slurmctld")
 
     @property
     def is_this_machine(self) -> bool:
@@ -134,9 +164,9 @@ class SlurmCluster:
         folder.mkdir()
         shutil.chown(folder, "games", "games")
         as_user = ("setpriv", "--reuid=games", "--regid=games", "--clear-groups", "env", "SLURM_BITSTR_LEN=0")
-        api = "openapi/v0.0.38" if self._root is None else "slurmctld"
+        api = {(20, 11): "openapi/v0.0.36", (22, 5): "openapi/v0.0.38"}.get(self.version, "slurmctld")
         address = f"unix:{self.inside}/rest/socket"
-        self._spawn("slurmrestd", *as_user, "slurmrestd", "-s", api, "-a", "rest_auth/local", address)
+        self.spawn("slurmrestd", *as_user, "slurmrestd", "-s", api, "-a", "rest_auth/local", address)
         self.wait("slurmrestd", lambda: (folder / "socket").exists())
         return str(folder / "socket")
 
@@ -145,7 +175,7 @@ class SlurmCluster:
         with contextlib.suppress(AssertionError, subprocess.TimeoutExpired):
             self._cancel_jobs()
         for name in reversed(self._daemons.copy()):
-            self._end(name)
+            self.end(name)
         if self._root is not None:
             for name in ("proc", "sys", "dev"):
                 subprocess.run(["umount", "-l", str(self._root / name)], capture_output=True)
@@ -161,7 +191,7 @@ class SlurmCluster:
             held = ("squeue", "-h", "-a", "-t", "R,CG,S", "-o", "%A")
             self.wait("jobs to end", lambda: not self.run(*held).split())
 
-    def wait(self, what: str, is_so: Callable[[], bool]) -> None:
+    def wait(self, what: str, is_so: Callable[[], object]) -> None:
         deadline = time.monotonic() + READY_SECONDS
         while not is_so():
             dead = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
@@ -179,15 +209,20 @@ class SlurmCluster:
         self.outside.chmod(0o755)
         (self.outside / "jobs").chmod(0o777)
         host = os.uname().nodename.partition(".")[0]
-        values = {"host": host, "folder": self.inside, "more": self._more}
+        leave_root = "" if self._root is None else f"chroot /proc/{os.getpid()}/root"
+        values = {"host": host, "folder": self.inside, "more": self._more.format(folder=self.inside)}
+        values |= {"outside": self.outside, "leave_root": leave_root}
         (self.outside / "slurm.conf").write_text(SLURM_CONF.format(**values))
         (self.outside / "gres.conf").write_text(GRES_CONF.format(**values))
-        (self.outside / "cgroup.conf").write_text(
-            "CgroupPlugin=cgroup/v1\n" if self._root is None else "CgroupPlugin=disabled\n"
-        )
+        (self.outside / "cgroup.conf").write_text(self._cgroup_conf())
         key = self.outside / "munge.key"
         key.write_bytes(os.urandom(1024))
         key.chmod(0o400)
+        for script in SCRIPTS.iterdir():
+            shutil.copy(script, self.outside / script.name)
+        for name, text in WRAPPERS.items():
+            (self.outside / name).write_text(f"#!/bin/sh\n{text.format(**values)}\n")
+            (self.outside / name).chmod(0o755)
         for number in range(4):
             os.mknod(self.outside / f"dev/nvidia{number}", 0o666 | 0o020000, os.makedev(195, number))
         if self._root is not None:
@@ -201,13 +236,23 @@ class SlurmCluster:
             program.write_text(f'#!/bin/sh\nexec {" ".join(self.enter(name))} "$@"\n')
             program.chmod(0o755)
 
-    def _spawn(self, name: str, *command: str) -> None:
+    def _cgroup_conf(self) -> str:
+        if self.version < (22, 5):
+            return ""
+        return "CgroupPlugin=cgroup/v1\n" if self._root is None else "CgroupPlugin=disabled\n"
+
+    @functools.cached_property
+    def version(self) -> tuple[int, int]:
+        year, month = self.run("slurmctld", "-V").split()[1].split(".")[:2]
+        return int(year), int(month)
+
+    def spawn(self, name: str, *command: str) -> None:
         with (self.outside / f"{name}.out").open("ab") as output:
             self._daemons[name] = subprocess.Popen(
                 self.enter(*command), stdout=output, stderr=output, stdin=subprocess.DEVNULL, cwd="/"
             )
 
-    def _end(self, name: str) -> None:
+    def end(self, name: str) -> None:
         daemon = self._daemons.pop(name)
         daemon.terminate()
         try:
@@ -218,8 +263,10 @@ class SlurmCluster:
 
 
 @contextmanager
-def running_cluster(root: Path | None, more: str = "") -> Iterator[SlurmCluster]:
-    cluster = SlurmCluster(root, more)
+def running_cluster(
+    root: Path | None, more: str = "", before_controller: Callable[[SlurmCluster], None] | None = None
+) -> Iterator[SlurmCluster]:
+    cluster = SlurmCluster(root, more, before_controller)
     try:
         cluster.start()
         yield cluster
@@ -235,19 +282,28 @@ def submit_jobs(cluster: SlurmCluster) -> dict[str, str]:
     def add(name: str, user: str, account: str, *arguments: str, script: str = "sleep 600") -> None:
         jobs[name] = cluster.submit(user, account, "-J", name, *one, *arguments, script=script)
 
-    add("two", "games", "ml", "-p", "gpu", "-w", "gpu1", "--gres=gpu:2", "-L", "matlab:3")
+    add("two", "games", "ml", "-p", "gpu", "-w", "gpu1", "--gres=gpu:2", "-L", "matlab:3", "-t", "100")
     add("typed", "news", "physics", "-p", "gpu", "-w", "gpu2", "--gres=gpu:a100:3")
     add("nodes", "games", "ml", "-p", "gpu", "-N2", "-w", "gpu[1-2]", "--gpus-per-node=a100:1")
     add("mig", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=gpu:a100_3g.20gb:1")
     add("shard", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=shard:1")
     add("odd,name|with\nline breaks\x1b[31m", "news", "physics", "-p", "cpu")
     forged = "     Nodes=cpu1 CPU_IDs=0 Mem=1 GRES=gpu:9(IDX:0-8)"
-    add(f"x\nJobId=1 JobName=y\n   JOB_GRES=gpu:9\n{forged}\nJobId=999 z", "news", "physics", "-p", "cpu")
+    add(
+        f"x\nJobId={jobs['mig']} JobName=y\n   JOB_GRES=gpu:9\n{forged}\nJobId=999 z",
+        "news",
+        "physics",
+        "-p",
+        "cpu",
+    )
+    add(ODD_NAME, "news", ODD_ACCOUNT, "-p", "cpu")
     add("ok", "games", "ml", "-p", "cpu", script="true")
     add("bad", "news", "physics", "-p", "cpu", script="exit 3")
     add("cancelled", "games", "ml", "-p", "cpu")
     add("suspended", "games", "ml", "-p", "cpu")
-    cluster.wait("jobs to start", lambda: _states(cluster).count("RUNNING") >= 9)
+    gpu_component = ("-J", "het", *one, "-p", "gpu", "-w", "gpu3", "--gres=gpu:h100:1")
+    add("het", "games", "ml", "-p", "cpu", ":", *gpu_component, script="srun --het-group=0,1 sleep 600")
+    cluster.wait("jobs to start", lambda: _states(cluster).count("RUNNING") >= 12)
     cluster.run("scancel", jobs["cancelled"])
     cluster.run("scontrol", "suspend", jobs["suspended"])
     # Without a step: `squeue -r` leaves out the last task of 0-99:3, in every version.

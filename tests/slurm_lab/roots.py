@@ -14,8 +14,12 @@ from pathlib import Path
 
 import pytest
 
-SUITES = {"24.11": "trixie", "26.05": "sid"}
-PACKAGES = ("munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "slurmrestd")
+SUITES = {"20.11": "bullseye", "24.11": "trixie", "26.05": "sid"}
+PACKAGES = (
+    "munge", "slurmctld", "slurmd", "slurm-client", "slurm-wlm-basic-plugins", "slurmrestd",
+    "slurmdbd", "slurm-wlm-mysql-plugin", "mariadb-server",
+)  # fmt: skip
+NEW_PACKAGES = {"slurm-wlm-mysql-plugin"}  # bullseye has it in slurmdbd
 MIRROR = "http://deb.debian.org/debian"
 
 
@@ -38,7 +42,7 @@ def _find(version: str) -> Path | str | None:
 
 def _install() -> str | None:
     """Debian 12 has 22.05; on another system the packages are another version, which is told apart below."""
-    if not shutil.which("slurmctld") or not shutil.which("munged"):
+    if not all(map(shutil.which, ("slurmctld", "munged", "slurmdbd", "mariadbd"))):
         if not shutil.which("apt-get"):
             return "slurmctld is not installed and there is no apt-get"
         environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
@@ -58,11 +62,12 @@ def _make_root(suite: str) -> Path | str:
         return root
     if not shutil.which("mmdebstrap"):
         return "mmdebstrap is not installed"
+    packages = [name for name in PACKAGES if suite != "bullseye" or name not in NEW_PACKAGES]
     shutil.rmtree(root, ignore_errors=True)
     root.mkdir(parents=True)
     command = [
         "mmdebstrap", "--quiet", "--variant=apt", "--aptopt=APT::Install-Recommends \"false\"",
-        f"--include={','.join(PACKAGES)}", suite, str(root), os.environ.get("DEBIAN_MIRROR", MIRROR),
+        f"--include={','.join(packages)}", suite, str(root), os.environ.get("DEBIAN_MIRROR", MIRROR),
     ]  # fmt: skip
     made = subprocess.run(command, capture_output=True, text=True, timeout=900)
     if made.returncode:

@@ -8,11 +8,11 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
 
+from gpuscope.errors import SourceError
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
@@ -21,27 +21,12 @@ from gpuscope.readings.slurm import SlurmState
 from gpuscope.sources.slurm.restd import SlurmRest
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
-from tests.slurm_lab.cluster import CONTROLLER_PORT, SlurmCluster, running_cluster, submit_jobs
-from tests.slurm_lab.roots import slurm_root
+from gpuscope.sources.slurm.versions import REST_API
+from tests.slurm_lab.cluster import CONTROLLER_PORT, ODD_ACCOUNT, ODD_NAME, SlurmCluster
+from tests.slurm_lab.conftest import OWN_PAGES
 from tests.slurm_lab.truth import expected_samples
 
-OWN_PAGES = "MetricsType=metrics/openmetrics"
 TRIES = 5  # the scheduler may change something between two commands
-
-
-@pytest.fixture(
-    scope="module",
-    params=[
-        "22.05",
-        pytest.param("24.11", marks=pytest.mark.slow),
-        pytest.param("26.05", marks=pytest.mark.slow),
-    ],
-)
-def cluster(request: pytest.FixtureRequest) -> Iterator[SlurmCluster]:
-    root = slurm_root(request.param)
-    with running_cluster(root, OWN_PAGES if request.param == "26.05" else "") as cluster:
-        cluster.jobs = submit_jobs(cluster)
-        yield cluster
 
 
 def read(backend: Backend) -> SlurmState:
@@ -56,6 +41,10 @@ def by_commands(cluster: SlurmCluster) -> SlurmState:
 
 def samples(state: SlurmState, builder: SlurmBuilder | SlurmMetrics) -> dict[str, float]:
     text = encode_text(builder.to_families(Snapshot(node="master", taken_at=0.0, slurm=state))).decode()
+    return parsed_samples(text)
+
+
+def parsed_samples(text: str) -> dict[str, float]:
     lines = (line for line in text.splitlines() if not line.startswith("#"))
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
@@ -68,7 +57,12 @@ def differences(cluster: SlurmCluster, backend: Backend) -> dict[str, tuple[floa
         assert state.up, state.why
         if expected_samples(cluster) == before:
             break
-    found = samples(state, SlurmBuilder())
+    return differing(before, samples(state, SlurmBuilder()))
+
+
+def differing(
+    before: dict[str, float], found: dict[str, float]
+) -> dict[str, tuple[float | None, float | None]]:
     ours = {name for name in found if "scheduler" not in name and "fairshare" not in name}
     return {
         name: (before.get(name), found.get(name))
@@ -85,6 +79,10 @@ def test_slurmrestd_shows_the_same(cluster: SlurmCluster) -> None:
     if not cluster.has("slurmrestd"):
         pytest.skip("slurmrestd is not installed")
     address = cluster.start_rest()
+    if cluster.version < REST_API[-1][0]:
+        with pytest.raises(SourceError, match="has no API between"):
+            SlurmRest(address, 60.0).ping()
+        return
     found = differences(cluster, SlurmRest(address, 60.0))
     assert {name: both for name, both in found.items() if "status=" not in name} == {}
 
@@ -115,6 +113,15 @@ def test_jobs_reservations_and_licences(cluster: SlurmCluster) -> None:
     assert found['gpuscope_slurm_node_reason_info{node="gpu3",reason="Xid 79: off | the bus",by="root"}'] == 1
     assert found['gpuscope_slurm_gpus{gres="gpu",model="a100_3g.20gb",state="allocated"}'] == 1
     assert not any('job="999"' in name for name in found)
+
+
+def test_right_to_left_names_and_quotes(cluster: SlurmCluster) -> None:
+    jobs = by_commands(cluster).jobs
+    assert jobs is not ABSENT
+    (job,) = (job for job in jobs if str(job.job_id) == cluster.jobs[ODD_NAME])
+    assert (job.name, job.account, job.state, job.partitions) == (ODD_NAME, ODD_ACCOUNT, "RUNNING", ("cpu",))
+    found = samples(by_commands(cluster), SlurmBuilder())
+    assert found[f'slurm_account_jobs_running{{account="{ODD_ACCOUNT}"}}'] == 1
 
 
 def test_an_ordinary_user_reads_everything(cluster: SlurmCluster) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Self
 
 from gpuscope.readings import Device, Reading
 from gpuscope.sources import Tier
@@ -50,6 +51,13 @@ class Rig:
             old.rmdir()
         for address in addresses:
             (self.kernel_list / address).mkdir()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.driver.heal()
+        self.close()
 
     def close(self) -> None:
         if self.opened is not None:

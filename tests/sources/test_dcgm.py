@@ -352,7 +352,7 @@ def test_a_runner_opens_it_again_after_it_died(machine: Machine) -> None:
             worker.read_once()
         assert worker.fresh() is not ABSENT
     finally:
-        worker._close()
+        worker.close_reader()
 
 
 def test_no_host_engine(machine: Machine) -> None:

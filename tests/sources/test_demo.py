@@ -148,7 +148,7 @@ def test_every_number_is_physically_possible(node: int, at: float) -> None:
     reading = FLEET.reading(node, at, at - 5)
     for path, value in numbers(reading):
         assert value >= 0, path
-        if "_ratio" in path:
+        if "_ratio" in path and not path.endswith("cpu_ratio"):  # of one core: a process may use several
             assert value <= 1, path
     for device in reading.devices:
         check_device(device)

@@ -155,6 +155,35 @@ def test_a_burst_is_three_seconds_a_minute() -> None:
     assert simulated.reading(0, NOW + 30).devices[0].utilization_ratio == 0.0
 
 
+def test_a_slow_sibling_works_as_much_as_the_others_at_a_lower_clock() -> None:
+    devices = read("slow-sibling").devices
+    clocks = [device.clock_hertz["sm"] for device in devices]
+    assert clocks[3] == pytest.approx(0.6 * clocks[0], rel=0.02)
+    assert len(set(clocks)) == 2
+    assert {device.utilization_ratio for device in devices} == {0.97}
+    assert devices[3].throttle_reasons == 0
+
+
+def test_orphan_memory_belongs_to_no_process() -> None:
+    reading = read("orphan-memory")
+    gpu = reading.devices[6]
+    assert processes_of(reading, gpu) == []
+    assert gpu.memory_used_bytes == pytest.approx(0.5 * gpu.memory_total_bytes, rel=0.02)  # type: ignore[operator]
+    assert gpu.utilization_ratio == 0.0
+
+
+def test_a_failing_gpu_ends_every_program_with_an_xid() -> None:
+    simulated = fleet("failing-gpu")
+    pids, xids = set(), []
+    for minute in range(0, 101, 5):
+        reading = simulated.reading(0, NOW + 60 * minute + 1, NOW + 60 * minute - 299)
+        (process,) = processes_of(reading, reading.devices[1])
+        pids.add((process.pid, process.owner.job))
+        xids += [event.xid for event in reading.xids if event.gpu_uuid == reading.devices[1].uuid]
+    assert len(pids) == 5
+    assert xids == [31] * 4
+
+
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_nothing_happens_before_its_cue_nor_on_other_nodes(name: str) -> None:
     plain, played = fleet(), fleet(f"{name}@+2m")

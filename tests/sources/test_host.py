@@ -12,6 +12,7 @@ from gpuscope.readings import ABSENT, HostReading
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier, load_source
 from gpuscope.sources.host import HostSource, mounts
+from gpuscope.sources.host.clock_state import STA_NANO, TIME_ERROR, Timex, to_clock_state
 from gpuscope.sources.host.cpu import MonotonicCpu
 from tests.sources.host_tree import HangingStat, HostTree, copy_host_tree
 
@@ -215,6 +216,22 @@ def test_reads_this_machine() -> None:
     assert isinstance(reading.host, HostReading)
     assert reading.host.cpu_seconds
     assert reading.host.memory["MemTotal_bytes"] > 0
+    assert reading.host.clock["sync_status"] in (0.0, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("status", "result", "expected"),
+    [
+        (STA_NANO, 0, {"offset_seconds": -0.0625, "sync_status": 1.0}),
+        (0, TIME_ERROR, {"offset_seconds": -62.5, "sync_status": 0.0}),
+    ],
+)
+def test_the_clock_s_offset_is_in_the_unit_that_the_kernel_says(
+    status: int, result: int, expected: dict[str, float]
+) -> None:
+    state = Timex(offset=-62_500_000, maxerror=2_000_000, esterror=500, status=status)
+    errors = {"maxerror_seconds": 2.0, "estimated_error_seconds": 0.0005}
+    assert to_clock_state(state, result) == {**expected, **errors}
 
 
 def test_cpu_time_does_not_run_backwards() -> None:

@@ -25,7 +25,7 @@ def test_one_that_hangs_is_named_and_the_others_answer() -> None:
         assert patient.read(["/a", "/hang", "/b"]) == {"/a": SIZES, "/hang": TIMED_OUT, "/b": SIZES}
     assert stat.calls.count("/hang") == 1, "not asked again while the first call has not come back"
     stat.release.set()
-    for stuck in patient._stuck:
+    for stuck in patient.stuck_threads:
         assert stuck.done.wait(10)
     assert patient.read(["/hang"]) == {"/hang": SIZES}
 
@@ -36,10 +36,10 @@ def test_many_that_hang_leave_few_threads_behind() -> None:
     paths = [f"/hang{n}" for n in range(20)]
     for _ in range(3):
         assert patient.read([*paths, "/a"]) == dict.fromkeys([*paths, "/a"], TIMED_OUT)
-    assert len(patient._stuck) == MAX_STUCK
+    assert len(patient.stuck_threads) == MAX_STUCK
     assert len(stat.calls) == MAX_STUCK
     stat.release.set()
-    for stuck in patient._stuck:
+    for stuck in patient.stuck_threads:
         assert stuck.done.wait(10)
     assert patient.read(["/a"]) == {"/a": SIZES}
 

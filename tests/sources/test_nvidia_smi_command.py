@@ -121,7 +121,7 @@ def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: 
     hanging = python("import time; time.sleep(600)", timeout=0.05)
     with pytest.raises(SourceError, match="did not answer"):
         hanging.run("-q")
-    (stuck,) = command_module._STUCK.values()
+    (stuck,) = command_module.STUCK_PROCESSES.values()
     again = python("import time; time.sleep(600)", timeout=0.05)  # the source was opened anew
     with pytest.raises(SourceError, match=f"cannot be killed .process {stuck.pid}.; no second process"):
         again.run("-q")
@@ -129,10 +129,10 @@ def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: 
     stuck.wait()
     with pytest.raises(SourceError, match="did not answer"):
         again.run("-q")
-    (stuck,) = command_module._STUCK.values()
+    (stuck,) = command_module.STUCK_PROCESSES.values()
     real_kill(stuck.pid, signal.SIGKILL)
     stuck.wait()
-    command_module._STUCK.clear()
+    command_module.STUCK_PROCESSES.clear()
 
 
 @given(st.text(), st.text())

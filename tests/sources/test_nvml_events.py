@@ -16,11 +16,9 @@ __all__ = ["driver"]
 
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(driver, tmp_path)
-    rig.read()
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        rig.read()
+        yield rig
 
 
 def xids(rig: Rig) -> list[tuple[int, object]]:

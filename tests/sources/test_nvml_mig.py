@@ -19,10 +19,8 @@ GIB = 1 << 30
 
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 def test_instances_with_the_drivers_ids(rig: Rig) -> None:
@@ -132,7 +130,7 @@ def test_profiling_ends_with_its_instance(rig: Rig) -> None:
         rig.tick()
         (instance,) = rig.tick().devices[0].instances
         assert instance.graphics_engine_active_ratio == 0.5
-        assert len(rig.source._gpus[0]._profilers) == 2
+        assert len(rig.source.gpus[0].profilers) == 2
 
 
 def test_a_failing_instance_leaves_the_others(rig: Rig) -> None:

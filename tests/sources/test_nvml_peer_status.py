@@ -22,10 +22,8 @@ CALL = "nvmlDeviceGetP2PStatus"
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
     driver.gpus(3, model="H100")
     driver.count_calls()  # only from the next attaching on
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 def statuses(reading: Reading) -> list[dict[str, float]]:

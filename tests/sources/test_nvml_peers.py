@@ -51,10 +51,8 @@ print(json.dumps([of(device) for device in Device.all()], default=str))
 
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 def nvitop(driver: FakeDriver) -> list[dict[str, Any]]:

@@ -22,10 +22,8 @@ __all__ = ["driver"]
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
     driver.gpus(4)
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 def processes_of(rig: Rig, seconds: float = 1.0) -> tuple[Process, ...]:
@@ -139,7 +137,7 @@ def test_churn_leaves_nothing_behind(rig: Rig) -> None:
         found = rig.tick(1, FAST).processes
         assert found is not ABSENT
         assert [process.command for process in found] == [f"p{pid}" for pid in range(start, start + 50)]
-    assert len(rig.source._session.names._names) == 50
+    assert len(rig.source.session.names) == 50
 
 
 def test_a_reused_pid_gets_its_new_name(rig: Rig) -> None:

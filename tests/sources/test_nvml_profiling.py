@@ -33,10 +33,8 @@ METRICS = {
 
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 def test_every_metric_between_two_readings(rig: Rig) -> None:
@@ -97,7 +95,7 @@ def test_a_failed_sample_is_a_gap_of_its_own_length(rig: Rig) -> None:
 def test_samples_are_allocated_twice_per_gpu_and_freed(rig: Rig) -> None:
     rig.read()
     alive, calls = set(), []
-    library = rig.source._gpus[0].calls.library
+    library = rig.source.gpus[0].calls.library
     raw = library.raw
 
     def spy(name: str):  # type: ignore[no-untyped-def]

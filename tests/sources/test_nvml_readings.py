@@ -138,10 +138,8 @@ def keys_of(fake: FakeDriver) -> set[str]:
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
     driver.gpus(2)
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 @pytest.mark.parametrize("model", MODELS)

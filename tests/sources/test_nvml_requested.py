@@ -10,7 +10,7 @@ import pytest
 from gpuscope.readings import Device
 from gpuscope.settings import Settings
 from gpuscope.sources import Tier
-from gpuscope.sources.nvml import _warn_once, open_nvml
+from gpuscope.sources.nvml import open_nvml, warn_once
 from gpuscope.sources.nvml.nvml_source import NvmlSource
 from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan, plan_tiers
 from tests.fake_nvml.driver import FakeDriver, Link, Mig
@@ -136,14 +136,14 @@ def test_a_call_of_20_ms_is_read_as_requested_and_logged_once(
     one: FakeDriver, caplog: pytest.LogCaptureFixture
 ) -> None:
     one.attach()
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     for _ in range(3):
         open_nvml(Settings(dcgm_fields=(PCIE_TX,), dcgm_interval=1.0)).close()
     assert [record.getMessage() for record in caplog.records if "20 ms" in record.getMessage()] == [
         "source nvml: nvmlDeviceGetPcieThroughput takes 20 ms a call, now every 1 s and GPU on request"
     ]
     caplog.clear()
-    _warn_once.cache_clear()
+    warn_once.cache_clear()
     open_nvml(Settings(dcgm_fields=(PCIE_TX,), dcgm_interval=30.0)).close()
     open_nvml(Settings(dcgm_fields=(203,), dcgm_interval=1.0)).close()
     assert "20 ms" not in caplog.text

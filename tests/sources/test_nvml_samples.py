@@ -24,10 +24,8 @@ __all__ = ["driver"]
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
     driver.gpus(1)
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 def integrate(rig: Rig, rhythm: list[float], burst_at: int, seconds: float = 3.0) -> tuple[float, float]:

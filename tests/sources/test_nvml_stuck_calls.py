@@ -80,7 +80,7 @@ def rig(
 
 
 def runners(source: NvmlSource) -> list[JobRunner]:
-    return [source._driver_runner, *(gpu.runner for gpu in source._gpus)]
+    return [source.driver_runner, *(gpu.runner for gpu in source.gpus)]
 
 
 def only_hung_calls_go_on(rig: Rig) -> bool:
@@ -109,7 +109,7 @@ def read_until_stuck(rig: Rig, calls: int = 1, due: frozenset[Tier] = FAST) -> R
     for _ in range(20):
         with suppress(NoAnswerYet):
             reading = read(rig, due)
-        if sum(len(runner._stuck) for runner in runners(rig.source)) == calls and all(
+        if sum(len(runner.stuck_calls) for runner in runners(rig.source)) == calls and all(
             runner.idle or runner.blocked for runner in runners(rig.source)
         ):
             return reading
@@ -349,7 +349,7 @@ def test_a_hanging_list_of_gpus_leaves_the_known_ones_and_their_xids(rig: Rig, c
     for _ in range(8):
         reading = read(rig, with_list)
         assert [device.power_watts for device in reading.devices] == [71] * 8
-        stuck |= {each.name for each in rig.source._driver_runner.calls()}
+        stuck |= {each.name for each in rig.source.driver_runner.calls()}
     assert stuck == {call}
     assert abandoned_threads() <= MAX_STUCK_CALLS
     if call == "nvmlDeviceGetCount":
@@ -414,13 +414,13 @@ def test_a_new_session_is_put_off_while_a_call_hangs(rig: Rig) -> None:
     rig.read()
     rig.driver.hang(POWER, 1)
     read_until_stuck(rig)
-    session = rig.source._session
+    session = rig.source.session
     rig.kernel_lists("0000:0a:00.0", "0000:1b:00.0")
     read(rig, ALL)
-    assert rig.source._session is session
+    assert rig.source.session is session
     heal(rig)
     rig.tick(10)
-    assert rig.source._session is not session
+    assert rig.source.session is not session
 
 
 def test_a_call_that_hangs_repeatedly_is_made_less_often(rig: Rig, caplog: pytest.LogCaptureFixture) -> None:
@@ -443,13 +443,13 @@ def test_a_driver_that_does_not_start_is_waited_for_once(rig: Rig) -> None:
             read(rig)
     assert rig.driver.calls() == {"nvmlInit": 1}
     rig.driver.heal()
-    wait_for(lambda: rig.source._driver_runner.idle)
+    wait_for(lambda: rig.source.driver_runner.idle)
     assert len(rig.read().devices) == 8
 
 
 def test_a_bug_on_one_gpu_does_not_affect_other_gpus(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.read()
-    monkeypatch.setattr(rig.source._gpus[3]._samples, "read", lambda: 1 / 0)
+    monkeypatch.setattr(rig.source.gpus[3].samples, "read", lambda: 1 / 0)
     reading = rig.tick(1, FAST)
     assert [reading.devices[index].power_watts for index in OTHERS] == [71] * 7
     assert reading.devices[3].power_watts is ABSENT
@@ -487,7 +487,7 @@ def test_a_list_of_gpus_that_hangs_from_the_start_is_no_machine_without_gpus(rig
     with pytest.raises(NoAnswerYet, match="nvmlDeviceGetCount has not returned"):
         read(rig)
     rig.driver.heal()
-    wait_for(lambda: rig.source._driver_runner.idle)
+    wait_for(lambda: rig.source.driver_runner.idle)
     assert len(rig.tick().devices) == 8
 
 

@@ -28,10 +28,8 @@ __all__ = ["driver"]
 
 @pytest.fixture
 def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
-    rig = Rig(driver, tmp_path)
-    yield rig
-    driver.heal()
-    rig.close()
+    with Rig(driver, tmp_path) as rig:
+        yield rig
 
 
 class RigClock:
@@ -148,8 +146,8 @@ def test_text_that_is_not_utf8_is_counted(rig: Rig, monkeypatch: pytest.MonkeyPa
     def no_text(handle: object) -> str:
         return b"\xff".decode()
 
-    library = rig.source._gpus[0].calls.library
-    monkeypatch.setitem(library._functions, "nvmlDeviceGetPowerUsage", no_text)
+    library = rig.source.gpus[0].calls.library
+    monkeypatch.setitem(library.functions, "nvmlDeviceGetPowerUsage", no_text)
     reading = rig.tick(1, FAST)
     assert reading.devices[0].power_watts is ABSENT
     assert reading.failures == {"nvmlDeviceGetPowerUsage": 8}
@@ -269,10 +267,10 @@ def test_looking_for_a_lost_gpu_does_not_affect_the_others(rig: Rig) -> None:
     rig.driver.lose(0)
     rig.tick(LOST_RETRY_SECONDS, FAST)
     before = rig.tick(1, FAST).devices[1]
-    session = rig.source._session
+    session = rig.source.session
     rig.driver.xid(1, 31)
     readings = [rig.tick(1, due) for due in (frozenset({Tier.FAST, Tier.MEDIUM}), FAST, FAST)]
-    assert rig.source._session is not session
+    assert rig.source.session is not session
     for reading in readings:
         lost, other = reading.devices
         assert lost.lost
@@ -309,7 +307,7 @@ def test_unload_and_reload_is_survived(rig: Rig) -> None:
     assert len(reading.devices) == 8
     assert reading.driver is not ABSENT
     assert reading.driver.driver_version == "590.44.01"
-    worker._close()
+    worker.close_reader()
 
 
 def test_a_reload_between_two_readings_costs_one_reading(rig: Rig) -> None:
@@ -321,7 +319,7 @@ def test_a_reload_between_two_readings_costs_one_reading(rig: Rig) -> None:
     assert "unloaded or reloaded" in worker.status().why
     worker.read_once()
     assert worker.status().up
-    worker._close()
+    worker.close_reader()
 
 
 def test_a_version_mismatch_is_reported_with_the_fix_and_recovers(rig: Rig) -> None:
@@ -406,7 +404,7 @@ CALLS = (
 )  # fmt: skip
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     faults=st.lists(
         st.tuples(st.sampled_from(CALLS), st.sampled_from([None, 0, 1]), st.sampled_from(sorted(ERRORS))),

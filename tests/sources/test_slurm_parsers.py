@@ -199,6 +199,46 @@ def test_free_text_may_hold_anything(rows: list[tuple[str, str, str]]) -> None:
     assert [(*head.removeprefix("\n").split("|", 1), name) for head, name in records] == rows
 
 
+odd_names = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"), min_size=1, max_size=20
+)
+RIGHT_TO_LEFT = "\u202e\u05e9\u05dc\u05d5\u05dd \"x\" 'y' \\ | \u2028State=z"
+
+
+@given(odd_names)
+@example(RIGHT_TO_LEFT)
+@example("a|gpu|RUNNING|9|9|gres/gpu=9|gpu9|0|0|0|0|normal|None")
+def test_a_job_may_have_any_name_and_account(text: str) -> None:
+    """The account of a job is any text where there is no slurmdbd."""
+    row = dict.fromkeys(squeue.FIELDS, "1") | {"Account": text, "State": "PENDING", "Partition": "cpu"}
+    parsed = squeue.parse_squeue("|".join(row.values()) + f"|Priority{MARK}{text}{MARK}\n", MARK)
+    (job,) = parsed.jobs
+    assert (job.account, job.name, job.state, job.reason) == (text, text, "PENDING", "Priority")
+    assert (job.partitions, job.qos, job.gres) == (("cpu",), "1", ())
+
+
+@given(odd_names.filter(lambda name: name == name.strip()))
+@example(RIGHT_TO_LEFT.strip())
+def test_an_account_may_have_any_name(name: str) -> None:
+    text = f"root||1|0.5|0|1.0|1.0|1.0\n {name}||3|0.5|7|1.0|0.25|1.0\n  {name}|games|1|0.5|7|1.0|0.5|inf\n"
+    found = [(share.account, share.parent, share.user, share.fair_share) for share in sshare.parse_sshare(text)]
+    assert found == [("root", "", "", 1.0), (name, "root", "", 0.25), (name, "", "games", 0.5)]
+
+
+@given(odd_names.filter(lambda name: " StartTime=" not in name), odd_names)
+@example(RIGHT_TO_LEFT, " State=INACTIVE Users=root Nodes=gpu9")
+@example("two words Nodes=gpu9", "x")
+def test_a_reservation_may_have_any_name_and_comment(name: str, comment: str) -> None:
+    text = (
+        f"ReservationName={name} StartTime=10 EndTime=20 Duration=00:00:10 Nodes=gpu[1-2] NodeCnt=2 CoreCnt=8 "
+        f"Users=games State=ACTIVE Comment={comment}\nReservationName=next StartTime=30 EndTime=40 Nodes=gpu1\n"
+    )
+    first, second = scontrol.parse_reservations(text, {})
+    assert (first.name, first.starts_at, first.ends_at, first.users) == (name, 10.0, 20.0, "games")
+    assert (first.node_list, first.state) == ("gpu[1-2]", "ACTIVE")
+    assert (second.name, second.node_list) == ("next", "gpu1")
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["squeue", "sinfo"])
 def test_truncated_output_is_not_used(version: str, name: str) -> None:

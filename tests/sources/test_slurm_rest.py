@@ -88,7 +88,7 @@ def token_file(path: Path, text: str) -> Path:
 
 
 def test_no_api_that_is_known() -> None:
-    with serving({}, []) as address, pytest.raises(SourceError, match=r"has no API between v0\.0\.36 and"):
+    with serving({}, []) as address, pytest.raises(SourceError, match=r"has no API between v0\.0\.37 and"):
         SlurmRest(address, 60.0).ping()
 
 
@@ -100,10 +100,10 @@ def test_nothing_listens(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("path", "body", "why"),
     [
-        ("jobs", b'{"jobs":[{"job_id":1', "not JSON, or was cut off"),
+        ("jobs", b'{"jobs":[{"job_id":1', "cannot be read, or was cut off"),
         ("jobs", b'{"jobs":{}}', "has no list of jobs"),
         ("nodes", b'{"errors":[{"description":"Protocol authentication error"}]}', "authentication error"),
-        ("nodes", b"[]", "is not an object"),
+        ("nodes", b"[]", "it is not an object"),
         ("diag", b"{}", "has no statistics"),
     ],
 )

@@ -77,7 +77,7 @@ def test_each_command_runs_once_per_its_interval_and_ping_first(cluster: Cluster
     cluster.state()
     first = cluster.calls()
     assert first[0] == "scontrol ping"
-    assert len(first) == 10  # ping, version, configuration and seven queries
+    assert len(first) == 10  # ping, version and eight queries
     cluster.clock.pass_seconds(15)
     cluster.state()
     assert [line.split()[0] for line in cluster.calls()] == ["scontrol", "squeue", "sinfo", "sdiag"]
@@ -112,7 +112,7 @@ def test_a_controller_that_is_down_costs_one_ping(cluster: Cluster, caplog: pyte
     with caplog.at_level(logging.INFO, "gpuscope.source"):
         worker.read_once()
     assert worker.status().up
-    assert len(cluster.calls()) == 8  # ping and every query: what was known before is not trusted
+    assert len(cluster.calls()) == 9  # ping and every query: what was known before is not trusted
     assert "answers" in caplog.messages[-1]
 
 
@@ -148,7 +148,7 @@ def test_a_controller_that_dies_during_a_round_ends_it(cluster: Cluster) -> None
     )
     reading = cluster.reading()
     assert reading.down
-    assert [line.split()[0] for line in cluster.calls()] == ["scontrol"] * 3 + ["squeue", "scontrol"]
+    assert [line.split()[0] for line in cluster.calls()] == ["scontrol"] * 2 + ["squeue", "scontrol"]
 
 
 def test_without_slurmdbd_there_are_no_shares_and_nothing_fails(cluster: Cluster) -> None:

@@ -75,13 +75,13 @@ def fill(store: Store, clock: HandClock, hours: float, *, step: int = 60_000, wi
     ids = store.resolve(target, [labels(f"m{i}", node="a") for i in range(width)])
     end = clock.at + int(hours * 3_600_000)
     times = range(clock.at, end, step)
-    writer = store._writing().writer
+    writer = store.write_side().writer
     for at in range(0, len(times), 60):  # many ticks per commit: disk speed is not tested
         ticks = [
             Tick(target, time, ids, np.arange(width) + float(time // step % 97)) for time in times[at : at + 60]
         ]
         clock.at = ticks[-1].timestamp
-        outcomes = writer.call(lambda ticks=ticks: writer._appender.write(ticks))  # type: ignore[misc]
+        outcomes = writer.call(lambda ticks=ticks: writer.appender.write(ticks))  # type: ignore[misc]
         assert all(isinstance(one, Appended) and one.accepted == width for one in outcomes)
     clock.at = end
     return ids.tolist()

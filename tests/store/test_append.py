@@ -213,9 +213,9 @@ def test_ticks_of_many_senders_share_commits_and_all_arrive(tmp_path: Path) -> N
 def test_an_unordered_batch_is_checked_tick_by_tick(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock()) as store:
         target, a, _ = two(store)
-        writer = store._writing().writer
+        writer = store.write_side().writer
         outcomes = writer.call(
-            lambda: writer._appender.write(
+            lambda: writer.appender.write(
                 [tick(target, NOW + at, [a], [value]) for at, value in ((5, 1.0), (5, 1.0), (5, 2.0), (3, 4.0))]
             )
         )

@@ -67,7 +67,7 @@ def test_history_appended_at_once_becomes_ordinary_blocks(tmp_path: Path) -> Non
         start = clock.at
         fill(store, clock, 6, step=5000)
         store.maintain()
-        blocks = store._contents.blocks()
+        blocks = store.contents.blocks()
         assert len(blocks) >= 2
         assert all(block.last - block.first < 2 * HOUR_MS for block in blocks)
         assert len(store.select(named("m0"), start, clock.at)[0].values) == 6 * 720
@@ -91,8 +91,8 @@ def test_a_silent_target_is_sealed(tmp_path: Path) -> None:
         clock.at += 3 * HOUR_MS
         store.maintain()
         assert store.stats().head_samples == 0
-        assert store._writing().db.execute("SELECT count(*) FROM tick").fetchone() == (0,)
-        assert store._writing().db.execute("SELECT count(*) FROM layout").fetchone() == (0,)
+        assert store.write_side().db.execute("SELECT count(*) FROM tick").fetchone() == (0,)
+        assert store.write_side().db.execute("SELECT count(*) FROM layout").fetchone() == (0,)
         assert contents_of(store) == before
 
 
@@ -134,6 +134,28 @@ def test_retention_removes_old_blocks_and_their_series(tmp_path: Path) -> None:
     with Store(tmp_path, StoreOptions(retention_ms=2 * DAY_MS), clock) as store:
         assert contents_of(store) == before
         assert store.check().problems == []
+
+
+def test_rollups_are_kept_longer_in_blocks_of_a_month(tmp_path: Path) -> None:
+    """A target of another name: its samples of months stay while other samples older than two days go."""
+    clock = HandClock()
+    options = StoreOptions(retention_ms=2 * DAY_MS, rollup_retention_ms=60 * DAY_MS)
+    with Store(tmp_path, options, clock) as store:
+        raw, rollup = store.target("t"), store.target("rollup t")
+        raw_id = store.resolve(raw, [labels("raw")])
+        rollup_id = store.resolve(rollup, [labels("gpuscope:x:growth1h")])
+        for _ in range(100 * 4):
+            clock.at += 6 * HOUR_MS
+            store.append(tick(raw, clock.at, raw_id, [1.0]))
+            store.append(tick(rollup, clock.at, rollup_id, [1.0]))
+            store.maintain()
+        (kept,) = store.select([equal("__name__", "gpuscope:x:growth1h")], 0, clock.at)
+        (recent,) = store.select([equal("__name__", "raw")], 0, clock.at)
+        assert 60 * 4 <= len(kept.timestamps) <= (60 + 34) * 4
+        assert 2 * 4 <= len(recent.timestamps) <= 4 * 4
+        assert store.check().problems == []
+        blocks = store.stats().blocks
+        assert blocks < 40, "a day's block each would be a hundred"
 
 
 def test_retention_bytes_drops_the_oldest_blocks(tmp_path: Path) -> None:
@@ -242,9 +264,9 @@ def test_readers_see_each_sample_once_while_blocks_are_sealed_and_merged(tmp_pat
                 sent.result()
                 progress[0] = clock.at
                 store.maintain()
-                blocks = store._contents.blocks()
+                blocks = store.contents.blocks()
                 if len(blocks) > 4:
-                    store._writing().background.merge(Merge(blocks[:3], 1))
+                    store.write_side().background.merge(Merge(blocks[:3], 1))
             if done.is_set():
                 break
         done.set()

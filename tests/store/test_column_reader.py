@@ -4,31 +4,17 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from gpuscope.series import Labels
 from gpuscope.series_columns import SeriesColumns
-from gpuscope.store import Store, StoreOptions, Tick
+from gpuscope.store import Store, Tick, kept_selections
 from tests.store.support import EVER, NOW, HandClock, as_contents, bits, labels, named, tick, timed_tick
 
 STEP = 15_000
 Model = dict[Labels, dict[int, int]]
-
-
-@pytest.fixture
-def clock() -> HandClock:
-    return HandClock()
-
-
-@pytest.fixture
-def store(tmp_path: Path, clock: HandClock) -> Iterator[Store]:
-    with Store(tmp_path, StoreOptions(max_ahead_ms=3_600_000), clock) as opened:
-        opened.start()
-        yield opened
 
 
 def check(store: Store, model: Model, spans: list[tuple[int, int]], name: str = "x") -> None:
@@ -51,9 +37,14 @@ def spans(rng: np.random.Generator, now: int) -> list[tuple[int, int]]:
     return found
 
 
+@pytest.mark.parametrize("min_targets", [1, kept_selections.MIN_TARGETS], ids=["kept", "not-kept"])
 @pytest.mark.parametrize("seed", range(6))
-def test_random_histories(store: Store, clock: HandClock, seed: int) -> None:
-    """Targets with gaps, vanishing and new series, out-of-order and late samples, and seals in between."""
+def test_random_histories(
+    store: Store, clock: HandClock, seed: int, min_targets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Targets with gaps, vanishing and new series, out-of-order and late samples, and seals in between; with
+    rows kept between queries, and without."""
+    monkeypatch.setattr(kept_selections, "MIN_TARGETS", min_targets)
     rng = np.random.default_rng(seed)
     model: Model = defaultdict(dict)
     targets = [store.target(f"node{number}") for number in range(4)]
@@ -76,7 +67,7 @@ def test_random_histories(store: Store, clock: HandClock, seed: int) -> None:
                 model[sets[node][gpu]].setdefault(at, bits(value))
         if number in (25, 45):
             store.seal()
-        if number % 15 == 14:
+        if number % 5 == 4:
             check(store, model, spans(rng, clock.at))
     check(store, model, spans(rng, clock.at))
 
@@ -148,8 +139,12 @@ def test_labels_stay_readable_after_their_series_are_deleted(store: Store) -> No
     assert len(store.select_columns(named("x"), *EVER)) == 0
 
 
-def test_reads_beside_a_writer_see_whole_rows(store: Store, clock: HandClock) -> None:
+@pytest.mark.parametrize("min_targets", [1, kept_selections.MIN_TARGETS], ids=["kept", "not-kept"])
+def test_reads_beside_a_writer_see_whole_rows(
+    store: Store, clock: HandClock, min_targets: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each tick writes its number to all series of a target, and seals happen in between."""
+    monkeypatch.setattr(kept_selections, "MIN_TARGETS", min_targets)
     made = []
     for node in range(5):
         target = store.target(f"node{node}")
@@ -175,6 +170,8 @@ def test_reads_beside_a_writer_see_whole_rows(store: Store, clock: HandClock) ->
         reads += 1
         _check_rows(store.latest_columns(named("x"), *EVER))
         _check_rows(store.select_columns(named("x"), *EVER))
+        newest = int(store.latest_columns(named("x"), *EVER).times.max(initial=NOW))
+        _check_rows(store.select_columns(named("x"), newest - 10 * STEP, newest + STEP))
     writer.join()
     assert len(store.latest_columns(named("x"), *EVER)) == 30
 
@@ -187,3 +184,40 @@ def _check_rows(found: SeriesColumns) -> None:
         assert (np.diff(series.timestamps) == STEP).all()
         newest[dict(series.labels)["node"]].add(int(series.timestamps[-1]))
     assert all(len(times) == 1 for times in newest.values())
+
+
+def test_a_sample_added_to_a_known_row(store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some remote writers send the series of one scrape in several requests."""
+    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    target, sets = store.target("node"), [labels("x", gpu=str(gpu)) for gpu in range(20)]
+    series = store.resolve(target, sets)
+    model: Model = {one: {NOW: bits(1.0)} for one in sets}
+    store.append(tick(target, NOW, series, [1.0] * 20))
+    clock.at = NOW + STEP
+    for part in (slice(0, 10), slice(10, 20)):
+        store.append(tick(target, NOW + STEP, series[part], [2.0] * 10))
+        for one in sets[part]:
+            model[one][NOW + STEP] = bits(2.0)
+        for _ in range(2):  # rows are kept from the second query on
+            check(store, model, [(NOW - STEP, NOW + STEP), (NOW, NOW + 2 * STEP)])
+
+
+def test_the_rows_of_all_selections_are_limited(
+    store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two selections of 4 × 5 series: only the rows of one fit."""
+    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    monkeypatch.setattr(kept_selections, "MAX_CELLS", 600)
+    models: dict[str, Model] = {"x": defaultdict(dict), "y": defaultdict(dict)}
+    targets = [store.target(f"node{number}") for number in range(4)]
+    for number in range(6):
+        clock.at = NOW + number * STEP
+        for node, target in enumerate(targets):
+            for name, model in models.items():
+                sets = [labels(name, node=str(node), gpu=str(gpu)) for gpu in range(5)]
+                ids = store.resolve(target, sets)
+                store.append(tick(target, clock.at + (name == "y"), ids, [float(number)] * 5))
+                for one in sets:
+                    model[one][clock.at + (name == "y")] = bits(float(number))
+        for name, model in models.items():
+            check(store, model, [(clock.at - 4 * STEP, clock.at + 5), (NOW, clock.at + 5)], name)

@@ -67,11 +67,11 @@ def test_ingest_fails_on_a_full_disk_and_recovers(small_disk: Path) -> None:
         with pytest.raises(StoreFullError):
             store.append(tick(store.target("new"), clock.at, store.resolve(1, [labels("x")]), [1.0]))
         store.maintain()  # fails to seal too, and must not raise
-        assert "full" in store.trouble()
+        assert "full" in store.write_problem()
         assert sum(len(one.values) for one in store.select([], *EVER)) == kept * 500
         ballast.unlink()
         store.maintain()  # a server that is not ready may get no samples: it must find out by itself
-        assert store.trouble() == ""
+        assert store.write_problem() == ""
         assert store.stats().full_since_ms is None
         clock.at += 1000
         target = store.target("new")
@@ -87,7 +87,7 @@ def test_ingest_fails_when_sqlite_is_full_and_recovers(tmp_path: Path) -> None:
     """The same without root: SQLite's max_page_count is reached."""
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
-        db = store._writing().db
+        db = store.write_side().db
         db.execute("PRAGMA max_page_count = 300")
         kept = grow_until_full(store, clock, np.random.default_rng(2))
         assert kept > 10
@@ -107,7 +107,7 @@ def test_a_failed_seal_leaves_everything_readable(tmp_path: Path, monkeypatch: p
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 5)
         before = contents_of(store)
-        blocks = store._writing().blocks
+        blocks = store.write_side().blocks
         publish = blocks.publish
 
         def fail(*arguments: object, **more: object) -> None:
@@ -260,7 +260,7 @@ def test_a_damaged_bundle_is_skipped_counted_and_logged(
         fill(store, clock, 5)
         store.seal()
         total = sum(len(times) for times in contents_of(store).values())
-        db = store._writing().db
+        db = store.write_side().db
         bundle, data = db.execute("SELECT id, data FROM bundle ORDER BY id LIMIT 1").fetchone()
         broken = bytearray(data)
         broken[-10] ^= 4

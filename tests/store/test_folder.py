@@ -78,7 +78,7 @@ def test_check_reads_unsealed_samples(tmp_path: Path) -> None:
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 1)
         assert (store.check().samples, store.check().head_samples) == (0, 180)
-        db = store._writing().db
+        db = store.write_side().db
         db.execute("DELETE FROM layout")
     with Store(tmp_path, clock=clock, read_only=True) as store:
         report = store.check()

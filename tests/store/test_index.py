@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import numpy as np
 import pytest
@@ -8,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.series import Labels, Matcher, MatchOp
-from gpuscope.store import BadMatcherError
-from gpuscope.store import index as index_module
+from gpuscope.store import BadMatcherError, regex_cache
 from gpuscope.store.index import Index
 from gpuscope.store.value_matching import literals, predicate
 from tests.examples import examples
@@ -19,7 +19,7 @@ NAMES = ("__name__", "gpu", "node")
 VALUES = ("", "a", "b", "ab", "a\nb", "node1", "x.y")
 PATTERNS = (
     "a", "a|b", "(a|b)", "(?:a|b)", "a.*", "a.+", ".*", ".+", "", "a?", "[ab]+", ".*b", "x.y", "x\\.y", "|a",
-    "no.*|b",
+    "no.*|b", ".*b.*", ".*.*", ".*1",
 )  # fmt: skip
 
 label_sets = st.lists(
@@ -162,8 +162,8 @@ def test_new_series_are_found_before_and_after_a_rebuild_of_the_postings() -> No
 
 
 def test_cached_regexes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(index_module, "MAX_CACHED_REGEXES", 20)
-    monkeypatch.setattr(index_module, "MAX_CACHED_REGEX_PAIRS", 300)
+    monkeypatch.setattr(regex_cache, "MAX_CACHED_REGEXES", 20)
+    monkeypatch.setattr(regex_cache, "MAX_CACHED_REGEX_PAIRS", 300)
     index = Index()
     for number in range(100):
         index.resolve(1, labels("m", pod=f"pod-{number}"))
@@ -179,3 +179,59 @@ def test_cached_regexes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     # What is cached knows later values too.
     sid = index.resolve(1, labels("m", pod="pod-new"))
     assert sid in index.select([Matcher("pod", MatchOp.REGEX, ".*(pod|49).*")])
+
+
+def test_a_regular_expression_over_many_values_can_be_stopped() -> None:
+    index = Index()
+    for number in range(3000):
+        index.resolve(1, labels("m", pod=f"pod-{number}"))
+    calls = 0
+
+    def admit(series: int, samples: int) -> None:
+        nonlocal calls
+        assert (series, samples) == (0, 0)
+        calls += 1
+        if calls == 3:
+            raise TimeoutError
+
+    every = [Matcher("pod", MatchOp.REGEX, "p.d-[0-9]+")]
+    with pytest.raises(TimeoutError):
+        index.select(every, admit)
+    assert index.cached_regexes() == (0, 0), "half a result is not kept"
+    assert len(index.select(every)) == 3000
+
+
+def test_the_index_is_not_locked_while_values_are_tested() -> None:
+    """A thread that adds a series would wait for a hostile regular expression."""
+    index = Index()
+    for number in range(10):
+        index.resolve(1, labels("m", pod=f"pod-{number}"))
+    added: list[int] = []
+
+    def admit(series: int, samples: int) -> None:
+        thread = threading.Thread(target=lambda: added.append(index.resolve(1, labels("m", pod="pod-new"))))
+        thread.start()
+        thread.join(10)
+
+    assert len(index.select([Matcher("pod", MatchOp.REGEX, "p.d-[0-9]+")], admit)) == 10
+    assert added == [11]
+    assert len(index.select([Matcher("pod", MatchOp.REGEX, "p.d-[n0-9].*")])) == 11
+
+
+def test_sorted_label_values_are_kept_until_they_change() -> None:
+    index = Index()
+    for pod in ("b", "a"):
+        sid = index.resolve(1, labels("m", pod=pod))
+    assert index.known_label_values("pod") is None
+    assert index.label_values("pod") == ["a", "b"]
+    assert index.known_label_values("pod") == ["a", "b"]
+    index.resolve(1, labels("m", pod="c"))
+    assert index.known_label_values("pod") is None
+    assert index.label_values("pod") == ["a", "b", "c"]
+    with index.removing([sid]):
+        pass
+    assert index.known_label_values("pod") is None
+    assert index.label_values("pod") == ["b", "c"]
+    index.resolve(1, labels("m", pod="a"))
+    assert index.label_values("pod") == ["a", "b", "c"]
+    assert index.label_values("absent") == []

@@ -77,7 +77,7 @@ def check_contents(folder: Path, acknowledged: set[Acknowledged], sent_to: int) 
         kept = {(n, when) for _, n, when in acknowledged}
         assert len(found) >= sum(LATE_WIDTH if when == "late" else WIDTH - LATE_WIDTH for _, when in kept)
         assert store.check().problems == []
-        bundles = store._writing().db.execute("SELECT count(DISTINCT id >> 32) FROM bundle").fetchone()[0]
+        bundles = store.write_side().db.execute("SELECT count(DISTINCT id >> 32) FROM bundle").fetchone()[0]
         stats = store.stats()
         assert bundles == stats.blocks, "orphans of an unfinished seal or merge remain"
         return highest + 1, stats.merged_blocks

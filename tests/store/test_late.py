@@ -62,7 +62,7 @@ class Shards:
 
 
 def late_blocks(store: Store) -> int:
-    return sum(block.level == LATE_LEVEL for block in store._contents.blocks())
+    return sum(block.level == LATE_LEVEL for block in store.contents.blocks())
 
 
 def test_two_shards_twenty_minutes_apart_lose_nothing_without_any_setting(
@@ -87,7 +87,7 @@ def test_two_shards_hours_apart_lose_nothing(store: Store, clock: HandClock, tmp
         clock.at += 2 * DAY_MS
         again.maintain()
         shards.check()
-        assert {block.level for block in again._contents.blocks()} == {FINAL_LEVEL}
+        assert {block.level for block in again.contents.blocks()} == {FINAL_LEVEL}
 
 
 def sealed_hours(store: Store, clock: HandClock, hours: float) -> tuple[int, int, int]:
@@ -140,7 +140,7 @@ def test_the_first_sample_of_a_time_is_kept(store: Store, clock: HandClock) -> N
     assert contents_of(store) == expected
     clock.at += 3 * DAY_MS
     store.maintain()
-    assert {block.level for block in store._contents.blocks()} == {FINAL_LEVEL}
+    assert {block.level for block in store.contents.blocks()} == {FINAL_LEVEL}
     assert contents_of(store) == expected
 
 
@@ -192,7 +192,7 @@ def test_a_full_disk_while_late_samples_are_sealed(
     samples = [(b, clock.at - 2 * HOUR_MS + n, float(n)) for n in range(10)]
     store.append(timed_tick(target, samples))
     expected = contents_of(store)
-    db = store._writing().db
+    db = store.write_side().db
     pages = db.execute("PRAGMA page_count").fetchone()[0]
     db.execute(f"PRAGMA max_page_count = {pages}")
     clock.at += HOUR_MS
@@ -205,18 +205,32 @@ def test_a_full_disk_while_late_samples_are_sealed(
     store.maintain()
     found = contents_of(store)
     assert set(found[labels("b")].values()) == {bits(float(n)) for n in range(20)}
-    assert not store._contents.states()[0].late
+    assert not store.contents.states()[0].late
     assert db.execute("SELECT count(*) FROM late").fetchone() == (0,)
+
+
+def test_late_samples_are_sealed_when_no_more_arrive(store: Store, clock: HandClock) -> None:
+    target, _, b = sealed_hours(store, clock, 6)
+    state = store.contents.states()[0]
+    start = clock.at
+    for minutes in (0, 4, 8):
+        clock.at = start + minutes * MINUTE_MS
+        store.append(tick(target, start - 2 * HOUR_MS + minutes, [b], [1.0]))
+        store.maintain()
+        assert state.late, "they still arrive"
+    clock.at += 6 * MINUTE_MS
+    store.maintain()
+    assert not state.late
 
 
 def test_late_memory_is_bounded(store: Store, clock: HandClock) -> None:
     target, _, b = sealed_hours(store, clock, 6)
-    state = store._contents.states()[0]
+    state = store.contents.states()[0]
     start = clock.at - 5 * HOUR_MS
     for part in range(3):
         times = start + np.arange(part * 4_000_000, (part + 1) * 4_000_000, 4)
         store.append(timed_tick(target, [(b, int(time), 1.0) for time in times[:20_000]]))
         for one in state.late:
-            one.head._side.times.resize(3_000_000, refcheck=False)  # the size of millions of samples
+            one.head.side_list.times.resize(3_000_000, refcheck=False)  # the size of millions of samples
         store.maintain()
         assert not state.late

@@ -28,16 +28,16 @@ def test_a_deleted_folder_is_reported_and_recreated_with_unsealed_samples(
     folder, clock = tmp_path / "data", HandClock()
     with filled(folder, clock) as store:
         unsealed = store.stats().head_samples
-        (target,) = [state.id for state in store._contents.states()]
+        (target,) = [state.id for state in store.contents.states()]
         ids = store.resolve(target, [labels("m0", node="a"), labels("new")]).tolist()
         store.select([], 0, 2**62)  # opens a reader's connection to the old file
         shutil.rmtree(folder)
         assert store.append(tick(target, clock.at, ids, [7.0, 8.0])).accepted == 2
-        assert store.trouble() == f"the data folder {folder} was deleted while it was in use"
-        assert (store.stats().lost, store.stats().restarts) == (store.trouble(), 0)
+        assert store.write_problem() == f"the data folder {folder} was deleted while it was in use"
+        assert (store.stats().lost, store.stats().restarts) == (store.write_problem(), 0)
         assert caplog.text.count("was deleted while it was in use") == 1
         store.maintain()
-        assert (store.trouble(), store.stats().restarts) == ("", 1)
+        assert (store.write_problem(), store.stats().restarts) == ("", 1)
         assert store.stats().head_samples == unsealed + 2
         assert store.stats().blocks == 0
         kept = contents_of(store)
@@ -63,12 +63,12 @@ def test_a_folder_that_cannot_be_recreated(tmp_path: Path, caplog: pytest.LogCap
         folder.write_text("in the way")
         for _ in range(3):
             store.maintain()
-            assert "was deleted" in store.trouble()
+            assert "was deleted" in store.write_problem()
             assert store.stats().head_samples == before, "nothing must be sealed into a deleted file"
         assert caplog.text.count("cannot be recreated") == 1
         folder.unlink()
         store.maintain()
-        assert store.trouble() == ""
+        assert store.write_problem() == ""
         assert store.stats().head_samples == before
 
 
@@ -82,20 +82,20 @@ def test_a_replaced_folder_is_not_touched(tmp_path: Path) -> None:
         shutil.copytree(tmp_path / "other", folder)
         contents = (folder / FILE_NAME).read_bytes()
         store.maintain()
-        assert store.trouble()
+        assert store.write_problem()
         assert "restart gpuscope" in (store.stats().last_error or "")
         assert (folder / FILE_NAME).read_bytes() == contents
         shutil.rmtree(folder)
         (tmp_path / "moved").rename(folder)
         store.maintain()
-        assert store.trouble() == ""
+        assert store.write_problem() == ""
         assert store.stats().blocks, "the folder is back: nothing was lost"
 
 
 def test_late_samples_are_kept_too(tmp_path: Path) -> None:
     folder, clock = tmp_path / "data", HandClock()
     with filled(folder, clock) as store:
-        (target,) = [state.id for state in store._contents.states()]
+        (target,) = [state.id for state in store.contents.states()]
         store.seal()
         (late,) = store.resolve(target, [labels("late")]).tolist()
         store.append(timed_tick(target, [(late, clock.at - 1_800_000, 5.0)]))
@@ -115,7 +115,7 @@ def test_the_background_thread_recreates_the_folder(tmp_path: Path) -> None:
         store.append(tick(target, NOW, [a], [1.0]))
         shutil.rmtree(folder)
         restarted = threading.Event()
-        watch = store._writing().watch
+        watch = store.write_side().watch
         reopened = watch.reopened
         watch.reopened = lambda: (reopened(), restarted.set())  # type: ignore[method-assign,func-returns-value]
         store.append(tick(target, NOW + 1, [a], [2.0]))
@@ -134,11 +134,11 @@ def test_a_link_in_its_place_is_not_followed(tmp_path: Path) -> None:
         folder.symlink_to(elsewhere)
         store.maintain()
         assert list(elsewhere.iterdir()) == []
-        assert "was deleted" in store.trouble()
+        assert "was deleted" in store.write_problem()
         assert "symbolic link" in str(store.stats().last_error)
         folder.unlink()
         store.maintain()
-        assert store.trouble() == ""
+        assert store.write_problem() == ""
         assert (folder / FILE_NAME).exists()
 
 
@@ -149,5 +149,5 @@ def test_a_link_that_was_there_at_the_start_is_the_users_own(tmp_path: Path) -> 
     with filled(folder, clock) as store:
         (real / FILE_NAME).unlink()
         store.maintain()
-        assert store.trouble() == ""
+        assert store.write_problem() == ""
         assert (real / FILE_NAME).exists()

@@ -35,7 +35,7 @@ def no_file(monkeypatch: pytest.MonkeyPatch, store: Store) -> Any:
     """Return a function after which a read of the file fails the test."""
 
     def close() -> None:
-        monkeypatch.setattr(store._reader, "_take", lambda: pytest.fail("the file was read"))
+        monkeypatch.setattr(store.reader, "take_connection", lambda: pytest.fail("the file was read"))
 
     return close
 
@@ -81,7 +81,7 @@ def test_count_in_memory_needs_an_earlier_query(store: Store) -> None:
     assert store.count_in_memory(X, *SPAN) is None
     store.select(X, *SPAN)
     assert store.count_in_memory(X, *SPAN) == (2, 6)
-    with store._contents.lock:  # a block is being published: a query would have to wait
+    with store.contents.lock:  # a block is being published: a query would have to wait
         assert store.count_in_memory(X, *SPAN) is None
     store.seal()
     assert store.count_in_memory(X, *SPAN) is None
@@ -93,10 +93,10 @@ def test_count_in_memory_needs_an_earlier_query(store: Store) -> None:
 
 def test_a_read_that_needs_the_file_calls_admit_once(store: Store) -> None:
     store.seal()
-    store._reader.use_new_file()  # nothing is cached
+    store.reader.use_new_file()  # nothing is cached
     asked: list[tuple[int, int]] = []
-    groups = store._queries._selections.find(X).groups
-    store._reader.read(groups, *SPAN, lambda *some: asked.append(some))
+    groups = store.queries.selections.find(X).groups
+    store.reader.read(groups, *SPAN, lambda *some: asked.append(some))
     assert sum(samples for _, samples in asked) == 6
 
 

@@ -66,7 +66,7 @@ class Run:
         self.ids = {n: self.store.resolve(self.targets[n], self.names[n]) for n in (0, 1)}
 
     def append(self, number: int, chosen: list[tuple[int, int, float]], *, scrape: bool) -> None:
-        state = self.store._contents.get(self.targets[number])
+        state = self.store.contents.get(self.targets[number])
         assert state is not None
         ceiling = self.clock.at + OPTIONS.max_ahead_ms
         floor = state.floor if state.floor <= ceiling else self.clock.at - OPTIONS.window_ms
@@ -112,9 +112,9 @@ class Run:
             case ("seal",):
                 self.store.seal()
             case ("merge",):
-                for state in self.store._contents.states():
+                for state in self.store.contents.states():
                     if len(state.blocks) > 1:
-                        self.store._writing().background.merge(Merge(list(state.blocks), FINAL_LEVEL))
+                        self.store.write_side().background.merge(Merge(list(state.blocks), FINAL_LEVEL))
             case ("jump back",):
                 self.clock.at -= 45 * STEP
             case ("reopen",):

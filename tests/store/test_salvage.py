@@ -134,7 +134,7 @@ def test_a_file_migrated_from_the_first_version_has_the_same_first_pages(tmp_pat
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 1)
-        db = store._writing().db
+        db = store.write_side().db
         db.execute("DROP TABLE late")
         db.execute("DELETE FROM migration WHERE version > 1")
         fill(store, clock, 20)

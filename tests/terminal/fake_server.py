@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gzip
-import http.server
 import json
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from tests.local_server import QuietHandler, serving_http
 
 
 @dataclass
@@ -34,7 +34,7 @@ def fake_server(answers: dict[str, Answer]) -> Iterator[FakeServer]:
     """`answers` by path, without the query string; it may be changed while the server runs."""
     fake = FakeServer(answers)
 
-    class Handler(http.server.BaseHTTPRequestHandler):
+    class Handler(QuietHandler):
         protocol_version = "HTTP/1.1"
 
         def do_GET(self) -> None:
@@ -48,16 +48,6 @@ def fake_server(answers: dict[str, Answer]) -> Iterator[FakeServer]:
             self.end_headers()
             self.wfile.write(body)
 
-        def log_message(self, *_: object) -> None:
-            pass
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-        thread.start()
-        fake.url = f"http://127.0.0.1:{server.server_port}"
-        try:
-            yield fake
-        finally:
-            server.shutdown()
-            thread.join()
+    with serving_http(Handler) as port:
+        fake.url = f"http://127.0.0.1:{port}"
+        yield fake

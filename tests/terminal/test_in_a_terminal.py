@@ -33,6 +33,9 @@ SIZES = [
     pytest.param((200, 60), marks=pytest.mark.slow),
 ]
 
+BUSY_DEMO = ("top", "--source", "demo", "--scenario", "one-works")
+"""GPU 0 is busy at every time of the day."""
+
 
 class Tmux:
     """One window; the shell in it stays after the program."""
@@ -140,7 +143,7 @@ def test_top_on_a_server(open_tmux: Callable[..., Tmux], size: tuple[int, int]) 
 
 def test_the_demo_keys_sizes_and_the_terminal_afterwards(open_tmux: Callable[..., Tmux]) -> None:
     tmux = open_tmux((80, 24))
-    tmux.run(gpuscope("top", "--source", "demo") + "; echo exit $?; stty -a | grep -o ' echo '")
+    tmux.run(gpuscope(*BUSY_DEMO) + "; echo exit $?; stty -a | grep -o ' echo '")
     tmux.wait(lambda text: "SIMULATED" in text and "B 0" in text)
     tmux.type("?")
     tmux.wait(lambda text: "reverse the order" in text)
@@ -158,7 +161,7 @@ def test_the_demo_keys_sizes_and_the_terminal_afterwards(open_tmux: Callable[...
 def test_a_killed_top_restores_the_terminal(open_tmux: Callable[..., Tmux], tmp_path: Path) -> None:
     tmux = open_tmux((100, 24))
     pid_file = tmp_path / "pid"
-    command = f"sh -c 'echo $$ > {pid_file}; exec {gpuscope('top', '--source', 'demo')}'"
+    command = f"sh -c 'echo $$ > {pid_file}; exec {gpuscope(*BUSY_DEMO)}'"
     tmux.run(command + "; echo exit $?; stty -a | grep -o ' echo '")
     tmux.wait(lambda text: "SIMULATED" in text and "B 0" in text)
     os.kill(int(pid_file.read_text()), 15)

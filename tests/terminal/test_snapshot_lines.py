@@ -15,7 +15,7 @@ from gpuscope.terminal.safe_text import cell_width, is_control
 from gpuscope.terminal.snapshot_lines import render_snapshot
 from gpuscope.terminal.spans import Look
 from tests.goldens import check_golden
-from tests.terminal.scene import NOW, fleet, gpu, one_node
+from tests.terminal.scene import NOW, fleet, gpu, one_node, session
 
 ESCAPE = re.compile(r"\x1b\[\d*m")
 
@@ -79,6 +79,22 @@ def test_an_absent_number_is_not_zero() -> None:
 def test_an_allocated_gpu_names_its_holder() -> None:
     view = with_allocations(to_fleet_view(one_node()), {"GPU-gpu-a01-6": ["ml/lazy"]})
     assert line_of(render_snapshot(view, Look(120, False)), "- 6").endswith("ml/lazy")
+
+
+def test_a_slurm_job_shows_whose_it_is_and_its_time_left() -> None:
+    picture = one_node()
+    picture["jobs"] = [
+        {"job": "17", "user": "alice", "account": "ml\x1b[31m", "partition": "gpu", "ends_at": NOW + 5400},
+        {"job": "18", "user": "bob"},
+    ]
+    picture["gpus"][7] |= {"jobs": ["18"]}
+    picture["sessions"] = [session(11, "0", job="17"), session(12, "1", job="99")]
+    lines = lines_of(picture, width=140)
+    head = line_of(lines, "GPU ")
+    assert head.split()[:7] == ["GPU", "PID", "USER", "JOB/POD", "ACCOUNT", "PARTITION", "LEFT"]
+    (mine,) = [line.split() for line in lines if "job 17" in line]
+    assert mine[4:8] == ["17", "ml?[31m", "gpu", "1h30"]
+    assert any(line.endswith("job 18") for line in lines), "allocated, and no process is on it"
 
 
 def test_sort_and_filter() -> None:

@@ -7,7 +7,8 @@ import pytest
 from gpuscope.errors import UsageError
 from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.settings import Settings
-from gpuscope.wiring.run_server import build_engine_connection, read_scrape_config
+from gpuscope.wiring.run_over_engine import build_engine_connection
+from gpuscope.wiring.scrape_settings import read_scrape_config
 
 
 def test_an_engine_with_prefix_tenant_and_credentials(tmp_path: Path) -> None:

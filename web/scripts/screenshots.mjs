@@ -22,6 +22,14 @@ const SHOTS = [
     address:
       "#/explore?q=sum+by+%28node%29+%28gpuscope_gpu_power_watts+*+on+%28uuid%29+group_left+%28node%29+gpuscope_gpu_info%29&from=now-3h",
   },
+  { name: "findings", address: "#/findings?since=1d" },
+  { name: "alerts", address: "#/alerts?tab=pending" },
+  { name: "slurm", address: "#/slurm?tab=running" },
+  { name: "kubernetes", address: "#/kubernetes" },
+  { name: "reports", address: "#/reports?since=1d" },
+  { name: "settings", address: "#/settings?tab=history" },
+  { name: "fleet-over-time", address: "#/fleet?v=time&from=now-6h" },
+  { name: "changes", address: "#/changes?from=now-1h" },
   { name: "phone", address: "#/fleet", width: 390, height: 844 },
   { name: "fleet-korean", address: "#/fleet", locale: "ko" },
 ];
@@ -49,4 +57,7 @@ for (const shot of SHOTS) await shoot(URL_, shot);
 const large = await serveStandIn({ nodes: 125, gpusEach: 8 });
 await shoot(large.url, { name: "fleet-1000", address: "#/fleet" });
 large.close();
+const huge = await serveStandIn({ nodes: 1000, gpusEach: 8 });
+await shoot(huge.url, { name: "fleet-8000", address: "#/fleet" });
+huge.close();
 await browser.close();

@@ -26,6 +26,7 @@ export function makeFleet(nodes, gpusEach, turn) {
     nodes: [],
     gpus: [],
     sessions: [],
+    jobs: [],
     targets: [],
     findings: [],
   };
@@ -109,6 +110,19 @@ const FOUND = {
   held: ["held_idle", "info", {}],
 };
 
+const SENTENCES = {
+  lost: "GPU {gpu} does not answer after XID 79",
+  sick: "GPU {gpu}: XID 48, a hardware fault",
+  throttled: "GPU {gpu} slowed down: heat (software)",
+  held: "GPU {gpu} held by {user}, not used",
+};
+const STEPS = {
+  lost: "drain the node, then follow the last XID, else power-cycle it",
+  sick: "drain the node, then do what gpuscope explain xid N says",
+  throttled: "improve cooling",
+  held: "ask the holder to free what is no longer needed",
+};
+
 function addFinding(picture, node, state, uuid, gpu, user) {
   if (!(state in FOUND)) return;
   const [kind, severity, args] = FOUND[state];
@@ -120,13 +134,14 @@ function addFinding(picture, node, state, uuid, gpu, user) {
     gpus: [gpu],
     uuids: [uuid],
     owner: { kind: "user", namespace: "", name: user, user: "" },
-    since: 1.7e9,
+    since: Date.now() / 1000 - 7200,
     until: null,
     cost_gpu_hours: null,
-    why: kind,
+    wasted_gpus: state === "held" || state === "lost" ? 1 : null,
+    why: SENTENCES[state].replace("{gpu}", gpu).replace("{user}", user),
     why_key: kind,
     args,
-    next: "look at it",
+    next: STEPS[state],
     next_key: kind,
     evidence: "up",
   });
@@ -154,6 +169,8 @@ export async function serveStandIn({ nodes, gpusEach }) {
   let turn = 0;
   const server = createServer((request, response) => {
     const url = new URL(request.url, "http://localhost");
+    if (url.pathname === "/api/live/stream")
+      return streamFleet(response, () => makeFleet(nodes, gpusEach, (turn += 1)));
     if (url.pathname === "/api/live") return sendJson(response, makeFleet(nodes, gpusEach, (turn += 1)));
     if (url.pathname === "/api/v1/query_range") return sendJson(response, makeRange(url.searchParams));
     if (url.pathname.startsWith("/api/"))
@@ -173,6 +190,48 @@ export async function serveStandIn({ nodes, gpusEach }) {
   });
   await new Promise((done) => server.listen(0, "127.0.0.1", done));
   return { url: `http://127.0.0.1:${server.address().port}/`, turns: () => turn, close: () => server.close() };
+}
+
+const COLUMNS = {
+  nodes: {},
+  gpus: { busy: 100, sm: 100, tensor: 100, dram: 100, power: 1, temperature: 1, memory_used: 2 ** -20 },
+  sessions: { sm: 100, memory: 2 ** -20 },
+};
+const LETTERS = Array.from({ length: 91 }, (_, at) => String.fromCharCode(35 + at)).filter((sign) => sign !== "\\");
+
+/** As the server encodes it: one letter per row and number, `~` for a change that is far. */
+function deltasOf(old, rows, name, perUnit) {
+  const far = [];
+  const letters = rows.map((row, at) => {
+    const [before, now] = [Math.round(old[at][name] * perUnit), Math.round(row[name] * perUnit)];
+    if (Math.abs(now - before) <= 44) return LETTERS[44 + now - before];
+    far.push(now);
+    return "~";
+  });
+  return { steps: letters.join(""), far };
+}
+
+function streamFleet(response, make) {
+  response.writeHead(200, { "content-type": "text/event-stream" });
+  let old = make();
+  const send = (name, data) => response.write(`event: ${name}\nid: a-1\ndata: ${JSON.stringify(data)}\n\n`);
+  send("picture", { columns: COLUMNS, picture: old });
+  const timer = setInterval(() => {
+    const next = make();
+    const change = { now: next.now, taken_at: next.taken_at };
+    for (const table of ["gpus", "sessions"])
+      change[table] = {
+        numbers: Object.fromEntries(
+          Object.entries(COLUMNS[table]).map(([name, perUnit]) => [
+            name,
+            deltasOf(old[table], next[table], name, perUnit),
+          ]),
+        ),
+      };
+    send("difference", change);
+    old = next;
+  }, 1000);
+  response.on("close", () => clearInterval(timer));
 }
 
 function sendJson(response, body) {

@@ -5,9 +5,10 @@
 export const GPU_STATES = ["lost", "gone", "stale", "sick", "throttled", "held", "busy", "idle"] as const;
 export type GpuState = (typeof GPU_STATES)[number];
 
-/** What is wrong, in English, by `why_key`. */
+/** What is wrong, in English, by `why_key`. Only tests read it: the server sends the sentence. */
 export const FINDING_TEXTS = {
   allocated_unused: "GPU {gpus} allocated to {owner}, which has no process on it",
+  "allocated_unused.some": "{owner} was allocated {asked} GPUs and uses {used}: no process on GPU {gpus}",
   ecc_mode_change: "GPU {gpus}: ECC mode changes at the next reboot",
   ecc_sram_threshold: "GPU {gpus}: too many SRAM errors",
   ecc_uncorrected: "GPU {gpus}: {count} uncorrectable memory errors",
@@ -19,6 +20,7 @@ export const FINDING_TEXTS = {
   held_idle: "GPU {gpus} held by {owner}, not used",
   host_memory_low: "Less than {percent} % of the node's memory is available",
   hot: "GPU {gpus} is about to slow down because of heat",
+  hung: "GPU {gpus} hangs: full utilisation, power near idle, no traffic",
   long_running: "{owner} has been on GPU {gpus} for more than a week",
   memory_hot: "GPU {gpus}: memory is at its temperature limit",
   node_down: "No data from this node: {error}",
@@ -28,6 +30,34 @@ export const FINDING_TEXTS = {
   only_some_work: "{owner} works on GPU {working} only and leaves GPU {gpus} idle",
   orphan_memory: "GPU {gpus}: memory is taken and no process owns it",
   pages_retiring: "GPU {gpus}: memory pages wait to be retired",
+  "past.allocated_unused": "{owner} had no process on {count} of the GPUs allocated to it",
+  "past.ecc_uncorrected": "GPU {gpus}: uncorrectable memory errors",
+  "past.failed_jobs": "{count} programs failed on GPU {gpus}",
+  "past.gpu_lost": "GPU {gpus} did not answer",
+  "past.gpus_missing": "GPUs of this node were missing",
+  "past.held_idle": "{owner} held and did not use {count} of the GPUs",
+  "past.host_memory_low": "The node's memory was nearly used up",
+  "past.hung": "{count} of the GPUs of {owner} hung: full utilisation, power near idle, no traffic",
+  "past.node_down": "No data from this node",
+  "past.only_some_work": "{owner} left {count} of its GPUs idle while others worked",
+  "past.orphan_memory": "GPU {gpus}: memory was taken and no process owned it",
+  "past.pcie_degraded": "GPU {gpus}: PCIe used fewer lanes than card and slot have",
+  "past.power_limit_low": "GPU {gpus}: the power limit was below the default",
+  "past.queue_waits": "Jobs waited in the queue while {count} of the GPUs stayed free",
+  "past.recovery_action": "GPU {gpus}: the driver asked for a recovery",
+  "past.slow_sibling": "GPU {gpus} was slower than the others of its node under the same load",
+  "past.source_down": "A source of numbers did not answer",
+  "past.source_slow": "Reading the driver took seconds",
+  "past.throttled": "GPU {gpus} was slowed down",
+  "past.unused": "Nobody used {count} of the GPUs",
+  "past.waits_for_data": "{count} of the GPUs of {owner} waited for one busy thread",
+  "past.waits_for_disk": "{count} of the GPUs of {owner} waited for file I/O",
+  "past.waits_for_network": "{count} of the GPUs of {owner} waited for data from the network",
+  "past.waits_for_rank": "{count} of the GPUs of {owner} waited for a slower rank",
+  "past.xid_application": "GPU {gpus}: XIDs that programs caused",
+  "past.xid_driver": "GPU {gpus}: XIDs of a driver or firmware fault",
+  "past.xid_hardware": "GPU {gpus}: XIDs of a hardware fault",
+  "past.xid_nvlink": "GPU {gpus}: XIDs of an NVLink fault",
   pcie_degraded: "GPU {gpus}: PCIe uses {lanes} of {max_lanes} lanes",
   persistence_off: "GPU {gpus}: persistence mode is off",
   power_limit_low: "GPU {gpus}: power limit {watts} W, the default is {default_watts} W",
@@ -39,6 +69,12 @@ export const FINDING_TEXTS = {
   spare_rows_out: "GPU {gpus}: a memory bank has no spare row left",
   target_down: "Scrape target does not answer: {error}",
   throttled: "GPU {gpus} slowed down: {reason}",
+  unused: "GPU {gpus} has been used by nobody for a day",
+  used_unallocated: "{owner} uses GPU {gpus} without an allocation by Slurm",
+  waits_for_data: "GPU {gpus} of {owner} waits: one thread uses a whole core, the GPU is busy {busy} %",
+  waits_for_disk: "GPU {gpus} waits: {owner} is blocked by file I/O {percent} % of the time",
+  waits_for_network: "GPU {gpus} waits: {owner} waits for the network {percent} % of the time",
+  waits_for_rank: "GPU {gpus} of {owner} waits for its slower rank on {slow}",
   xid_application: "GPU {gpus}: XID {xid}, caused by a program; the GPU is healthy",
   xid_driver: "GPU {gpus}: XID {xid}, a driver or firmware fault",
   xid_hardware: "GPU {gpus}: XID {xid}, a hardware fault",
@@ -46,54 +82,129 @@ export const FINDING_TEXTS = {
 } as const;
 export type FindingTextKey = keyof typeof FINDING_TEXTS;
 
-/** Values of `next_key`. */
-export type StepTextKey =
-  | "allocated_unused"
-  | "ecc_mode_change"
-  | "ecc_sram_threshold"
-  | "ecc_uncorrected"
-  | "fabric_not_ready"
-  | "fan_stopped"
-  | "gpu_lost"
-  | "gpus_missing"
-  | "held_idle"
-  | "host_memory_low"
-  | "hot"
-  | "long_running"
-  | "memory_hot"
-  | "node_down"
-  | "node_down.never"
-  | "node_stale"
-  | "only_some_work"
-  | "orphan_memory"
-  | "pages_retiring"
-  | "pcie_degraded"
-  | "persistence_off"
-  | "power_limit_low"
-  | "recovery_action"
-  | "row_remap_failed"
-  | "row_remap_pending"
-  | "source_down"
-  | "source_slow"
-  | "spare_rows_out"
-  | "target_down"
-  | "throttle.hw_power_brake_slowdown"
-  | "throttle.hw_slowdown"
-  | "throttle.hw_thermal_slowdown"
-  | "throttle.sw_thermal_slowdown"
-  | "throttle.sync_boost"
-  | "xid.check_hardware"
-  | "xid.contact_support"
-  | "xid.follow_verdict"
-  | "xid.none"
-  | "xid.reboot_node"
-  | "xid.reset_gpu"
-  | "xid.restart_application"
-  | "xid.update_software";
+/** What to do next, in English, by `next_key`; read as above. */
+export const STEP_TEXTS = {
+  allocated_unused: "ask its owner; let the job ask for fewer GPUs",
+  ecc_mode_change: "reboot to apply it, or find out who changed it",
+  ecc_sram_threshold: "have the card replaced (RMA)",
+  ecc_uncorrected: "drain the node, then nvidia-smi -r -i GPU",
+  fabric_not_ready: "check the fabric manager or IMEX service, then reboot",
+  failed_jobs: "run dcgmi diag -r 3 on the GPU, then NVIDIA's field diagnostic",
+  fan_stopped: "replace the fan",
+  gpu_lost: "drain the node; do what its last XID says, else power-cycle",
+  gpus_missing: "look for XID 79 in dmesg; power-cycle the node; reseat the card if it stays away",
+  held_idle: "ask {owner} to free what is no longer needed",
+  host_memory_low: "see who uses it (ps --sort=-rss); lower the number of data-loader workers",
+  hot: "check fans, airflow and dust",
+  hung: "look at the program with py-spy dump --pid PID; a rank that is missing hangs all others",
+  long_running: "ask its owner whether it is meant to be",
+  memory_hot: "check thermal pads and airflow",
+  node_down: "check power, network and the agent: systemctl status gpuscope-agent on the node",
+  "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
+  node_stale: "read the agent's log; run gpuscope doctor on the node",
+  only_some_work: "ask {owner} to check CUDA_VISIBLE_DEVICES and the launcher (torchrun, device_map)",
+  orphan_memory: "fuser -v /dev/nvidia*; reset the GPU if nobody is found",
+  pages_retiring: "reboot the node; near 64 retired pages have the card replaced",
+  pcie_degraded: "reseat the card; check riser and BIOS",
+  persistence_off: "systemctl enable --now nvidia-persistenced",
+  power_limit_low: "find out who ran nvidia-smi -pl",
+  queue_waits: "squeue --start and scontrol show job JOB name what the jobs wait for: memory, CPUs or a partition",
+  recovery_action: "do it: 1 reset, 2 reboot, 3 drain peers, 4 drain and reset, 5 IMEX domain, 6 bus reset, 7 reboot",
+  row_remap_failed: "have the card replaced (RMA)",
+  row_remap_pending: "reset the GPU at the next maintenance",
+  slow_sibling: "move the job and compare; run dcgmi diag",
+  source_down: "run nvidia-smi on the node; after a driver upgrade, reboot; gpuscope doctor says more",
+  source_slow: "switch persistence mode on (nvidia-persistenced); look for NVRM lines in dmesg",
+  spare_rows_out: "plan a replacement",
+  target_down: "check the exporter at this address, or remove it from the configuration",
+  "throttle.hw_power_brake_slowdown": "check power supplies, cables and the rack's feed",
+  "throttle.hw_slowdown": "look at the temperature and at the power brake to see which",
+  "throttle.hw_thermal_slowdown": "check fans, airflow and dust; compare with the other GPUs of the node",
+  "throttle.sw_thermal_slowdown": "improve the cooling; normal for desktop cards under full load",
+  "throttle.sync_boost": "find the slow GPU of the group, or end the group (nvidia-smi boost-slider)",
+  throttled: "gpuscope explain throttle REASON says what to do",
+  unused: "offer idle GPUs to users, or switch the node off",
+  used_unallocated: "ask its owner to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
+  waits_for_data: "raise the number of loader workers, or move decoding and augmentation to the GPU",
+  waits_for_disk: "copy the data to a local disk, read fewer and larger files, or raise the number of loader workers",
+  waits_for_network: "cache the data on the node, prefetch it, or raise the number of loader workers",
+  waits_for_rank: "find out why the slower rank is slow: its clocks, its data, its share of the batch",
+  "xid.check_hardware": "drain the node and check power cables, riser and slot",
+  "xid.contact_support": "collect nvidia-bug-report.sh and contact support",
+  "xid.follow_verdict": "do what the driver's recovery action says",
+  "xid.none": "nothing now; watch whether it returns",
+  "xid.reboot_node": "drain the node and power-cycle it; if it returns, reseat or replace the card",
+  "xid.reset_gpu": "drain the node, then reset the GPU; if it returns, replace the card",
+  "xid.restart_application": "restart the program; its owner finds the cause in its log",
+  "xid.update_software": "update driver and firmware",
+  xid_application: "tell the job's owner; do not drain the node",
+  xid_driver: "drain the node and reset the GPU; update driver and firmware if it returns",
+  xid_hardware: "drain the node and do what gpuscope explain xid N says",
+  xid_nvlink: "look at NVLink counters, at the peer GPU and at the fabric manager",
+} as const;
+export type StepTextKey = keyof typeof STEP_TEXTS;
+
+/** Sentences of reports and receipts, in English, by `key`; read as above. */
+export const REPORT_TEXTS = {
+  "missing.fast_clock":
+    "{node}: its counters grew {hours} h more than the range has: the clocks of the node and the server differ",
+  "missing.first_seen": "{count} of {gpus} GPUs were first seen inside the range",
+  "missing.kind": "{kind} is not known for {hours} h: {reason}",
+  "missing.late": "the history begins {hours} h after the start of the range",
+  "missing.late_at": "the history begins {hours} h after the start of the range, at {at}",
+  "missing.left": "{count} GPUs sent nothing in the last 7 days; they count until their last sample",
+  "missing.more_nodes": "{count} more nodes: {hours} GPU-hours lost",
+  "missing.no_gpu": "the history has no GPU in this range: no gpuscope agent, or older than the retention",
+  "missing.no_history": "the history has no {metric}: agents of an older version, or none",
+  "missing.no_label": "no pod of the history has the label {label}; agents export the labels that --pod-labels names",
+  "missing.no_owner": "the history has no owner of kind {kind}: all {hours} h are unattributed",
+  "missing.no_processes": "{hours} GPU-hours are without processes and owners: findings about use are not known there",
+  "missing.no_rate": "no rate for model {model}",
+  "missing.node": "{node}: {hours} GPU-hours lost: the agent was down or a GPU did not answer",
+  "missing.not_read": "{hours} GPU-hours are missing: the agent was down, or the GPU was not read",
+  "missing.parts_differ": "the parts differ from the GPU-hours by {hours} h, more than 0.1 %",
+  "missing.refused": "the engine refused {hours} h of the range, which are not in the report: {reason}",
+  "missing.samples_gone":
+    "samples of the first {hours} h are no longer kept; roll-ups have whole hours, so the report begins that much later",
+  "missing.some_processes": "{hours} GPU-hours are without processes and owners, or between MIG instances",
+  "missing.unread": "{hours} h of the range are not read yet; ask again in a minute",
+  "note.early":
+    "each GPU counts from its last reading before the start; together {hours} h more than its range of {range_hours} h",
+  "note.kept": "samples are kept for {days} days, roll-ups for {rollup_days} days",
+  "note.kept_by_engine": "{product} keeps samples and roll-ups for {days} days",
+  "note.mig_energy": "energy of MIG instances is an estimate: by slices at idle power, by activity above it",
+  "note.retention_unknown": "roll-ups live as long as the engine's retention, which it does not say",
+  "note.rollups": "read from roll-ups: {hours} h, from samples: {sample_hours} h",
+  "receipt.all_unused": "None of its GPUs was used.",
+  "receipt.idle_job": "A GPU was idle for {hours} h at a stretch; end a job when its work is done.",
+  "receipt.idle_pod": "A GPU was idle for {hours} h at a stretch; end a pod when its work is done.",
+  "receipt.low": "Its GPUs were busy {busy} % of the time.",
+  "receipt.low.waits_for_data":
+    "Its GPUs were busy {busy} % of the time; one thread used a whole core {percent} % of the time.",
+  "receipt.low.waits_for_disk": "Its GPUs were busy {busy} % of the time; file I/O blocked it {percent} % of the time.",
+  "receipt.low.waits_for_network":
+    "Its GPUs were busy {busy} % of the time; it waited for the network {percent} % of the time.",
+  "receipt.low_memory": "It used at most {percent} % of a GPU's memory; a smaller GPU or MIG instance would do.",
+  "receipt.short": "It ran for {percent} % of its time limit; jobs with a shorter limit start sooner.",
+  "receipt.throttled": "A GPU was slowed down ({reason}) for {percent} % of the time.",
+  "receipt.uneven": "Its GPUs worked unevenly, from {low} to {high} % of the time.",
+  "receipt.unused": "{count} of {gpus} GPUs were never used.",
+  "receipt.xid": "XID {xid} occurred {count} times on its GPUs.",
+  "receipt.xid_once": "XID {xid} occurred once on its GPUs.",
+  "unknown.array": "{count} more tasks of the array: each has a receipt, {job}_TASK",
+  "unknown.energy": "its energy: the GPUs do not measure it, or several owners share them",
+  "unknown.host": "CPU and main memory; `{command}` shows them",
+  "unknown.memory": "its peak GPU memory",
+  "unknown.requested_job": "how many GPUs it requested: no agent reads Slurm (docs/slurm.md)",
+  "unknown.requested_pod": "how many GPUs it requested: the history has no allocation of it",
+  "unknown.waited": "how long it waited: no agent reads Slurm (docs/slurm.md)",
+  "unknown.work": "the work of {hours} GPU-hours: the driver does not measure it by process",
+} as const;
+export type ReportTextKey = keyof typeof REPORT_TEXTS;
 
 /** Who can act: the pod, else the Slurm job, else the container, else the user, else the process. */
 export interface FindingOwnerJson {
-  /** `none` where nobody is known. */
+  /** `none` if the owner is not known. */
   kind: "pod" | "job" | "container" | "user" | "process" | "none";
   /** Namespace of a pod; empty for the others. */
   namespace: string;
@@ -120,8 +231,10 @@ export interface FindingJson {
   since: number | null;
   /** When it ended; null while it lasts. */
   until: number | null;
-  /** GPU-hours lost so far; null while that is not computed. */
+  /** GPU-hours lost so far. In `/api/live`, and where the GPU only works slowly, null. */
   cost_gpu_hours: number | null;
+  /** Whole GPUs that do nothing for their holder while it lasts: they cost this many GPU-hours each hour. */
+  wasted_gpus: number | null;
   /** What is wrong, in one English sentence. */
   why: string;
   /** Key of that sentence, for other languages. */
@@ -136,9 +249,82 @@ export interface FindingJson {
   evidence: string;
 }
 
-/** Most severe first, then oldest. */
+/** `GET /api/findings`: most severe first, then oldest. */
 export interface FindingsAnswer {
   findings: FindingJson[];
+}
+
+/** A finding over a time range; `until` is null if it holds at the end, `node` is empty for several. */
+export interface PastFindingJson {
+  id: string;
+  kind: string;
+  severity: "critical" | "warning" | "info";
+  node: string;
+  gpus: string[];
+  uuids: string[];
+  owner: FindingOwnerJson;
+  since: number | null;
+  until: number | null;
+  cost_gpu_hours: number | null;
+  wasted_gpus: number | null;
+  why: string;
+  why_key: string;
+  args: Record<string, string | number>;
+  next: string;
+  next_key: string;
+  evidence: string;
+  /** How long it held; of several GPUs the longest. */
+  hours: number;
+  /** How many times it began. */
+  times: number;
+  /** `cost_gpu_hours` in money; null without a rate for the model, or if it cost no GPU time. */
+  cost: number | null;
+  nodes: string[];
+  /** Slurm jobs of the owner, the five with the most lost hours. */
+  jobs: string[];
+  /** Address of the evidence in the page, relative to the server's. */
+  link: string;
+}
+
+/** Small findings of one kind, added up. */
+export interface FoldedFindingsJson {
+  kind: string;
+  count: number;
+  cost_gpu_hours: number;
+  cost: number | null;
+}
+
+/** Which part of the range is known: `gpu_hours` = `known_gpu_hours` + `missing_gpu_hours`. */
+export interface CoverageJson {
+  gpus: number;
+  /** Hours of all GPUs, each from its first sample on. */
+  gpu_hours: number;
+  known_gpu_hours: number;
+  missing_gpu_hours: number;
+  /** English sentences about what is not known. */
+  missing: string[];
+  /** The same sentences by key. */
+  missing_keys: SentenceJson[];
+}
+
+/** `GET /api/findings?since=7d`: most expensive first; findings without a cost last. */
+export interface PastFindingsAnswer {
+  /** Start of the range. */
+  since: number;
+  /** End of the range. */
+  until: number;
+  findings: PastFindingJson[];
+  /** Small findings by kind, most expensive first. */
+  folded: FoldedFindingsJson[];
+  /** Of all findings, folded ones too. A GPU-hour counts once, under the first kind that claims it. */
+  cost_gpu_hours: number;
+  /** In money; null without rates. Models without a rate are not in it. */
+  cost: number | null;
+  /** The rates as they were given, per GPU-hour. */
+  rate?: string;
+  /** Models without a rate. */
+  unpriced_models: string[];
+  coverage: CoverageJson;
 }
 
 /** A node or target that sends nothing. */
@@ -224,6 +410,8 @@ export interface LiveGpu {
   dram?: number;
   /** Users of the processes on it. */
   users: string[];
+  /** Slurm jobs that it is allocated to; `LivePicture.jobs` has more about them. */
+  jobs?: string[];
   processes: number;
 }
 
@@ -240,7 +428,7 @@ export interface LiveSession {
   namespace?: string;
   pod?: string;
   container?: string;
-  /** Slurm job. */
+  /** Slurm job; `LivePicture.jobs` has more about it. */
   job?: string;
   /** Bytes. */
   memory?: number;
@@ -248,9 +436,39 @@ export interface LiveSession {
   sm?: number;
   /** When the process started. */
   since?: number;
+  /** CPU time as a share of one core, over the last minute. */
+  cpu?: number;
+  /** Share of the last minute in which its main thread ran. */
+  run?: number;
+  /** Share of the last minute in which its busiest thread, or a child, ran or waited for a core. */
+  busiest_thread?: number;
+  /** Share of the last minute in which it, or the child that waits most, was blocked by I/O. */
+  io_wait?: number;
+  /** The same for data from the network. */
+  network_wait?: number;
+  /** Bytes of main memory. */
+  resident_memory?: number;
+  /** Number of child processes. */
+  children?: number;
+  /** Their CPU time as a share of one core. */
+  children_cpu?: number;
   /** When it last worked; only of an idle process. */
   idle_since?: number;
   state: "active" | "idle" | "unknown";
+}
+
+/** A Slurm job that holds or uses GPUs of the fleet. */
+export interface LiveJob {
+  /** Slurm's own number. */
+  job: string;
+  /** `9_1`: the array's job and the task in it. */
+  array?: string;
+  name?: string;
+  user?: string;
+  account?: string;
+  partition?: string;
+  /** When its time limit ends it, in seconds since the epoch. */
+  ends_at?: number;
 }
 
 /** The fleet at one moment; made at most once a second and shared by all clients. */
@@ -266,19 +484,429 @@ export interface LivePicture {
   nodes: LiveNode[];
   gpus: LiveGpu[];
   sessions: LiveSession[];
+  /** Slurm jobs on the GPUs above. */
+  jobs: LiveJob[];
   /** Scrape targets that do not answer. */
   targets: GoneTargetJson[];
   /** The same list as in `/api/findings`. */
   findings: FindingJson[];
 }
 
+/** Which keys are sent as columns of whole numbers, and how many of them make 1 of the key's unit. */
+export interface StreamColumns {
+  nodes: Record<string, number>;
+  gpus: Record<string, number>;
+  sessions: Record<string, number>;
+}
+
+/** Event `picture`: the first event, or the next one for a client that is too far behind. */
+export interface StreamPicture {
+  /** Numbers of the picture are rounded to these units: 100 is a step of 0.01. */
+  columns: StreamColumns;
+  picture: LivePicture;
+}
+
+/** A row and its place in the list. */
+export interface PlacedNode {
+  at: number;
+  row: LiveNode;
+}
+
+/** A row and its place in the list. */
+export interface PlacedGpu {
+  at: number;
+  row: LiveGpu;
+}
+
+/** A row and its place in the list. */
+export interface PlacedSession {
+  at: number;
+  row: LiveSession;
+}
+
+/** A row and its place in the list. */
+export interface PlacedJob {
+  at: number;
+  row: LiveJob;
+}
+
+/** A row and its place in the list. */
+export interface PlacedFinding {
+  at: number;
+  row: FindingJson;
+}
+
+/** The change of one number of every row. */
+export interface ColumnDeltas {
+  /** One character per row, in the order of the rows: `O` for no change, the next in ASCII for one step more (without the backslash), `~` for a change that is in `far`. */
+  steps: string;
+  /** The new number of each `~`, in steps; null if it is absent now. */
+  far?: (number | null)[];
+}
+
+/** Changes of `nodes`, in this order: `removed`, `added`, `replaced`, `numbers`. */
+export interface NodeChanges {
+  /** Places in the old list, ascending. */
+  removed?: number[];
+  /** Places in the new list, ascending. */
+  added?: PlacedNode[];
+  /** Places in the new list. */
+  replaced?: PlacedNode[];
+  /** By key, for all rows of the new list. */
+  numbers?: Record<string, ColumnDeltas>;
+}
+
+/** Changes of `gpus`, as in NodeChanges. */
+export interface GpuChanges {
+  removed?: number[];
+  added?: PlacedGpu[];
+  replaced?: PlacedGpu[];
+  numbers?: Record<string, ColumnDeltas>;
+}
+
+/** Changes of `sessions`, as in NodeChanges. */
+export interface SessionChanges {
+  removed?: number[];
+  added?: PlacedSession[];
+  replaced?: PlacedSession[];
+  numbers?: Record<string, ColumnDeltas>;
+}
+
+/** Changes of `jobs`, as in NodeChanges. */
+export interface JobChanges {
+  removed?: number[];
+  added?: PlacedJob[];
+  replaced?: PlacedJob[];
+}
+
+/** Changes of `findings`, as in NodeChanges. */
+export interface FindingChanges {
+  removed?: number[];
+  added?: PlacedFinding[];
+  replaced?: PlacedFinding[];
+}
+
+/** Event `difference`: what changed since the event before. A key that is left out did not change. */
+export interface LiveDifference {
+  now: number;
+  taken_at?: number;
+  nodes?: NodeChanges;
+  gpus?: GpuChanges;
+  sessions?: SessionChanges;
+  jobs?: JobChanges;
+  findings?: FindingChanges;
+  /** All of them, if one changed. */
+  targets?: GoneTargetJson[];
+}
+
+/** Event `problem`: the numbers cannot be read at the moment; the last picture stays. */
+export interface StreamProblem {
+  error: string;
+}
+
+/** Addresses as the reader's browser reaches them. */
+export interface LinksAnswer {
+  /** Grafana with the dashboards of `gpuscope render grafana`; absent without `--grafana-url`. */
+  grafana?: string;
+}
+
+/** One entry of a receiver, for instance its first `email_configs`. */
+export interface ChannelJson {
+  /** `RECEIVER/KIND[POSITION]`. */
+  channel: string;
+  receiver: string;
+  /** `webhook`, `email`, `slack`, … */
+  kind: string;
+  /** Whom it reaches: mail addresses, a Slack channel, a host name; never a secret, and empty if not known. */
+  sent_to: string;
+  /** False while its last message was not accepted; null before the first one. */
+  up: boolean | null;
+  last_error: string;
+  failing_since: number | null;
+  /** Since the server started. */
+  last_sent_at: number | null;
+  /** Since the server started. */
+  sent: number;
+  /** Attempts that failed since the server started. */
+  failed: number;
+}
+
+/** `GET /api/notify`: the channels, and the last reload of the alerting file. */
+export interface NotifyAnswer {
+  channels: ChannelJson[];
+  /** Why the current file is not in use: file, line and reason; empty if it is. */
+  reload_error: string;
+  reloaded_at: number;
+}
+
+/** An alert in a message. */
+export interface NotifiedAlertJson {
+  /** As in Alertmanager's `/api/v2/alerts`. */
+  fingerprint: string;
+  status: "firing" | "resolved";
+  labels: Record<string, string>;
+}
+
+/** One message to one channel about one group of alerts. */
+export interface NotificationJson {
+  /** Grows with time. */
+  id: number;
+  channel: string;
+  receiver: string;
+  kind: string;
+  /** As in ChannelJson. */
+  sent_to: string;
+  started_at: number;
+  /** Null while it is being sent or waits for the next attempt. */
+  finished_at: number | null;
+  /** `failed`: given up; the group's next flush sends what is current then. */
+  outcome: "sending" | "sent" | "failed";
+  attempts: number;
+  /** Of the last attempt; empty if that was accepted. */
+  error: string;
+  /** `resolved` if no alert in it fires. */
+  status: "firing" | "resolved";
+  /** Why it was sent, in Alertmanager's words: `first notification`, `new alerts added`, … */
+  reason: string;
+  group_labels: Record<string, string>;
+  /** Number of alerts. */
+  firing: number;
+  resolved: number;
+  /** The first ones, at most 20. */
+  alerts: NotifiedAlertJson[];
+  /** Above 0 for repetitions of a message, which are one record: how many there were. */
+  repeats: number;
+}
+
+/** `GET /api/notifications`: newest first. Survives a restart; the oldest are forgotten. */
+export interface NotificationsAnswer {
+  notifications: NotificationJson[];
+  /** Value of `before` for the next page; null on the last one. */
+  next: number | null;
+}
+
+/** What became of a test message. */
+export interface TestedChannelJson {
+  channel: string;
+  sent_to: string;
+  /** Empty if the channel accepted it. */
+  error: string;
+}
+
+/** `POST /api/notify/test`: the body of the request. */
+export interface NotifyTestRequest {
+  receiver: string;
+}
+
+/** `POST /api/notify/test`: one entry for each channel of the receiver. */
+export interface NotifyTestAnswer {
+  channels: TestedChannelJson[];
+}
+
+/** Files that are read together; one mistake in them leaves the previous ones in use. */
+export interface ReloadedFilesJson {
+  /** Why the last reload was refused: file, line and reason; empty if it was not. */
+  error: string;
+  /** When what is in use was read. */
+  loaded_at: number;
+}
+
+/** The last reload, at SIGHUP. */
+export interface ReloadAnswer {
+  /** Configuration and rule files. */
+  rules: ReloadedFilesJson;
+  /** The file of `--idle-policy`. */
+  idle_policy: ReloadedFilesJson;
+  /** The file of `--alerting`, or `--notify`. */
+  alerting: ReloadedFilesJson;
+}
+
+/** One owner, node, model or MIG profile. Hours are GPU-hours: held = busy + idle + unknown. */
+export interface ReportRowJson {
+  /** Empty if it is not known, or without the label that the report is by. */
+  name: string;
+  /** Namespace of a pod; empty for the others. */
+  namespace: string;
+  /** Held. A shared GPU is split, a MIG instance counts by its compute slices. */
+  gpu_hours: number;
+  /** SM time; null if nothing is known about it. */
+  busy_hours: number | null;
+  /** Held, and neither busy nor unknown. */
+  idle_hours: number | null;
+  /** Held, and the work is not known, as on a MIG instance with several owners. */
+  unknown_hours: number;
+  /** Of the idle hours: stretches of 15 minutes and more below 5 %. */
+  idle_held_hours: number;
+  energy_kwh: number | null;
+  /** True with the energy of MIG instances. */
+  energy_is_estimate: boolean;
+  /** Null without a rate for it. */
+  cost: number | null;
+  /** Null without a CO₂ factor. */
+  co2_kg: number | null;
+}
+
+/** Where every hour of every GPU went: the five parts add up to `gpu_hours`. */
+export interface ReportInvariantJson {
+  gpu_hours: number;
+  /** Of the rows. */
+  owners: number;
+  /** Held, and not by an owner of the report's kind. */
+  unattributed: number;
+  free: number;
+  /** The GPU was not read: its agent was down, or it did not answer. */
+  lost: number;
+  /** Compute slices of a split GPU that no MIG instance has. */
+  stranded: number;
+  /** The parts minus `gpu_hours`; more than 0.1 % of it is also said in `missing`. */
+  difference: number;
+}
+
+/** GPU-hours of one part of the range, for a plot. */
+export interface ReportBucketJson {
+  start: number;
+  end: number;
+  busy: number;
+  idle: number;
+  unknown: number;
+  free: number;
+  lost: number;
+  stranded: number;
+}
+
+/** A part of the range, and where its numbers come from. */
+export interface ReportPieceJson {
+  start: number;
+  end: number;
+  /** Samples, or hourly or daily roll-ups. */
+  source: "samples" | "hourly" | "daily";
+}
+
+/** What a GPU-hour or a kWh costs. */
+export interface ReportRateJson {
+  /** As given: `H100=2.5,*=1`. */
+  text: string;
+  /** Per GPU-hour held, per GPU-hour used, or per kWh. */
+  basis: "held" | "used" | "kWh";
+}
+
+/** A sentence by key, for other languages. */
+export interface SentenceJson {
+  key: string;
+  /** Values for the names in the sentence. */
+  args: Record<string, string | number>;
+}
+
+/** A usage report. Times are seconds since the epoch. */
+export interface ReportAnswer {
+  kind: "usage" | "idle";
+  /** `user`, `account`, `pod`, `namespace`, `job`, `node`, `model`, `mig-profile` or `label:NAME`. */
+  by: string;
+  start: number;
+  end: number;
+  gpus: number;
+  /** Most hours held first; of kind `idle`, most idle hours first. */
+  rows: ReportRowJson[];
+  /** The sum of all rows, also of those that were left out. */
+  total: ReportRowJson;
+  /** Rows beyond `--report-max-rows`. */
+  rows_left_out: number;
+  invariant: ReportInvariantJson;
+  buckets: ReportBucketJson[];
+  pieces: ReportPieceJson[];
+  /** What is not known, in hours, in English sentences. */
+  missing: string[];
+  /** The same sentences by key. */
+  missing_keys: SentenceJson[];
+  /** How the numbers were made, in English sentences. */
+  notes: string[];
+  /** The same sentences by key. */
+  notes_keys: SentenceJson[];
+  rate?: ReportRateJson;
+  co2_grams_per_kwh?: number;
+}
+
+/** A GPU or MIG instance that the job held. */
+export interface JobGpuJson {
+  node: string;
+  /** nvidia-smi's index, `0_7_0` for a MIG instance. */
+  gpu: string;
+  uuid: string;
+  model: string;
+  /** MIG profile; empty for a whole GPU. */
+  profile: string;
+  held_seconds: number;
+  /** Its share: a shared GPU is split, a MIG instance counts by its slices. */
+  gpu_hours: number;
+  /** Of the time in which the work is known; null if it never is. */
+  busy_ratio: number | null;
+  unknown_hours: number;
+  energy_joules: number | null;
+  memory_peak_bytes: number | null;
+  memory_total_bytes: number | null;
+  longest_idle_seconds: number | null;
+}
+
+/** Something that would help. */
+export interface JobNoteJson {
+  key: string;
+  args: Record<string, string | number>;
+  /** In English. */
+  text: string;
+  command: string;
+}
+
+/** The receipt of a Slurm job or a pod. Times are seconds since the epoch; null is not known. */
+export interface JobAnswer {
+  kind: "job" | "pod";
+  name: string;
+  namespace: string;
+  user: string;
+  account: string;
+  partition: string;
+  job_name: string;
+  running: boolean;
+  started_at: number;
+  run_seconds: number;
+  limit_seconds: number | null;
+  /** From submission to start. */
+  waited_seconds: number | null;
+  requested_gpus: number | null;
+  gpus: JobGpuJson[];
+  gpu_hours: number;
+  busy_hours: number | null;
+  unknown_hours: number;
+  /** Busy share of the time in which the work is known, 0 to 1. */
+  efficiency: number | null;
+  efficiency_line: string;
+  lowest_busy_ratio: number | null;
+  highest_busy_ratio: number | null;
+  idle_ratio: number | null;
+  longest_idle_seconds: number | null;
+  peak_memory_ratio: number | null;
+  energy_kwh: number | null;
+  energy_is_estimate: boolean;
+  /** By reason, of the GPU that was throttled longest. */
+  throttled_seconds: Record<string, number>;
+  /** Number of XID errors by code. */
+  xids: Record<string, number>;
+  /** At most five, each with the command that helps. */
+  notes: JobNoteJson[];
+  /** English sentences. */
+  not_known: string[];
+  /** The same sentences by key. */
+  not_known_keys: SentenceJson[];
+}
+
 /** `GET /api/session`: who is logged in. */
 export interface SessionAnswer {
-  /** True on a server without a login; the other keys are then left out. */
+  /** True on a server without a login; `user` and `via` are then left out. */
   open?: boolean;
   user?: string;
   /** How the client proved it: `session`, `password`, `token` or `proxy`. */
   via?: string;
+  /** A viewer reads; an editor also silences alerts and sends test messages; an admin may do everything. */
+  role: "viewer" | "editor" | "admin";
 }
 
 /** `POST /api/login`: the body of the request. */
@@ -312,12 +940,105 @@ export interface ErrorAnswer {
   setup?: boolean;
 }
 
+/** A user who can log in. */
+export interface UserJson {
+  name: string;
+  role: "viewer" | "editor" | "admin";
+  created_at: number;
+}
+
+/** An API token; the token itself is shown once, when it is created. */
+export interface TokenJson {
+  name: string;
+  /** A role, or `write`, which only sends samples by remote write. */
+  permits: "viewer" | "editor" | "admin" | "write";
+  created_at: number;
+}
+
+/** `GET /api/users`; needs an admin. */
+export interface UsersAnswer {
+  users: UserJson[];
+  tokens: TokenJson[];
+}
+
+/** `POST /api/users`; needs an admin. */
+export interface NewUserRequest {
+  name: string;
+  password: string;
+  role: "viewer" | "editor" | "admin";
+}
+
+/** `POST /api/users/NAME/role`; needs an admin. */
+export interface RoleRequest {
+  role: "viewer" | "editor" | "admin";
+}
+
+/** `POST /api/tokens`; needs an admin. */
+export interface NewTokenRequest {
+  name: string;
+  permits: "viewer" | "editor" | "admin" | "write";
+}
+
+/** The token that was created; only its digest is stored. */
+export interface NewTokenAnswer {
+  token: string;
+}
+
+/** A change that was made. */
+export interface DoneAnswer {
+  done: boolean;
+}
+
+/** One change that a client requested. */
+export interface AuditEntry {
+  /** RFC 3339. */
+  time: string;
+  /** Empty on a server without a login. */
+  user: string;
+  role: string;
+  via: string;
+  address: string;
+  /** Method and path. */
+  action: string;
+  /** The HTTP status: 200 and above were done, 400 and above refused. */
+  status: number;
+  detail: string;
+}
+
+/** `GET /api/audit`: the newest first; needs an admin. */
+export interface AuditAnswer {
+  entries: AuditEntry[];
+}
+
+/** `GET /api/server`: the server itself, its history and its disk. */
+export interface ServerAnswer {
+  version: string;
+  started_at: number;
+  has_login: boolean;
+  data_folder?: string;
+  retention_seconds?: number;
+  /** Left out if history is limited by time only. */
+  retention_bytes?: number;
+  /** Size of the data folder. */
+  disk_bytes?: number;
+  /** Free space of the disk that it is on. */
+  disk_free_bytes?: number;
+  /** The oldest sample that is kept. */
+  oldest_at?: number;
+  series?: number;
+  max_series?: number;
+  /** URL of the engine behind `--store`; the keys of the own store are then left out. */
+  engine?: string;
+}
+
 /** A simulated GPU under load. */
 export interface LoadedGpuJson {
   /** nvidia-smi's index. */
   gpu: string;
   uuid: string;
   model?: string;
+  /** Of a load that copies: the simulated bytes, in both directions together. */
+  bytes_per_second?: number;
 }
 
 /** A load that has begun. */

@@ -2,7 +2,7 @@
 // parsed JSON, or one of three errors. Prometheus answers a bad query with JSON and status 400 or 422: that is a
 // QueryError with the engine's own words, not an outage.
 
-import type { ErrorAnswer, SessionAnswer } from "./api-types";
+import type { ErrorAnswer } from "./api-types";
 
 export class QueryError extends Error {}
 export class UnreachableError extends Error {}
@@ -15,6 +15,9 @@ export class LoginError extends Error {
     super(message);
   }
 }
+
+/** The sentence of anything that was thrown. */
+export const errorText = (error: unknown): string => (error instanceof Error ? error.message : String(error));
 
 export interface Series {
   metric: Record<string, string>;
@@ -43,7 +46,23 @@ export async function postJson<T>(path: string, body: unknown): Promise<T> {
   });
 }
 
+export async function deleteJson(path: string): Promise<void> {
+  await requestText(path, { method: "DELETE" });
+}
+
 async function requestJson<T>(path: string, init: RequestInit, timeoutMs = TIMEOUT_MS): Promise<T> {
+  const { response, text } = await requestText(path, init, timeoutMs);
+  const body = parseJson(text);
+  if (body !== undefined) return body as T;
+  throw toError(response, text);
+}
+
+/** An answer with a status that says it went well; everything else is one of the errors. */
+async function requestText(
+  path: string,
+  init: RequestInit,
+  timeoutMs = TIMEOUT_MS,
+): Promise<{ response: Response; text: string }> {
   const limit = AbortSignal.timeout(timeoutMs);
   const signal = init.signal ? AbortSignal.any([init.signal, limit]) : limit;
   let response: Response;
@@ -55,13 +74,51 @@ async function requestJson<T>(path: string, init: RequestInit, timeoutMs = TIMEO
     if (init.signal?.aborted) throw error;
     throw new UnreachableError(limit.aborted ? `no answer within ${timeoutMs / 1000} s` : String(error));
   }
+  if (!response.ok) throw toError(response, text);
+  return { response, text };
+}
+
+/** What an answer that is not ok says: that a login is needed, the server's own sentence, or only its status. */
+function toError(response: Response, text: string): Error {
   const body = parseJson(text);
-  if (response.ok && body !== undefined) return body as T;
-  const told = (body ?? {}) as Partial<ErrorAnswer>;
-  const problem = typeof told.error === "string" ? told.error : "";
-  if (response.status === 401) throw new LoginError(problem, told.setup === true);
-  if (problem) throw new QueryError(problem);
-  throw new UnreachableError(`${response.status} ${response.statusText}`.trim());
+  const told = (typeof body === "object" && body ? body : {}) as Partial<ErrorAnswer> & { message?: unknown };
+  // Alertmanager's API answers an error with a JSON text, or with an object that has a `message`.
+  const problem = [body, told.error, told.message].find((one) => typeof one === "string") ?? "";
+  if (response.status === 401) return new LoginError(problem, told.setup === true);
+  if (problem) return new QueryError(problem);
+  return new UnreachableError(`${response.status} ${response.statusText}`.trim());
+}
+
+/** The pieces of an event stream as text. `lastId` is the last event that is known. A server that answers but gives no
+ * stream is a QueryError: the caller asks for the whole picture instead. */
+export async function* fetchStream(path: string, lastId: string, signal: AbortSignal): AsyncGenerator<string> {
+  let response: Response;
+  try {
+    response = await fetch(path, {
+      signal,
+      headers: { accept: "text/event-stream", ...(lastId ? { "last-event-id": lastId } : {}) },
+    });
+  } catch (error) {
+    if (signal.aborted) throw error;
+    throw new UnreachableError(String(error));
+  }
+  if (!response.ok || !response.body) {
+    const error = toError(response, await response.text());
+    throw error instanceof LoginError ? error : new QueryError(error.message);
+  }
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (;;) {
+      const { done, value } = await reader.read();
+      if (done) return;
+      yield value;
+    }
+  } catch (error) {
+    if (signal.aborted) throw error;
+    throw new UnreachableError(String(error));
+  } finally {
+    void reader.cancel().catch(() => undefined);
+  }
 }
 
 function parseJson(text: string): unknown {
@@ -94,11 +151,6 @@ export async function queryRange(
     signal,
   );
   return data.resultType === "matrix" ? data.result : [];
-}
-
-/** Who is logged in; nobody on a server that is open. */
-export async function fetchUser(): Promise<string | undefined> {
-  return (await getJson<SessionAnswer>("api/session")).user;
 }
 
 export interface MetricHelp {

@@ -1,6 +1,6 @@
 // The frame around every view: where one is, how old the numbers are, and what is wrong with the page itself.
 import type { FunctionComponent, JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { formatDuration } from "./format";
 import { LANGUAGES, speak, t, useLanguage, type Key, type LanguageCode } from "./i18n";
 import { clockSkew, live, serverNow, type Live, type LivePicture } from "./live";
@@ -9,9 +9,13 @@ import { chooseTheme, remember, theme, THEMES, type Theme } from "./settings";
 import { useStore } from "./store";
 import { startKeys } from "./keys";
 import { Help } from "./parts/help";
+import { Palette } from "./parts/palette";
+import { Share } from "./parts/share";
+import type { Place } from "./palette";
 import { lazy } from "./parts/lazy";
 import { Fleet } from "./views/fleet";
-import { Login, logOut, useUser } from "./views/login";
+import { useSession } from "./session";
+import { Login, logOut } from "./views/login";
 
 interface ViewProps {
   picture: LivePicture;
@@ -26,7 +30,7 @@ interface View {
 
 const FLEET: View = { title: "nav.fleet", component: Fleet, inBar: true };
 
-// A view is one entry here: alerts, reports, Slurm and Kubernetes take their places in this table.
+// A view is one entry here, in the order of the bar.
 const VIEWS: Record<string, View> = {
   fleet: FLEET,
   sessions: {
@@ -34,11 +38,52 @@ const VIEWS: Record<string, View> = {
     component: lazy(async () => (await import("./views/sessions")).Sessions),
     inBar: true,
   },
+  findings: {
+    title: "nav.findings",
+    component: lazy(async () => (await import("./views/findings")).FindingsView),
+    inBar: true,
+  },
+  alerts: {
+    title: "nav.alerts",
+    component: lazy(async () => (await import("./views/alerts")).Alerts),
+    inBar: true,
+  },
+  slurm: {
+    title: "nav.slurm",
+    component: lazy(async () => (await import("./views/slurm")).SlurmView),
+    inBar: true,
+  },
+  kubernetes: {
+    title: "nav.kubernetes",
+    component: lazy(async () => (await import("./views/kubernetes")).Kubernetes),
+    inBar: true,
+  },
+  reports: {
+    title: "nav.reports",
+    component: lazy(async () => (await import("./views/reports")).Reports),
+    inBar: true,
+  },
   explore: {
     title: "nav.explore",
     component: lazy(async () => (await import("./views/explore")).Explore),
     inBar: true,
   },
+  settings: {
+    title: "nav.settings",
+    component: lazy(async () => (await import("./views/settings")).Settings),
+    inBar: true,
+  },
+  changes: {
+    title: "changes.title",
+    component: lazy(async () => (await import("./views/changes")).ChangesView),
+    inBar: false,
+  },
+  compare: {
+    title: "compare.title",
+    component: lazy(async () => (await import("./views/compare")).Compare),
+    inBar: false,
+  },
+  job: { title: "nav.slurm", component: lazy(async () => (await import("./views/job")).Job), inBar: false },
   node: { title: "nav.fleet", component: lazy(async () => (await import("./views/node")).Node), inBar: false },
   gpu: { title: "nav.fleet", component: lazy(async () => (await import("./views/gpu")).Gpu), inBar: false },
 };
@@ -54,7 +99,8 @@ export function App(): JSX.Element {
   const shown = VIEWS[view] ?? FLEET;
   const Shown = shown.component;
   const [helping, setHelping] = useState(false);
-  useEffect(() => startKeys(() => setHelping(true)), []);
+  const [jumping, setJumping] = useState(false);
+  useEffect(() => startKeys({ help: () => setHelping(true), palette: () => setJumping(true) }), []);
   useTitle(shown, name);
   return (
     <div class={state.status === "gone" ? "gone" : ""}>
@@ -68,7 +114,7 @@ export function App(): JSX.Element {
       >
         {t("nav.skip")}
       </a>
-      <Bar state={state} view={view} help={() => setHelping(true)} />
+      <Bar state={state} view={view} help={() => setHelping(true)} jump={() => setJumping(true)} />
       <Strips state={state} />
       <main id="main" tabIndex={-1}>
         {state.status === "login" ? (
@@ -80,6 +126,7 @@ export function App(): JSX.Element {
         )}
       </main>
       {helping && <Help close={() => setHelping(false)} />}
+      {jumping && state.picture && <Palette views={viewPlaces()} close={() => setJumping(false)} />}
     </div>
   );
 }
@@ -132,8 +179,27 @@ function Strips({ state }: { state: Live }): JSX.Element {
   );
 }
 
-function Bar({ state, view, help }: { state: Live; view: string; help: () => void }): JSX.Element {
-  const user = useUser(state.status === "ok");
+const viewPlaces = (): Place[] =>
+  Object.entries(VIEWS)
+    .filter(([, one]) => one.inBar)
+    .map(([id, one]) => ({ kind: "view", text: t(one.title), href: linkTo(id) }));
+
+interface BarProps {
+  state: Live;
+  view: string;
+  help: () => void;
+  jump: () => void;
+}
+
+function Bar({ state, view, help, jump }: BarProps): JSX.Element {
+  const { user } = useSession();
+  const links = useRef<HTMLElement>(null);
+  // On a phone the views are a row that is moved sideways: the current one must be in sight.
+  useEffect(() => {
+    const current = links.current?.querySelector<HTMLElement>("[aria-current]");
+    if (links.current && current)
+      links.current.scrollLeft = current.offsetLeft - (links.current.clientWidth - current.clientWidth) / 2;
+  }, [view]);
   return (
     <header class="bar">
       <a class="brand" href={linkTo("fleet")}>
@@ -142,7 +208,7 @@ function Bar({ state, view, help }: { state: Live; view: string; help: () => voi
         </svg>
         gpuscope
       </a>
-      <nav class="views" aria-label={t("nav.views")}>
+      <nav class="views" ref={links} aria-label={t("nav.views")}>
         {Object.entries(VIEWS)
           .filter(([, one]) => one.inBar)
           .map(([id, one]) => (
@@ -153,6 +219,10 @@ function Bar({ state, view, help }: { state: Live; view: string; help: () => voi
       </nav>
       <Age state={state} />
       <div class="tools">
+        <button onClick={jump} aria-keyshortcuts="/" aria-label={t("shell.search")} title={t("shell.search")}>
+          <kbd>/</kbd>
+        </button>
+        <Share />
         <ThemeChoice />
         <LanguageChoice />
         <button onClick={help} aria-label={t("shell.help")}>

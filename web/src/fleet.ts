@@ -20,6 +20,8 @@ export interface NodeCells {
   name: string;
   cells: Cell[];
   gone?: Gone;
+  /** Not a node, but cells of several that have something in common. */
+  isGroup?: boolean;
 }
 
 export function arrange(picture: LivePicture): NodeCells[] {

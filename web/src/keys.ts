@@ -1,6 +1,6 @@
 // Keys of the page: one table, which also makes the help dialog.
 import type { Key } from "./i18n";
-import { actions } from "./parts/time-picker";
+import { actions as timeActions } from "./parts/time-picker";
 import { linkTo } from "./router";
 import { chooseTheme, theme, THEMES } from "./settings";
 import { refresh } from "./timeline";
@@ -19,14 +19,17 @@ const go = (view: string) => (): void => {
 export const SHORTCUTS: readonly Shortcut[] = [
   { keys: "g f", about: "keys.fleet", act: go("fleet") },
   { keys: "g s", about: "keys.sessions", act: go("sessions") },
+  { keys: "g n", about: "keys.findings", act: go("findings") },
+  { keys: "g a", about: "keys.alerts", act: go("alerts") },
   { keys: "g e", about: "keys.explore", act: go("explore") },
-  { keys: "/", about: "keys.search", act: () => document.getElementById("search")?.focus() },
+  { keys: "/", about: "shell.search" },
+  { keys: "f", about: "keys.search", act: () => document.getElementById("search")?.focus() },
   { keys: "← ↑ → ↓", about: "keys.arrows" },
-  { keys: "[", about: "time.back", act: actions.back },
-  { keys: "]", about: "time.forth", act: actions.forth },
-  { keys: "+", about: "time.closer", act: actions.closer },
-  { keys: "-", about: "time.wider", act: actions.wider },
-  { keys: "n", about: "time.follow", act: actions.follow },
+  { keys: "[", about: "time.back", act: timeActions.back },
+  { keys: "]", about: "time.forth", act: timeActions.forth },
+  { keys: "+", about: "time.closer", act: timeActions.closer },
+  { keys: "-", about: "time.wider", act: timeActions.wider },
+  { keys: "n", about: "time.follow", act: timeActions.follow },
   { keys: "r", about: "time.refresh", act: refresh },
   {
     keys: "d",
@@ -38,16 +41,22 @@ export const SHORTCUTS: readonly Shortcut[] = [
 
 const PAIR_MS = 900;
 
-export function startKeys(showHelp: () => void): () => void {
+interface KeyActions {
+  help(): void;
+  palette(): void;
+}
+
+export function startKeys(actions: KeyActions): () => void {
   let first = "";
   let firstAt = 0;
   const press = (event: KeyboardEvent): void => {
     const target = event.target as HTMLElement;
     if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|TEXTAREA|SELECT)$/.test(target.tagName)) return;
     if (document.querySelector("dialog[open]")) return;
-    if (event.key === "?") {
+    if (event.key === "?" || event.key === "/") {
       event.preventDefault();
-      showHelp();
+      if (event.key === "?") actions.help();
+      else actions.palette();
       return;
     }
     const pair = performance.now() - firstAt < PAIR_MS ? `${first} ${event.key}` : "";

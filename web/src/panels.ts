@@ -21,6 +21,8 @@ export interface Panel {
   min?: number;
   max?: number;
   queries: PanelQuery[];
+  /** What a line is called, where the legend of its query does not tell the GPUs of several nodes apart. */
+  nameOf?(metric: Readonly<Record<string, string>>): string | undefined;
 }
 
 export const PANELS = definition.panels as readonly Panel[];

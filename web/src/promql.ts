@@ -139,14 +139,30 @@ export function describeMetric(
   without: ReadonlySet<string> = new Set(),
 ): string {
   const labels = Object.entries(metric)
-    .filter(([name]) => name !== "__name__" && !without.has(name))
+    .filter(([name]) => name !== "__name__" && name !== GPU && !without.has(name))
     .map(([name, value]) => `${name}=${JSON.stringify(value)}`);
-  return `${without.has("__name__") ? "" : (metric["__name__"] ?? "")}{${labels.join(", ")}}`;
+  const gpu = metric[GPU];
+  const name = without.has("__name__") ? "" : (metric["__name__"] ?? "");
+  return [gpu, gpu && !labels.length ? name : `${name}{${labels.join(", ")}}`].filter(Boolean).join(" ");
 }
+
+/** Where the name of a GPU stands among labels; no label of Prometheus has this name. */
+const GPU = "";
 
 /** Labels that are the same on all of several series: said once, they need not be said in every line. */
 export function commonLabels(metrics: readonly Readonly<Record<string, string>>[]): Set<string> {
   const [first, ...others] = metrics;
   if (!first || !others.length) return new Set();
   return new Set(Object.keys(first).filter((name) => others.every((metric) => metric[name] === first[name])));
+}
+
+/** A UUID says nothing to a person: node and GPU stand in its place where the fleet knows it. */
+export function nameGpus(
+  metric: Readonly<Record<string, string>>,
+  names: ReadonlyMap<string, string>,
+): Readonly<Record<string, string>> {
+  const named = names.get(metric["uuid"] ?? "");
+  if (named === undefined) return metric;
+  const { uuid: _uuid, gpu: _gpu, instance: _instance, ...rest } = metric;
+  return { ...rest, [GPU]: named };
 }

@@ -1,8 +1,10 @@
 // Sessions as rows: filtered, sorted, grouped, exported. A session is one process on one GPU; the same process on eight
 // GPUs is eight rows and one group.
+import { csvText } from "./csv";
 import { groupBy, toWords } from "./fleet";
 import { naturalOrder } from "./format";
 import type { LiveSession } from "./live";
+import { sortByValue, type SortValue } from "./sorting";
 
 export const GROUPINGS = ["none", "user", "pod", "container", "job", "node"] as const;
 export type Grouping = (typeof GROUPINGS)[number];
@@ -67,17 +69,9 @@ export function filterSessions(rows: readonly Row[], search: string): Row[] {
   });
 }
 
-/** Absent values stand last, whichever way the column is sorted. */
 export function sortSessions(rows: readonly Row[], column: ColumnName, down: boolean): Row[] {
-  const value = (row: Row): string | number | undefined =>
-    column === "owner" ? ownerOf(row) || undefined : row[column];
-  return [...rows].sort((left, right) => {
-    const [one, other] = [value(left), value(right)];
-    if (one === undefined || other === undefined) return one === other ? 0 : one === undefined ? 1 : -1;
-    const order =
-      typeof one === "number" && typeof other === "number" ? one - other : naturalOrder(String(one), String(other));
-    return down ? -order : order;
-  });
+  const value = (row: Row): SortValue => (column === "owner" ? ownerOf(row) || undefined : row[column]);
+  return sortByValue(rows, value, down);
 }
 
 export interface SessionGroup {
@@ -142,17 +136,10 @@ const UNITS: Partial<Record<(typeof EXPORTED)[number], string>> = {
 };
 
 export function toCsv(rows: readonly Row[]): string {
-  const lines = [EXPORTED.map((name) => UNITS[name] ?? name).join(",")];
-  for (const row of rows) lines.push(EXPORTED.map((name) => csvCell(row[name])).join(","));
-  return `${lines.join("\r\n")}\r\n`;
-}
-
-/** Quoted where needed. A text that a spreadsheet would take for a formula is kept a text. */
-function csvCell(value: string | number | undefined): string {
-  if (value === undefined) return "";
-  if (typeof value === "number") return String(value);
-  const text = /^[=+\-@\t\r]/.test(value) ? `'${value}` : value;
-  return /[",\r\n]/.test(text) ? `"${text.replace(/"/g, '""')}"` : text;
+  return csvText(
+    EXPORTED.map((name) => UNITS[name] ?? name),
+    rows.map((row) => EXPORTED.map((name) => row[name])),
+  );
 }
 
 export const toJson = (rows: readonly Row[]): string =>

@@ -78,3 +78,15 @@ export function chooseStep(seconds: number, pixels: number): number {
 export function alignSpan(span: Span, step: number): Span {
   return { start: Math.floor(span.start / step) * step, end: Math.ceil(span.end / step) * step };
 }
+
+const HOUR = 3600;
+const TICK_STEPS = [300, 900, 1800, HOUR, 3 * HOUR, 6 * HOUR, 12 * HOUR, 24 * HOUR, 48 * HOUR, 168 * HOUR, 720 * HOUR];
+
+/** Round moments of the local clock within the span, and how far they are apart. */
+export function ticksOf(span: Span, most: number): { ticks: number[]; step: number } {
+  const step = TICK_STEPS.find((one) => (span.end - span.start) / one <= most) ?? 720 * HOUR;
+  const offset = new Date(span.start * 1000).getTimezoneOffset() * 60;
+  const ticks: number[] = [];
+  for (let at = Math.ceil((span.start - offset) / step) * step + offset; at <= span.end; at += step) ticks.push(at);
+  return { ticks, step };
+}

@@ -26,6 +26,7 @@ const picture = (gpus: LiveGpu[], sessions: LiveSession[] = [], more: Partial<Li
   now: 1000,
   simulated: false,
   source: "test",
+  jobs: [],
   nodes: [{ name: "n1", instance: "n1", sources: [], stale: false }],
   gpus,
   sessions,

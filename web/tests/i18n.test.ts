@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { FINDING_TEXTS } from "../src/api-types";
+import { FINDING_TEXTS, REPORT_TEXTS } from "../src/api-types";
 import { en } from "../src/i18n/en";
 import { chooseLanguage, fill, LANGUAGES, speak, t, tName } from "../src/i18n";
 import { language as ja } from "../src/i18n/ja";
@@ -9,6 +9,10 @@ import { PANELS } from "../src/panels";
 
 const OTHERS = { ko, ja, zh };
 const placeholders = (text: string): string[] => [...text.matchAll(/\{(\w+)\}/g)].map((match) => match[1] ?? "").sort();
+
+/** Names that the field writes alike in every language. */
+const THE_SAME =
+  /^(fleet\.gpus|gpu\.(gpu|dram|vbios|uuid)|node\.cpu|panel\.explore|explore\.(box|placeholder)|column\.(gpu|pid)|group\.pod|nav\.(slurm|kubernetes)|kubernetes\.(gpus|pods)|place\.(gpu|pod)|settings\.as|legend\.(gpu|sm))$/;
 
 const SOURCES = import.meta.glob<string>(["../src/**/*.{ts,tsx}", "!../src/i18n/**"], {
   query: "?raw",
@@ -29,19 +33,16 @@ describe.each(Object.entries(OTHERS))("%s", (_, language) => {
     const same = Object.entries(en)
       .filter(([key, text]) => language.words[key as keyof typeof en] === text)
       .map(([key]) => key);
-    expect(
-      same.every((key) =>
-        /^(fleet\.gpus|gpu\.gpu|gpu\.(dram|vbios|uuid)|node\.cpu|panel\.explore|explore\.(box|placeholder)|column\.(gpu|pid)|group\.pod)$/.test(
-          key,
-        ),
-      ),
-    ).toBe(true);
+    expect(same.filter((key) => !THE_SAME.test(key))).toEqual([]);
     expect(Object.values(language.words).filter((text) => !text.trim())).toEqual([]);
   });
-  it("says every finding, with the same names in it", () => {
-    expect(Object.keys(language.findings).sort()).toEqual(Object.keys(FINDING_TEXTS).sort());
-    for (const [key, text] of Object.entries(FINDING_TEXTS)) {
-      const other = language.findings[key as keyof typeof FINDING_TEXTS];
+  it.each([
+    ["finding", FINDING_TEXTS, language.findings],
+    ["sentence of reports", REPORT_TEXTS, language.reports],
+  ])("says every %s, with the same names in it", (_, english, translated: Record<string, string>) => {
+    expect(Object.keys(translated).sort()).toEqual(Object.keys(english).sort());
+    for (const [key, text] of Object.entries(english)) {
+      const other = translated[key] ?? "";
       expect([key, placeholders(other)]).toEqual([key, placeholders(text)]);
       expect(other).not.toBe(text);
     }

@@ -1,12 +1,36 @@
 import { describe, expect, it } from "vitest";
 import { columnOf, isolatedPlaces, newest, runsOf, summarise, timesOf } from "../src/charts/align";
 import { eventsOf, spanRows, stateRows } from "../src/charts/rows";
-import { formatDuration, formatIndices, formatValue, naturalOrder, shortModel } from "../src/format";
+import { formatDuration, formatIndices, formatValue, naturalOrder, shortModel, toSentence } from "../src/format";
 import { fillExpression, fillLegend, panelById, PANELS, toRegex } from "../src/panels";
 import { commonLabels, describeMetric, placeAt, rank } from "../src/promql";
 import { formatRoute, parseRoute } from "../src/router";
+import { sortByValue } from "../src/sorting";
 import { alignSpan, chooseStep, parseDuration, pan, readRange, relativeLength, resolveRange, zoom } from "../src/time";
 import { toInterval, windowsFor } from "../src/timeline";
+
+describe("sentences of the server", () => {
+  it.each([
+    ["the history begins 3.0 h after the start of the range", "The history begins 3.0 h after the start of the range."],
+    ["2.0 GPU-hours are missing", "2.0 GPU-hours are missing."],
+    ["node-1: 3.0 GPU-hours lost", "node-1: 3.0 GPU-hours lost."],
+    ["gpu: 3.0 GPU-hours lost", "gpu: 3.0 GPU-hours lost."],
+    ["held_idle is not known for 1.0 h", "held_idle is not known for 1.0 h."],
+    ["Ask again.", "Ask again."],
+  ])("%s", (clause, sentence) => expect(toSentence(clause)).toBe(sentence));
+});
+
+describe("the order of tables", () => {
+  const sorted = (values: (string | number | undefined)[], isDescending: boolean): unknown[] =>
+    sortByValue(values, (one) => one, isDescending);
+  it("puts absent values last both ways, and 0 is not absent", () => {
+    expect(sorted([undefined, 2, 0, 10], false)).toEqual([0, 2, 10, undefined]);
+    expect(sorted([undefined, 2, 0, 10], true)).toEqual([10, 2, 0, undefined]);
+  });
+  it("counts names as people do", () => {
+    expect(sorted(["node10", "node2"], false)).toEqual(["node2", "node10"]);
+  });
+});
 
 describe("format", () => {
   it("never shows absent as 0, nor 0 as absent", () => {

@@ -38,14 +38,16 @@ COMMANDS = {
     "query": "run a PromQL query on a gpuscope server or any Prometheus",
     "findings": "show what is wrong on a server's GPUs, who can act, and the next step",
     "report": "report GPU-hours by user, pod, job, node or model: held, busy, idle, energy, cost",
+    "job": "print the receipt of a Slurm job or pod: GPUs requested, held and used, idle time, energy, notes",
     "explain": "explain an XID, a throttle reason, a GPU state or a metric, and what to do",
     "alerts": "list the alerts of a server, and the channels that fail",
     "silence": "silence alerts for a time: add, list, expire",
     "notify": "send a test message through a channel",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
+    "nodecheck": "check this node's GPUs for Slurm's HealthCheckProgram; drain and resume the node",
     "fields": "list all fields: id, name, unit, families, and availability on this machine",
-    "render": "write ready files: Prometheus, rules, Alertmanager, compose, systemd, firewall",
+    "render": "write ready files: Prometheus, Alertmanager, Grafana, compose, systemd, Helm values, firewall",
     "rules": "check, test and list Prometheus rule files",
     "store": "manage the history: stat, check, export, backup, delete",
     "user": "manage users and API tokens of `up` and `server`",
@@ -65,19 +67,22 @@ COLLECTING_SETTINGS = (
 """Settings of every command that reads this machine's GPUs."""
 
 HISTORY_SETTINGS = (
-    "data", "retention", "retention_bytes", "query_lookback", "admin_api",
+    "data", "retention", "rollup_retention", "retention_bytes", "query_lookback", "admin_api", "gpu_rate",
     *limit_names("query", "write", "store", "rules"),
 )  # fmt: skip
 """Settings of the commands that store history and serve queries."""
 
 WEB_SETTINGS = (
-    "web_config_file", "login", "session_lifetime", "allowed_hosts", "proxy_auth_header", "proxy_auth_from",
-    *limit_names("http"),
+    "web_config_file", "login", "session_lifetime", "allowed_hosts", "grafana_url",
+    "proxy_auth_header", "proxy_auth_from",
+    "default_role",
+    *limit_names("http", "page"),
 )  # fmt: skip
 """Settings of the commands that serve the page."""
 
 ALERT_SETTINGS = (
-    "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url",
+    "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url", "idle_policy", "digest",
+    "digest_every", "digest_by", "co2",
     *limit_names("rules", "alerts"),
 )  # fmt: skip
 """Settings of the commands that evaluate rules and send notifications."""
@@ -192,7 +197,7 @@ def _top_parser() -> CommandParser:
     parser = CommandParser(
         prog="gpuscope",
         usage="gpuscope COMMAND [options]",
-        description="GPU monitoring in one process: exporters, history, PromQL and a web page.",
+        description="GPU monitoring in one process: exporters, history, PromQL, alerts, reports, a web page.",
         epilog=f"commands:\n{listing}\n\n`gpuscope COMMAND --help` explains a command; `gpuscope up --demo` "
         f"needs no GPU.\n\n{EXIT_CODES}",
         formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -92,9 +92,13 @@ def _segments(argv: Sequence[str]) -> list[list[str]]:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.server.stand_ins import plan_listeners, settings_for
-    from gpuscope.wiring import run_agent as wiring
+    from gpuscope.wiring.asyncio_import import import_asyncio_without_tls
 
     plans = plan_listeners(settings, args.stand_ins or [(name, ()) for name in settings.stand_in])
+    if not any(plan.web_config_file for plan in plans):
+        import_asyncio_without_tls()
+    from gpuscope.wiring import run_agent as wiring
+
     settings = settings_for(plans, settings)
     families = {family for plan in plans for family in plan.families}
     sources = {source for plan in plans for source in plan.sources}

@@ -13,9 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from gpuscope.cli.server_client import add_server_arguments, read_json, token_of
+from gpuscope.cli.server_client import add_server_arguments, expected_form, read_json, token_of
 from gpuscope.cli.terminal import BOLD, RED, YELLOW, paint, printable, render_table, wants_colour
-from gpuscope.errors import GpuscopeError
+from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.settings import Settings
 
 SETTINGS = ()
@@ -41,23 +42,33 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope.notify.matcher_parser import parse_matcher
+
+    for text in args.matchers:
+        try:
+            parse_matcher(text)
+        except ValueError as error:
+            raise UsageError(f"alerts: {text!r} is not a matcher such as node=n3: {error}") from None
     parameters = [("filter", text) for text in args.matchers]
     if not args.all:
         parameters += [("silenced", "false"), ("inhibited", "false")]
     alerts = read_json(args.server, f"/api/v2/alerts?{urlencode(parameters)}", token=token_of(args))
-    troubles = [one for one in alerts if one["labels"].get("alertname") != WATCHDOG]
+    with expected_form(args.server, "Alertmanager"):
+        counted = [one for one in alerts if one["labels"].get("alertname") != WATCHDOG]
+        is_any_active = any(one["status"]["state"] == "active" for one in counted)
+        lines = _lines(alerts if args.all else counted, args.all, wants_colour())
     if args.json:
         print(json.dumps(alerts, indent=2))
     else:
-        _print(alerts if args.all else troubles, args.all, wants_colour())
-        _warn_of_channels(args)
-    return 1 if any(one["status"]["state"] == "active" for one in troubles) else 0
+        print("\n".join(lines))
+        with expected_form(args.server, "gpuscope"):
+            _warn_of_channels(args)
+    return 1 if is_any_active else 0
 
 
-def _print(alerts: Sequence[Mapping[str, Any]], with_state: bool, colour: bool) -> None:
+def _lines(alerts: Sequence[Mapping[str, Any]], with_state: bool, colour: bool) -> list[str]:
     if not alerts:
-        print("no alerts" if with_state else "no active alerts")
-        return
+        return ["no alerts" if with_state else "no active alerts"]
     rows = []
     for one in sorted(alerts, key=_order):
         labels = one["labels"]
@@ -69,9 +80,11 @@ def _print(alerts: Sequence[Mapping[str, Any]], with_state: bool, colour: bool) 
         rows.append(row)
     head = ["ALERT", "SEVERITY", "SINCE", *(["STATE"] if with_state else []), "LABELS"]
     lines = render_table(head, rows)
-    print(paint(lines[0], BOLD, colour))
-    for row, line in zip(rows, lines[1:], strict=True):
-        print(paint(line, _COLOURS[row[1]], colour) if row[1] in _COLOURS else line)
+    painted = [
+        paint(line, _COLOURS[row[1]], colour) if row[1] in _COLOURS else line
+        for row, line in zip(rows, lines[1:], strict=True)
+    ]
+    return [paint(lines[0], BOLD, colour), *painted]
 
 
 def _order(alert: Mapping[str, Any]) -> tuple[int, str]:
@@ -91,7 +104,7 @@ def _rest(labels: Mapping[str, str]) -> str:
 
 
 def _warn_of_channels(args: argparse.Namespace) -> None:
-    """What a user of this command may not know: that nobody was told."""
+    """Warns on standard error about channels that fail: their alerts reached nobody."""
     try:
         status = read_json(args.server, "/api/notify", token=token_of(args))
     except GpuscopeError:  # an Alertmanager does not have it
@@ -100,8 +113,9 @@ def _warn_of_channels(args: argparse.Namespace) -> None:
         if channel["up"] is False:
             name = printable(channel["channel"])
             reason = printable(channel["last_error"])
+            since = _since(to_rfc3339(channel["failing_since"]))
             print(
-                f"gpuscope: channel {name} fails since {_since(channel['failing_since'])}: {reason}",
+                f"gpuscope: channel {name} fails since {since}: {reason}",
                 file=sys.stderr,
             )
     if status["reload_error"]:

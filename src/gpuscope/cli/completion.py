@@ -1,8 +1,10 @@
 """Print a completion script for your shell.
 
-eval "$(gpuscope completion bash)"       in ~/.bashrc
-gpuscope completion zsh > ~/.zfunc/_gpuscope
-gpuscope completion tcsh
+bash        eval "$(gpuscope completion bash)"   in ~/.bashrc
+zsh         gpuscope completion zsh > ~/.zfunc/_gpuscope, with ~/.zfunc in $fpath
+fish        gpuscope completion fish > ~/.config/fish/completions/gpuscope.fish
+tcsh        gpuscope completion tcsh > ~/.gpuscope.tcsh, and `source ~/.gpuscope.tcsh` in ~/.tcshrc
+powershell  gpuscope completion powershell | Out-String | Invoke-Expression   in $PROFILE
 """
 
 from __future__ import annotations
@@ -14,11 +16,12 @@ import shtab
 from gpuscope.settings import Settings
 
 SETTINGS = ()
-USAGE = "gpuscope completion bash|zsh|tcsh"
+SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")
+USAGE = f"gpuscope completion {'|'.join(SHELLS)}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=shtab.SUPPORTED_SHELLS)
+    parser.add_argument("shell", choices=SHELLS, metavar="SHELL", help=", ".join(SHELLS))
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:

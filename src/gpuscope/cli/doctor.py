@@ -1,6 +1,6 @@
 """Check this machine: what works, what does not, why, and the command that fixes it.
 
-With --server URL, check from here whether that server can be reached and used, instead of this machine.
+With --server URL, check from here whether that server can be reached and has GPU data, instead of this machine.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gpuscope.doctor import CheckResult
 
 SETTINGS = EVERY_SETTING
-COMMON = ("listen", *COLLECTING_SETTINGS)
+COMMON = ("listen", "config", "rules", "alerting", *COLLECTING_SETTINGS)
 
 LOG_LEVEL = "error"
 
@@ -69,9 +69,14 @@ def _examine_machine(settings: Settings) -> tuple[list[CheckResult], bool]:
 
 
 def _examine_server(args: argparse.Namespace) -> list[CheckResult]:
-    from gpuscope.doctor.server_reachability import check_server, parse_server_url
+    from gpuscope.doctor import Verdict
+    from gpuscope.doctor.server_reachability import check_data, check_server, parse_server_url
 
-    return list(check_server(parse_server_url(args.server, args.token or os.environ.get("GPUSCOPE_TOKEN", ""))))
+    url = parse_server_url(args.server, args.token or os.environ.get("GPUSCOPE_TOKEN", ""))
+    results = list(check_server(url))
+    if all(result.verdict is not Verdict.BAD for result in results):
+        results += check_data(url)
+    return results
 
 
 def _print_results(results: Sequence[CheckResult]) -> None:

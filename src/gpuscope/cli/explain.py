@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
-from gpuscope.cli.terminal import BOLD, DIM, duration_text, paint, printable, wants_colour
+from gpuscope.cli.terminal import BOLD, DIM, duration_text, fit_lines, paint, printable, wants_colour
 from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
 from gpuscope.settings import Settings
 
@@ -30,9 +30,11 @@ EPILOG = """examples:
 """
 
 MAX_GPUS_SHOWN = 10
+SEEN_HERE = "seen here"
 LOOKBACK = "30d"
+STATE_LOOKBACK = "7d"
 NOT_SEEN_WITHOUT_SERVER = (
-    "no server asked: start `gpuscope up`, or give --server, to see how often it occurs here"
+    "no server was queried: start `gpuscope up`, or pass --server, to see how often it occurs here"
 )
 
 
@@ -45,12 +47,13 @@ class Explanation:
     seen: str = ""
     seen_text: str = ""
     """How a value of `seen` reads: `{}` is the number."""
+    not_seen: str = f"not in the last {LOOKBACK}"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", metavar="KIND", choices=tuple(_KINDS), help=", ".join(_KINDS))
+    parser.add_argument("kind", metavar="|".join(_KINDS), choices=tuple(_KINDS), help="what to explain")
     parser.add_argument(
-        "name", metavar="NAME", nargs="?", default="", help="its number or name; all without it"
+        "name", metavar="NAME", nargs="?", default="", help="number or name; without it, all are listed"
     )
     add_server_arguments(parser)
     parser.add_argument("--json", action="store_true", help="the explanation as JSON")
@@ -63,24 +66,29 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             print(f"{name:>28}  {explain(name).facts[0][1]}")
         return 0
     explanation = explain(args.name)
-    seen, trouble = _seen(args, explanation)
+    seen, problem = _seen(args, explanation)
     if args.json:
         document: dict[str, Any] = {"title": explanation.title, **dict(explanation.facts)}
-        print(json.dumps(document | ({"seen": seen} if not trouble else {}), indent=2))
+        print(json.dumps(document | ({"seen": seen} if not problem else {}), indent=2))
         return 0
     colour = wants_colour()
     print(paint(explanation.title, BOLD, colour))
-    width = max(len(heading) for heading, _ in explanation.facts)
+    seen_lines = ([problem] if problem else _seen_lines(seen, explanation)) if explanation.seen else ()
+    width = max(len(heading) for heading, _ in (*explanation.facts, (SEEN_HERE, "")))
     for heading, text in explanation.facts:
-        print(f"{heading:>{width}}  {text}")
-    if explanation.seen:
-        for line in [trouble] if trouble else _seen_lines(seen, explanation.seen_text):
-            print(paint(f"{'seen here':>{width}}  {line}", DIM, colour))
+        _print_fact(heading, text, width)
+    for number, line in enumerate(seen_lines):
+        _print_fact("" if number else SEEN_HERE, line, width, lambda text: paint(text, DIM, colour))
     return 0
 
 
+def _print_fact(heading: str, text: str, width: int, style: Callable[[str], str] = str) -> None:
+    for number, line in enumerate(fit_lines(text, width + 2)):
+        print(style(f"{'' if number else heading:>{width}}  {line}"))
+
+
 def _seen(args: argparse.Namespace, explanation: Explanation) -> tuple[list[dict[str, Any]], str]:
-    """The occurrences, or why there are none to show. A server that is away is no error."""
+    """The occurrences, or why there are none to show. An unreachable server is not an error."""
     from gpuscope.engines.blocking import connect, post_form
 
     if not explanation.seen:
@@ -99,20 +107,38 @@ def _seen(args: argparse.Namespace, explanation: Explanation) -> tuple[list[dict
         {
             "node": row["metric"].get("instance", ""),
             "gpu": row["metric"].get("gpu", ""),
+            "model": row["metric"].get("model", ""),
             "value": float(row["value"][1]),
         }
         for row in answer["data"]["result"]
     ], ""
 
 
-def _seen_lines(seen: list[dict[str, Any]], text: str) -> Iterable[str]:
+def _seen_lines(seen: list[dict[str, Any]], explanation: Explanation) -> Iterable[str]:
+    text = explanation.seen_text
     if not seen:
-        yield f"not in the last {LOOKBACK}"
+        yield explanation.not_seen
     for row in seen[:MAX_GPUS_SHOWN]:
         value = duration_text(row["value"]) if "{}" not in text else text.format(f"{row['value']:.0f}")
-        yield f"{printable(row['node'], 60)} GPU {printable(row['gpu'], 12)}: {value}"
+        yield f"{_place(row)}: {value}"
     if len(seen) > MAX_GPUS_SHOWN:
-        yield f"and {len(seen) - MAX_GPUS_SHOWN} more GPUs"
+        yield f"and {len(seen) - MAX_GPUS_SHOWN} more"
+
+
+def _place(row: dict[str, Any]) -> str:
+    """`n1:9400 GPU 3, NVIDIA H100`; a count over many GPUs has a model only."""
+    model = printable(row["model"], 60)
+    if not row["node"]:
+        return model or "unknown model"
+    gpu = f" GPU {printable(row['gpu'], 12)}" if row["gpu"] else ""
+    return f"{printable(row['node'], 60)}{gpu}" + (f", {model}" if model else "")
+
+
+def _with_model(expression: str) -> str:
+    """The expression sorted, with the model of each GPU where it is known."""
+    models = f"max by (instance, uuid, model) (last_over_time(gpuscope_gpu_info[{LOOKBACK}]))"
+    of_model = f"({expression}) * on (instance, uuid) group_left (model) {models}"
+    return f"sort_desc({of_model} or on (instance, uuid) ({expression}))"
 
 
 def _xid_names() -> list[str]:
@@ -143,7 +169,8 @@ def _explain_xid(name: str) -> Explanation:
     ]
     if xid.related:
         facts.append(("look at", ", ".join(xid.related)))
-    seen = f'sort_desc(last_over_time(gpuscope_gpu_xid_errors_total{{xid="{xid.code}"}}[{LOOKBACK}]) > 0)'
+    total = f'sum by (instance, gpu, uuid) (last_over_time(gpuscope_gpu_xid_errors_total{{xid="{xid.code}"}}'
+    seen = _with_model(f"{total}[{LOOKBACK}])) > 0")
     return Explanation(f"XID {xid.code} {xid.name}".rstrip(), facts, seen, "{} times")
 
 
@@ -159,11 +186,40 @@ def _explain_throttle(name: str) -> Explanation:
     row = THROTTLES[_known(name, THROTTLES, "throttle reason")]
     facts = [
         ("meaning", row.meaning),
-        ("problem", "yes" if row.hinders else "no"),
+        ("problem", "yes, it costs speed" if row.hinders else "no"),
         ("next step", row.next_step),
     ]
-    total = f'last_over_time(gpuscope_gpu_throttled_seconds_total{{reason="{row.reason}"}}[{LOOKBACK}])'
-    return Explanation(f"throttle reason {row.reason}", facts, f"sort_desc({total} > 0)", "seconds")
+    seen = _seconds(f'gpuscope_gpu_throttled_seconds_total{{reason="{row.reason}"}}')
+    return Explanation(f"throttle reason {row.reason}", facts, seen, "seconds")
+
+
+def _seconds(counters: str) -> str:
+    """Seconds per GPU, from counters that the agents keep."""
+    return _with_model(f"sum by (instance, gpu, uuid) (last_over_time({counters}[{LOOKBACK}])) > 0")
+
+
+def _state_seen(state: str) -> str:
+    """Seconds per GPU in a state: from counters if there are any, else sampled every five minutes."""
+    from gpuscope.health.checks import CHECKS
+    from gpuscope.health.states import STATE_OF_KIND
+    from gpuscope.health.throttles import HINDERING
+
+    counters = {
+        "throttled": f'gpuscope_gpu_throttled_seconds_total{{reason=~"{"|".join(HINDERING)}"}}',
+        "held": "gpuscope_gpu_held_idle_seconds_total",
+        "busy": "gpuscope_gpu_busy_seconds_total",
+        "idle": "gpuscope_gpu_free_seconds_total",
+    }
+    if state in counters:
+        return _seconds(counters[state])
+    if state == "gone":
+        return f"sort_desc(sum by (instance) (300 * count_over_time((up == 0)[{STATE_LOOKBACK}:5m])))"
+    if state == "stale":
+        old = CHECKS["node_stale"].promql
+        return f"sort_desc(sum by (instance) (300 * count_over_time(({old})[{STATE_LOOKBACK}:5m])))"
+    kinds = [kind for kind, named in STATE_OF_KIND.items() if named == state]
+    so = " or ".join(f"group by (instance, gpu, uuid) ({CHECKS[kind].promql})" for kind in kinds)
+    return _with_model(f"300 * count_over_time(({so})[{STATE_LOOKBACK}:5m])")
 
 
 def _state_names() -> list[str]:
@@ -180,10 +236,10 @@ def _explain_state(name: str) -> Explanation:
     facts = [
         ("meaning", row.meaning),
         ("letter", row.letter),
-        ("act", "yes" if row.wants_action else "no"),
-        ("shown unless", ", ".join(map(str, worse)) or "always shown first"),
+        ("needs action", "yes" if row.wants_action else "no"),
+        ("shown unless", f"it is also {', '.join(map(str, worse))}" if worse else "always shown"),
     ]
-    return Explanation(f"state {row.state}", facts)
+    return Explanation(f"state {row.state}", facts, _state_seen(str(row.state)), "seconds", "no GPU was in it")
 
 
 def _metric_names() -> list[str]:
@@ -200,7 +256,7 @@ def _explain_metric(name: str) -> Explanation:
     metric = metrics[_known(name, metrics, "metric of the native family")]
     facts = [("meaning", metric.help), ("type", metric.type)]
     facts += [("unit", metric.unit_name)] if metric.unit_name else []
-    facts += [("labels", ", ".join(("gpu", "uuid", *metric.labels)))] if metric.reading else []
+    facts += [("labels", ", ".join(dict.fromkeys(("gpu", "uuid", *metric.labels))))] if metric.reading else []
     others = {
         other
         for field in all_fields()
@@ -209,7 +265,13 @@ def _explain_metric(name: str) -> Explanation:
         if family != "native"
     }
     facts += [("other exporters", ", ".join(sorted(others)))] if others else []
-    return Explanation(f"metric {metric.name}", facts)
+    models = "max by (instance, uuid, model) (gpuscope_gpu_info)"
+    of_gpus = f'group by (instance, uuid) ({metric.name}{{uuid!=""}})'
+    seen = (
+        f"count by (model) ({of_gpus} * on (instance, uuid) group_left (model) {models}) "
+        f'or count by (instance) (group by (instance) ({metric.name}{{uuid=""}}))'
+    )
+    return Explanation(f"metric {metric.name}", facts, seen, "{} have it now", "no series has this name now")
 
 
 def _known(name: str, names: Iterable[str], what: str) -> str:

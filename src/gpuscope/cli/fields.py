@@ -24,7 +24,9 @@ HEAD = ("FIELD", "SHORT", "ID", "UNIT", "HERE", "FAMILIES")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("word", nargs="?", default="", help="only fields whose id or name contains this")
+    parser.add_argument(
+        "word", nargs="?", default="", metavar="TEXT", help="only fields whose id or name contains this"
+    )
     parser.add_argument("--here", action="store_true", help="only fields available on this machine")
     parser.add_argument("--json", action="store_true", help="JSON, with the exact name in each family")
 

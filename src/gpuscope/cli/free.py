@@ -1,7 +1,7 @@
 """Find free GPUs on this machine or in a fleet, best fit first.
 
-A GPU is free if no process is on it, nothing is wrong with it, and neither Slurm nor Kubernetes has given it to
-anybody, as far as the agent knows. It is not reserved by this command. Exit code 1 if there are not enough.
+A GPU is free if no process is on it, nothing is wrong with it, and neither Slurm nor Kubernetes has allocated
+it, as far as the agent knows. This command does not reserve it. Exit code 1 if there are not enough.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, only_shown_nodes, open_remote_reader
 from gpuscope.cli.snapshot import view_of
-from gpuscope.cli.terminal import bytes_text, render_table
+from gpuscope.cli.terminal import bytes_text, printable, render_table
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.setting_values import parse_bytes, parse_duration
 from gpuscope.settings import Settings
@@ -26,6 +26,7 @@ from gpuscope.wiring.live_readers import LiveReader, Picture
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "error"
 MAX_COUNT = 1024
+MAX_ERROR = 500
 HEAD = ("NODE", "GPUS", "MODEL", "FREE", "TOGETHER")
 FLEET_SECONDS = 5.0
 
@@ -40,7 +41,7 @@ EPILOG = """examples:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_live_arguments(parser)
-    parser.add_argument("--count", metavar="N", default="1", help="how many GPUs together on one node (1)")
+    parser.add_argument("--count", metavar="N", default="1", help="number of GPUs, all on one node (1)")
     parser.add_argument("--memory", metavar="40GiB", default="", help="free memory that each must have")
     parser.add_argument(
         "--model", metavar="TEXT", default="", help="text in the model's name, for example H100"
@@ -50,7 +51,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     form.add_argument("--env", action="store_true", help="print CUDA_VISIBLE_DEVICES=… of the best ones only")
     form.add_argument("--json", action="store_true", help="print JSON")
     parser.add_argument("--wait", action="store_true", help="wait until there are enough")
-    parser.add_argument("--timeout", metavar="10m", default="", help="with --wait: how long; exit code 1 then")
+    parser.add_argument(
+        "--timeout", metavar="10m", default="", help="with --wait: maximum time; then exit code 1"
+    )
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
@@ -65,7 +68,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             try:
                 placements = _look(reader, args, settings, wanted, first=False)
             except GpuscopeError as error:  # a server that restarts must not end the wait
-                print(f"gpuscope: {error}; still waiting", file=sys.stderr)
+                print(f"gpuscope: {printable(str(error), MAX_ERROR)}; still waiting", file=sys.stderr)
     finally:
         reader.close()
     _print(placements, args)
@@ -80,7 +83,7 @@ def _wanted(args: argparse.Namespace) -> Wanted:
     except ValueError as error:
         raise UsageError(f"--memory: {args.memory!r} is {error}") from None
     if args.mig and int(args.count) > 1:
-        raise UsageError("--mig: a CUDA program uses one MIG instance; leave --count away")
+        raise UsageError("--mig: a CUDA program uses one MIG instance; omit --count")
     return Wanted(int(args.count), float(memory), args.model, args.mig)
 
 

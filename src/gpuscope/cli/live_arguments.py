@@ -35,11 +35,12 @@ def add_live_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def open_remote_reader(
-    args: argparse.Namespace, settings: Settings, *, with_placement: bool = False
+    args: argparse.Namespace, settings: Settings, *, with_placement: bool = False, with_queue: bool = False
 ) -> LiveReader | None:
     """The server of --server, or an agent or server on this machine; None: read the driver."""
     if args.server:
-        return ServerReader(LiveClient(args.server, token=token_of(args)), with_placement=with_placement)
+        client = LiveClient(args.server, token=token_of(args))
+        return ServerReader(client, with_placement=with_placement, with_queue=with_queue)
     if args.direct or settings.source != "auto":
         return None
     return find_running(settings.node_name())
@@ -58,7 +59,7 @@ def only_shown_nodes(view: FleetView, args: argparse.Namespace, settings: Settin
 
 
 def terminal_look(stream: TextIO | None = None, ascii_only: bool = False) -> Look:
-    """COLUMNS and LINES of the environment count more than the terminal's own size, as everywhere."""
+    """COLUMNS and LINES of the environment override the terminal's own size, as in other programs."""
     stream = stream or sys.stdout
     default = DEFAULT_WIDTH if stream.isatty() else PIPE_WIDTH
     width = shutil.get_terminal_size((default, 24)).columns

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from threading import Event
 from typing import TYPE_CHECKING
+from urllib.parse import urlencode
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
@@ -57,7 +58,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--target-util", metavar="60", default="100", help="percent of the time the GPU is busy (default: 100)"
     )
     parser.add_argument("--memory", metavar="20GiB", help="GPU memory to use")
-    parser.add_argument("--force", action="store_true", help="load GPUs that somebody else uses, too")
+    parser.add_argument("--force", action="store_true", help="also load GPUs that other processes use")
     parser.add_argument("--json", action="store_true", help="the comparison as JSON, at the end")
     parser.add_argument(
         "--simulate",
@@ -129,7 +130,7 @@ def _load_real(
 def _load_simulated(
     args: argparse.Namespace, settings: Settings, load: DeviceLoad, output: _Output
 ) -> Sequence[LoadedGpu]:
-    from gpuscope.load.simulated import follow_demo_load, loaded_gpus
+    from gpuscope.load.simulated import TRAFFIC_QUERY, follow_demo_load, loaded_gpus
 
     body: dict[str, object] = {
         "kind": load.kind,
@@ -142,8 +143,14 @@ def _load_simulated(
     token = token_of(args)
     gpus = loaded_gpus(request_json(args.server, "POST", "/api/demo/load", body, token=token))
     output.print_start(load, gpus)
+    traffic_path = f"/api/v1/query?{urlencode({'query': TRAFFIC_QUERY})}"
     follow_demo_load(
-        gpus, load, lambda: read_json(args.server, "/api/live", token=token), output.print_second, Event().wait
+        gpus,
+        load,
+        lambda: read_json(args.server, "/api/live", token=token),
+        lambda: read_json(args.server, traffic_path, token=token),
+        output.print_second,
+        Event().wait,
     )
     return gpus
 

@@ -1,6 +1,6 @@
 """Send a test message: to a URL as for --notify, or to a receiver of an alerting file.
 
-The message is marked as a test, and goes out at once, whatever routes, silences and intervals say.
+The message is marked as a test and sent at once: routes, silences and time intervals do not apply.
 """
 
 from __future__ import annotations
@@ -24,23 +24,29 @@ TIMEOUT_SECONDS = 30.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("test",), help="what to do")
+    parser.add_argument("action", choices=("test",), metavar="test", help="what to do")
     parser.add_argument("channel", metavar="CHANNEL", help="a URL, or a receiver of --alerting")
     parser.add_argument("--resolved", action="store_true", help="send the message of a resolved alert")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
+    from gpuscope.notify.channel_configs import AppriseConfig
     from gpuscope.notify.channel_senders import build_channels
     from gpuscope.notify.channels import SendError
     from gpuscope.notify.notify_urls import EVERYBODY, default_alerting
     from gpuscope.notify.sample_notification import sample_notification
+    from gpuscope.notify.senders.apprise_channel import check_apprise_urls
 
     config: AlertingConfig
     if "://" in args.channel or args.channel.startswith("mailto:"):
         config, receiver = default_alerting([args.channel]), EVERYBODY
+        channel_configs = config.receivers[receiver].channels
+        check_apprise_urls([one for one in channel_configs if isinstance(one, AppriseConfig)], "notify test")
     elif not settings.alerting:
-        raise UsageError(f"gpuscope notify test: {args.channel!r} is not a URL; give the file with --alerting")
+        raise UsageError(
+            f"notify test: {args.channel!r} is not a URL; give the file that has this receiver with --alerting"
+        )
     else:
         config, receiver = load_alerting(home_path(settings.alerting, "alerting")), args.channel
         if receiver not in config.receivers:

@@ -35,14 +35,16 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
         "remote_write_http_config", "remote_write_interval",
     )),
     ("history and queries", (
-        "data", "store_interval", "retention", "retention_bytes", "query_lookback", "admin_api",
+        "data", "store_interval", "retention", "rollup_retention",
+        "retention_bytes", "query_lookback", "admin_api", "gpu_rate",
     )),
     ("rules, alerts and notifications", (
-        "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url",
+        "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url", "idle_policy",
+        "digest", "digest_every", "digest_by", "co2",
     )),
     ("address, TLS and login", (
-        "listen", "stand_in", "web_config_file", "login", "session_lifetime", "allowed_hosts",
-        "proxy_auth_header", "proxy_auth_from",
+        "listen", "stand_in", "web_config_file", "login", "session_lifetime", "allowed_hosts", "grafana_url",
+        "proxy_auth_header", "proxy_auth_from", "default_role",
     )),
     ("limits; docs/security.md explains each", limit_names()),
     ("logging", ("log_level",)),
@@ -53,14 +55,25 @@ class CommandParser(argparse.ArgumentParser):
     """An ArgumentParser that reports an error in one sentence, without the usage text."""
 
     def error(self, message: str) -> NoReturn:
-        unknown = re.fullmatch(r"unrecognized arguments: (\S+).*", message, re.DOTALL)
-        if unknown:
+        if unknown := _UNKNOWN.fullmatch(message):
             kind = "option" if unknown[1].startswith("-") else "argument"
             message = f"unknown {kind} {unknown[1]}"
             near = difflib.get_close_matches(unknown[1].partition("=")[0], self._option_string_actions, 1, 0.75)
             if near:
                 message += f" (did you mean {near[0]}?)"
+        elif missing := _MISSING.fullmatch(message):
+            message = f"missing: {missing[1]}"
+        elif choice := _WRONG_CHOICE.fullmatch(message):
+            choices = choice[3].replace("'", "")
+            name = "" if "|" in choice[1] else f"{choice[1]}: "  # such a metavar lists the choices itself
+            message = f"{name}{choice[2]} is not one of {choices}"
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+
+# argparse's messages, which change with its version: a message that does not match is printed as it is.
+_UNKNOWN = re.compile(r"unrecognized arguments: (\S+).*", re.DOTALL)
+_MISSING = re.compile(r"the following arguments are required: (.+)")
+_WRONG_CHOICE = re.compile(r"argument (\S+): invalid choice: ('.*') \(choose from (.+)\)", re.DOTALL)
 
 
 def add_settings(parser: argparse.ArgumentParser, names: Sequence[str], common: Iterable[str]) -> None:

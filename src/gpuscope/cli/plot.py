@@ -42,8 +42,10 @@ def _dots(points: Sequence[Point], right: int, bottom: int) -> Iterator[tuple[in
 
     def to_dot(point: Point) -> tuple[int, int]:
         across = 0.0 if last == first else (point[0] - first) / (last - first)
-        # Divide before subtracting: the difference of two finite floats can overflow.
-        up = 0.5 if high == low else (point[1] / 2 - low / 2) / (high / 2 - low / 2)
+        # Divide before subtracting: the difference of two finite floats can overflow. Half of the smallest
+        # float is 0.
+        height = high / 2 - low / 2
+        up = (point[1] / 2 - low / 2) / height if height else 0.5
         return round(across * right), round((1 - up) * bottom)
 
     yield to_dot(points[0])

@@ -18,7 +18,7 @@ from functools import partial
 from typing import Any
 
 from gpuscope.cli.plot import render_plot, short_number
-from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
+from gpuscope.cli.server_client import add_server_arguments, expected_form, explained_errors, token_of
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.engines.blocking import connect, post_form
 from gpuscope.errors import GpuscopeError, UsageError
@@ -83,17 +83,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         endpoint, parameters["start"], parameters["end"] = "query_range", str(start), str(end)
         parameters["step"] = str(_step(args.step, start, end))
     answer = _post(args.server, endpoint, parameters, token_of(args))
-    for note in (*answer.get("warnings", ()), *answer.get("infos", ())):
-        print(f"gpuscope: {printable(note)}", file=sys.stderr)
-    if args.json:
-        print(json.dumps(answer, indent=2))
-    elif args.csv:
-        _write_csv(answer["data"])
-    elif args.raw:
-        _print(answer["data"], wants_colour(), None)
-    else:
-        _name_gpus(answer["data"], args)
-        _print(answer["data"], wants_colour(), unit_of_expression(args.expression))
+    with expected_form(args.server, "Prometheus"):
+        for note in (*(answer.get("warnings") or ()), *(answer.get("infos") or ())):
+            print(f"gpuscope: {printable(str(note))}", file=sys.stderr)
+        if args.json:
+            print(json.dumps(answer, indent=2))
+        elif args.csv:
+            _write_csv(answer["data"])
+        elif args.raw:
+            _print(answer["data"], wants_colour(), None)
+        else:
+            _name_gpus(answer["data"], args)
+            _print(answer["data"], wants_colour(), unit_of_expression(args.expression))
     return 0
 
 

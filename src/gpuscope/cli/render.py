@@ -1,4 +1,4 @@
-"""Write ready files: Prometheus, rules, Alertmanager, compose, systemd, firewall commands, counters files.
+"""Write ready files: Prometheus, rules, Alertmanager, Grafana, compose, systemd, Helm values, firewall.
 
 Without --out, a single file is printed on standard output.
 """
@@ -10,16 +10,21 @@ import re
 import socket
 from collections.abc import Callable, Sequence
 
+from gpuscope.cli.render_grafana import add_grafana, add_language, check_url, run_grafana
 from gpuscope.cli.render_output import add_out, write_rendered
 from gpuscope.cli.render_systemd import add_systemd_arguments, run_systemd
 from gpuscope.errors import UsageError
 from gpuscope.settings import Settings
 
 SETTINGS = ()
-USAGE = "gpuscope render prometheus|rules|alertmanager|compose|systemd|firewall|counters [options]"
+USAGE = (
+    "gpuscope render prometheus|rules|alertmanager|grafana|compose|systemd|helm-values|firewall|counters "
+    "[options]"
+)
 
 EPILOG = """examples:
   gpuscope render prometheus --nodes gpu1,gpu2 --slurm master --out /etc/prometheus
+  gpuscope render grafana --page-url http://gpus.example.org:9470 --out /etc/grafana
   gpuscope render compose --gpu-access demo --out monitoring
   sudo gpuscope render systemd agent --install
   gpuscope render firewall --role node --from 10.0.0.0/16
@@ -30,7 +35,9 @@ EPILOG = """examples:
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     kinds = parser.add_subparsers(dest="what", metavar="WHAT", required=True)
     for name, (summary, add_options, run_kind) in KINDS.items():
-        kind = kinds.add_parser(name, help=summary, description=summary, allow_abbrev=False)
+        kind = kinds.add_parser(
+            name, prog=f"gpuscope render {name}", help=summary, description=summary, allow_abbrev=False
+        )
         kind.set_defaults(run_kind=run_kind)
         add_options(kind)
 
@@ -212,6 +219,10 @@ def _add_compose(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--gpu-count", metavar="N", default="", help="number of /dev/nvidiaN (default: those of this machine)"
     )
+    add_language(parser)
+    parser.add_argument(
+        "--page-url", metavar="URL", default="", help="gpuscope's page, for links to it in Grafana (none)"
+    )
     add_out(parser, required=True)
 
 
@@ -226,10 +237,11 @@ def _run_compose(args: argparse.Namespace) -> int:
         instance=here,
         gpu_access=args.gpu_access,
         gpu_count=_parse_gpu_count(args.gpu_count) if args.gpu_count else max(1, count_gpu_devices()),
+        language=args.language,
+        page_url=check_url(args.page_url, "--page-url") if args.page_url else "",
     )
     try:
         (args.out / "secrets").mkdir(mode=0o700, parents=True, exist_ok=True)
-        (args.out / "dashboards").mkdir(exist_ok=True)
     except OSError as error:
         raise UsageError(f"--out {args.out}: {error.strerror}; choose another folder") from None
     write_rendered(args, [*compose_files(plan), *private_files(plan)])
@@ -268,6 +280,30 @@ def _run_firewall(args: argparse.Namespace) -> int:
     return 0
 
 
+def _add_helm_values(parser: argparse.ArgumentParser) -> None:
+    from gpuscope.render.helm_values import CHARTS, DEFAULT_FOLDER
+
+    parser.add_argument(
+        "--for", dest="chart", choices=CHARTS, required=True, help="chart with the node exporter"
+    )
+    parser.add_argument(
+        "--textfile-folder",
+        metavar="DIR",
+        default=DEFAULT_FOLDER,
+        help=f"folder of the node that gpuscope writes to ({DEFAULT_FOLDER})",
+    )
+
+
+def _run_helm_values(args: argparse.Namespace) -> int:
+    from gpuscope.render.helm_values import helm_values
+
+    folder = args.textfile_folder.rstrip("/")
+    if not re.fullmatch(r"(/[\w.-]+)+", folder):
+        raise UsageError(f"--textfile-folder: {args.textfile_folder!r} is not an absolute path of a folder")
+    print(helm_values(args.chart, folder), end="")
+    return 0
+
+
 def _add_counters(parser: argparse.ArgumentParser) -> None:
     add_out(parser, required=True)
 
@@ -284,8 +320,14 @@ KINDS: dict[str, Kind] = {
     "prometheus": ("prometheus.yml with target files and rules", _add_prometheus, _run_prometheus),
     "rules": ("the shipped Prometheus rule files", _add_rules, _run_rules),
     "alertmanager": ("alertmanager.yml with routes and inhibition", _add_alertmanager, _run_alertmanager),
+    "grafana": ("Grafana's dashboards and provisioning files", add_grafana, run_grafana),
     "compose": ("a compose project for one server, or a cluster's node and master", _add_compose, _run_compose),
     "systemd": ("systemd units; --install and --uninstall", add_systemd_arguments, run_systemd),
+    "helm-values": (
+        "values for charts whose node exporter reads text files",
+        _add_helm_values,
+        _run_helm_values,
+    ),
     "firewall": ("commands that open a role's ports: ufw, firewalld, GCE", _add_firewall, _run_firewall),
     "counters": ("dcgm-exporter's counters files (CSV)", _add_counters, _run_counters),
 }

@@ -1,4 +1,4 @@
-"""Report GPU-hours by user, pod, namespace, job, node or model: held, busy, idle, energy, cost.
+"""Report GPU-hours by user, account, pod, job, node, model and more: held, busy, idle, energy, cost, CO₂.
 
 Every report prints its invariant: owners, unattributed, free, lost and stranded hours add up to GPUs × hours.
 """
@@ -19,71 +19,101 @@ from gpuscope.settings import Settings
 if TYPE_CHECKING:
     from gpuscope.engines.http_connection import EngineConnection
     from gpuscope.reports.usage import UsageReport
+    from gpuscope.reports.usage_report import UsageQuestion
 
-SETTINGS = ()
+SETTINGS = ("co2",)
 USAGE = "gpuscope report usage|idle [--by user] [--since 7d] [options]"
 
 EPILOG = """examples:
   gpuscope report usage --by user --since 30d
   gpuscope report idle --by job --since 7d --csv > idle.csv
   gpuscope report usage --by model --rate H100=2.5,A100=1.2 --html > usage.html
+  gpuscope report usage --by label:team --since 365d --co2 475
   gpuscope report usage --server http://prometheus:9090 --json
 """
 
-BY = ("user", "pod", "namespace", "job", "node", "model")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("kind", choices=("usage", "idle"), help="usage: most held first; idle: most idle first")
-    parser.add_argument("--by", choices=BY, default="user", help="what a row is (user)")
+    parser.add_argument(
+        "kind",
+        choices=("usage", "idle"),
+        metavar="usage|idle",
+        help="usage: most held first; idle: most idle first",
+    )
+    parser.add_argument(
+        "--by",
+        metavar="user",
+        default="user",
+        help="what a row is: user, account, pod, namespace, job, node, model, mig-profile or label:NAME (user)",
+    )
     parser.add_argument("--since", metavar="7d", default="7d", help="how long ago the range begins (7d)")
     parser.add_argument("--until", metavar="1d", default="", help="how long ago it ends (now)")
     parser.add_argument("--rate", metavar="2.5", help="price per GPU-hour, also by model, or 0.3/kWh")
     parser.add_argument(
         "--rate-basis", metavar="held|used", default="held", help="hours that are charged (held)"
     )
+    parser.add_argument(
+        "--history",
+        choices=("auto", "samples", "rollups"),
+        default="auto",
+        help="what is read: samples, hourly roll-ups, or roll-ups where there are any (auto)",
+    )
     add_server_arguments(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
     form.add_argument("--csv", action="store_true", help="for spreadsheets")
-    form.add_argument("--html", action="store_true", help="one page with bars, without scripts")
+    form.add_argument("--html", action="store_true", help="one page with plots, without scripts")
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.reports.rates import parse_rates
-    from gpuscope.reports.usage_text import text_lines, to_csv, to_html, to_json
+    from gpuscope.reports.usage_html import to_html
+    from gpuscope.reports.usage_text import text_lines, to_csv
+    from gpuscope.server.usage_answer import usage_answer
 
-    rates = parse_rates(args.rate, args.rate_basis) if args.rate else None
-    report = _report(args, rates)
+    report = _report(args, _question(args, settings))
     if args.kind == "idle":
-        report.rows.sort(key=lambda row: -(row.idle or 0.0))
+        report.sort_by_idle()
     if args.json:
-        print(json.dumps(to_json(report, rates), indent=2))
+        print(json.dumps(usage_answer(report, args.kind), indent=2))
     elif args.csv:
-        print(to_csv(report, rates, csv_cell), end="")
+        print(to_csv(report, csv_cell), end="")
     elif args.html:
-        print(to_html(report, rates), end="")
+        print(to_html(report, args.kind), end="")
     else:
-        print("\n".join(text_lines(report, rates, printable)))
+        print("\n".join(text_lines(report, args.kind, printable)))
     return 0
 
 
-def _report(args: argparse.Namespace, rates: object) -> UsageReport:
-    from gpuscope.engines.blocking import connect, run_with
-    from gpuscope.engines.http_engine import HttpEngine
-    from gpuscope.reports.usage import usage_report
+def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
+    from gpuscope.reports.rates import parse_co2_factor, parse_rates
+    from gpuscope.reports.usage_grouping import parse_grouping
+    from gpuscope.reports.usage_report import UsageQuestion
 
     now_ms = int(time.time() * 1000)
     start_ms = now_ms - _ago(args.since, "--since")
     end_ms = now_ms - (_ago(args.until, "--until") if args.until else 0)
     if start_ms >= end_ms:
         raise UsageError(f"--until {args.until} is not later than --since {args.since}")
+    return UsageQuestion(
+        grouping=parse_grouping(args.by),
+        start_ms=start_ms,
+        end_ms=end_ms,
+        rates=parse_rates(args.rate, args.rate_basis) if args.rate else None,
+        co2_grams_per_kwh=parse_co2_factor(settings.co2) if settings.co2 else None,
+        source=args.history,
+    )
 
-    async def ask(connection: EngineConnection) -> UsageReport:
-        return await usage_report(HttpEngine(connection), args.by, start_ms, end_ms, rates)  # type: ignore[arg-type]
+
+def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
+    from gpuscope.engines.blocking import connect, run_with
+    from gpuscope.engines.http_engine import HttpEngine
+    from gpuscope.reports.usage_report import usage_report
+
+    async def read(connection: EngineConnection) -> UsageReport:
+        return await usage_report(HttpEngine(connection), question)
 
     with explained_errors():
-        return run_with(connect(args.server, origin="--server", token=token_of(args)), ask)
+        return run_with(connect(args.server, origin="--server", token=token_of(args)), read)
 
 
 def _ago(text: str, flag: str) -> int:

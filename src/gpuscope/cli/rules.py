@@ -36,11 +36,13 @@ LINTS = ("all", "duplicate-rules", "none")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("check", "test", "list"))
-    parser.add_argument("files", nargs="+", metavar="FILE")
-    parser.add_argument("--lint", choices=LINTS, default="duplicate-rules", help="what `check` also looks for")
+    parser.add_argument(
+        "action", choices=("check", "test", "list"), metavar="check|test|list", help="what to do"
+    )
+    parser.add_argument("files", nargs="+", metavar="FILE", help="rule files; for `test`: unit-test files")
+    parser.add_argument("--lint", choices=LINTS, default="duplicate-rules", help="`check`: further checks")
     parser.add_argument("--lint-fatal", action="store_true", help="lint findings make `check` exit with 3")
-    parser.add_argument("--run", metavar="REGEX", default="", help="`test` only tests with such a name")
+    parser.add_argument("--run", metavar="REGEX", default="", help="`test`: only tests whose name matches")
     parser.add_argument("--json", action="store_true", help="`list` as JSON")
 
 
@@ -96,7 +98,7 @@ def _complain(lines: Sequence[str]) -> None:
 
 @contextmanager
 def _quiet() -> Iterator[None]:
-    """A failing rule is a failing test, which is printed; the log would repeat it."""
+    """Silences the log: a failing rule is printed as a failing test."""
     log = logging.getLogger("gpuscope")
     before = log.level
     log.setLevel(logging.ERROR)

@@ -43,6 +43,16 @@ def explained_errors() -> Iterator[None]:
         raise GpuscopeError(printable(str(error), MAX_EXPLANATION)) from None
 
 
+@contextmanager
+def expected_form(server: str, what: str) -> Iterator[None]:
+    """For code that reads an answer: one of another form is an error of the server, and not a traceback."""
+    try:
+        yield
+    except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
+        address = printable(server)
+        raise GpuscopeError(f"{address} does not answer as {what} does; is this the right address?") from None
+
+
 def read_json(server: str, path: str, *, token: str = "") -> Any:
     """The JSON of one of gpuscope's own routes, such as /api/findings."""
     return request_json(server, "GET", path, token=token)

@@ -10,9 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import quote, urlencode
 
-from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
+from gpuscope.cli.server_client import (
+    add_server_arguments,
+    expected_form,
+    read_json,
+    request_json,
+    token_of,
+)
 from gpuscope.cli.terminal import printable, render_table
-from gpuscope.errors import UsageError
+from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.setting_values import parse_positive_duration
 from gpuscope.settings import Settings
@@ -28,13 +34,15 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("add", "list", "expire"), help="what to do")
+    parser.add_argument(
+        "action", choices=("add", "list", "expire"), metavar="add|list|expire", help="what to do"
+    )
     parser.add_argument(
         "words", nargs="*", metavar="MATCHER|ID", help="matchers of add and list, ids of expire"
     )
     parser.add_argument("--for", dest="length", metavar="1h", default="1h", help="how long (1h)")
-    parser.add_argument("--comment", metavar="TEXT", default="", help="why, for those who see the silence")
-    parser.add_argument("--author", metavar="NAME", default="", help="who silences (you)")
+    parser.add_argument("--comment", metavar="TEXT", default="", help="reason, shown with the silence")
+    parser.add_argument("--author", metavar="NAME", default="", help="author of the silence (default: you)")
     parser.add_argument("--all", action="store_true", help="list: expired silences too")
     parser.add_argument("--json", action="store_true", help="list: the answer of Alertmanager's API")
     add_server_arguments(parser)
@@ -47,22 +55,33 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         _list(args)
     else:
         if not args.words:
-            raise UsageError(
-                "gpuscope silence expire: give the id of a silence; `gpuscope silence list` shows them"
-            )
-        for silence_id in args.words:
-            path = f"/api/v2/silence/{quote(silence_id, safe='')}"
-            request_json(args.server, "DELETE", path, token=token_of(args))
+            raise UsageError("silence expire: give the id of a silence; `gpuscope silence list` shows them")
+        _expire(args)
     return 0
+
+
+def _expire(args: argparse.Namespace) -> None:
+    """All ids are checked first, so that a mistyped one expires nothing."""
+    silences = read_json(args.server, "/api/v2/silences", token=token_of(args))
+    with expected_form(args.server, "Alertmanager"):
+        known = {str(one["id"]) for one in silences}
+    for silence_id in args.words:
+        if silence_id not in known:
+            raise GpuscopeError(
+                f"silence not found: {printable(silence_id)}; `gpuscope silence list --all` shows all ids"
+            )
+    for silence_id in args.words:
+        path = f"/api/v2/silence/{quote(silence_id, safe='')}"
+        request_json(args.server, "DELETE", path, token=token_of(args))
 
 
 def _add(args: argparse.Namespace) -> str:
     from gpuscope.notify.matcher_parser import parse_matcher
 
     if not args.words:
-        raise UsageError("gpuscope silence add: give at least one matcher, for instance node=n3")
+        raise UsageError("silence add: give at least one matcher, for example node=n3")
     if not args.comment:
-        raise UsageError("gpuscope silence add: give a reason with --comment")
+        raise UsageError("silence add: give a reason with --comment")
     try:
         seconds = parse_positive_duration(args.length)
     except ValueError as error:
@@ -72,7 +91,7 @@ def _add(args: argparse.Namespace) -> str:
         try:
             one = parse_matcher(text)
         except ValueError as error:
-            raise UsageError(f"gpuscope silence add: {text!r} is not a matcher: {error}") from None
+            raise UsageError(f"silence add: {text!r} is not a matcher such as node=n3: {error}") from None
         matchers.append(
             {"name": one.name, "value": one.value, "isRegex": one.is_regex, "isEqual": one.is_equal}
         )
@@ -85,7 +104,8 @@ def _add(args: argparse.Namespace) -> str:
         "comment": args.comment,
     }
     answer = request_json(args.server, "POST", "/api/v2/silences", silence, token=token_of(args))
-    return printable(str(answer["silenceID"]))
+    with expected_form(args.server, "Alertmanager"):
+        return printable(str(answer["silenceID"]))
 
 
 def _list(args: argparse.Namespace) -> None:
@@ -94,14 +114,15 @@ def _list(args: argparse.Namespace) -> None:
         f"/api/v2/silences?{urlencode([('filter', text) for text in args.words])}",
         token=token_of(args),
     )
-    if not args.all:
-        silences = [one for one in silences if one["status"]["state"] != "expired"]
+    with expected_form(args.server, "Alertmanager"):
+        if not args.all:
+            silences = [one for one in silences if one["status"]["state"] != "expired"]
+        rows = [_row(one) for one in silences]
     if args.json:
         print(json.dumps(silences, indent=2))
     elif not silences:
         print("no silences")
     else:
-        rows = [_row(one) for one in silences]
         print("\n".join(render_table(("ID", "STATE", "ENDS", "AUTHOR", "MATCHERS", "COMMENT"), rows)))
 
 

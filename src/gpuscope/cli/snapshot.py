@@ -10,7 +10,7 @@ import argparse
 import json
 import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
@@ -186,10 +186,15 @@ def _watch_json(running: Any, interval: float) -> int:
 def to_json(value: Any) -> Any:
     """Converts readings to JSON values; absent values are omitted, never null or 0."""
     if is_dataclass(value) and not isinstance(value, type):
-        pairs = ((f.name, getattr(value, f.name)) for f in fields(value))
-        return {name: to_json(v) for name, v in pairs if v is not ABSENT and v != {} and v is not None}
+        return _known((f.name, getattr(value, f.name)) for f in fields(value))
+    if isinstance(value, tuple) and hasattr(value, "_asdict"):  # a named tuple, as Slurm's jobs are
+        return _known(value._asdict().items())
     if isinstance(value, Mapping):
         return {".".join(k) if isinstance(k, tuple) else str(k): to_json(v) for k, v in value.items()}
     if isinstance(value, (tuple, list)):
         return [to_json(item) for item in value]
-    return value
+    return sorted(value) if isinstance(value, frozenset) else value
+
+
+def _known(pairs: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    return {name: to_json(value) for name, value in pairs if value is not ABSENT and value not in ({}, None)}

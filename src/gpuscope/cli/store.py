@@ -15,6 +15,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.atomic_write import PRIVATE, write_atomically
 from gpuscope.cli import EVERY_SETTING
 from gpuscope.cli.terminal import bytes_text, escape_controls, printable, render_table
 from gpuscope.errors import GpuscopeError, UsageError
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
+SMALL_FILES = ("kind", "[!.]*.json", "idle_policy_audit.jsonl*", "audit.log*", "digest_sent.txt")
+OTHER_DATABASES = ("notifications.sqlite",)
 USAGE = "gpuscope store stat|check|export|backup|delete [options]"
 
 EPILOG = """examples:
@@ -38,8 +41,15 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=("stat", "check", "export", "backup", "delete"))
-    parser.add_argument("folder", nargs="?", type=Path, help="destination folder of `backup`")
+    actions = ("stat", "check", "export", "backup", "delete")
+    parser.add_argument("action", choices=actions, metavar="|".join(actions), help="what to do")
+    parser.add_argument(
+        "folder",
+        nargs="?",
+        type=Path,
+        metavar="FOLDER",
+        help="destination folder of `backup`, for the history, users, tokens, silences and alert states",
+    )
     parser.add_argument(
         "--match",
         metavar="SELECTOR",
@@ -63,8 +73,13 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.store import Store, StoreError, StoreLockedError
 
     folder = home_path(settings.data, "data")
-    if not folder.is_dir():
+    try:
+        is_folder = folder.is_dir()
+    except PermissionError:  # a systemd unit's folder belongs to its user
+        raise UsageError(f"--data: no permission to read {folder}; run the command with sudo") from None
+    if not is_folder:
         raise UsageError(f"--data: there is no history in {folder}")
+    args.data_folder = folder
     try:
         with Store(folder, read_only=args.action != "delete") as store:
             return ACTIONS[args.action](store, args)
@@ -154,12 +169,27 @@ def _export(store: Store, args: argparse.Namespace) -> int:
 
 
 def _backup(store: Store, args: argparse.Namespace) -> int:
+    from gpuscope.store.inspection import copy_database
+
     if args.folder is None:
         raise UsageError(
             "backup: a destination folder is required, for example `gpuscope store backup /backups/gpuscope`"
         )
     print(store.backup(args.folder))
+    for name in OTHER_DATABASES:
+        if (args.data_folder / name).is_file():
+            copy_database(args.data_folder / name, args.folder / name)
+    for path in _small_files(args.data_folder):
+        write_atomically(args.folder / path.name, path.read_bytes(), mode=PRIVATE)
     return 0
+
+
+def _small_files(folder: Path) -> list[Path]:
+    """Users, tokens, alert states. Each is replaced as a whole: a copy is never half of one.
+
+    By name, because a data folder may hold other files too.
+    """
+    return [path for pattern in SMALL_FILES for path in folder.glob(pattern) if path.is_file()]
 
 
 def _delete(store: Store, args: argparse.Namespace) -> int:

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 from collections.abc import Sequence
+from textwrap import wrap
 from typing import Any, TextIO
 
 from gpuscope.terminal.safe_text import (
@@ -22,10 +24,11 @@ from gpuscope.terminal.safe_text import (
 
 __all__ = [
     "BOLD", "DIM", "GREEN", "RED", "YELLOW", "LineFormatter", "bytes_text", "csv_cell", "duration_text",
-    "escape_controls", "paint", "printable", "render_table", "wants_colour",
+    "escape_controls", "fit_lines", "paint", "printable", "render_table", "wants_colour",
 ]  # fmt: skip
 
 BOLD, DIM, RED, GREEN, YELLOW = "1", "2", "31", "32", "33"
+MIN_TEXT_WIDTH = 20
 
 
 def wants_colour(stream: TextIO = sys.stdout) -> bool:
@@ -47,6 +50,14 @@ class LineFormatter(logging.Formatter):
 
     def formatException(self, ei: Any) -> str:  # noqa: N802
         return escape_controls(super().formatException(ei), keep="\n")
+
+
+def fit_lines(text: str, indent: int, stream: TextIO | None = None) -> list[str]:
+    """The text in lines that fit the terminal behind `indent` columns; one line if it is not a terminal."""
+    if not (stream or sys.stdout).isatty():
+        return [text]
+    width = max(MIN_TEXT_WIDTH, shutil.get_terminal_size().columns - indent)
+    return wrap(text, width, break_on_hyphens=False) or [""]
 
 
 def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequence[str] = ()) -> list[str]:

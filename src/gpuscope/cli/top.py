@@ -54,13 +54,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    source = _Source(args, settings)
+    source = _TopReader(args, settings)
     try:
         if not _is_screen():
             print("\n".join(render_snapshot(source.read_once(), terminal_look(ascii_only=args.ascii))))
             return 0
         if args.server:
-            source.check()  # a wrong address, or a login that is needed, is told before the screen changes
+            source.check()  # report a wrong address or a missing login before the screen changes
         return _run_app(args, settings, source)
     finally:
         source.close()
@@ -70,7 +70,7 @@ def _is_screen() -> bool:
     return sys.stdout.isatty() and sys.stdin.isatty() and os.environ.get("TERM", "") not in ("", "dumb")
 
 
-def _run_app(args: argparse.Namespace, settings: Settings, source: _Source) -> int:
+def _run_app(args: argparse.Namespace, settings: Settings, source: _TopReader) -> int:
     try:
         from gpuscope.terminal.top_app import TopApp
     except ModuleNotFoundError as error:
@@ -129,7 +129,7 @@ def _stderr_on_terminal() -> Iterator[None]:
         os.close(kept)
 
 
-class _Source:
+class _TopReader:
     """Readings with what this machine's kernel knows about the processes. Opened by the first read: the screen
     is there before the driver is loaded."""
 
@@ -162,7 +162,7 @@ class _Source:
             self._reader.close()
 
     def _open(self) -> LiveReader:
-        self._reader = open_remote_reader(self._args, self._settings)
+        self._reader = open_remote_reader(self._args, self._settings, with_queue=True)
         if self._reader is None:
             from gpuscope.wiring.own_reader import OwnReader
             from gpuscope.wiring.run_agent import build_collector
@@ -175,7 +175,7 @@ class _Source:
         # A simulated PID may be that of a real process.
         if not reader.is_local or view.simulated or not self._usage.sees_the_machine():
             return view, {}
-        return with_usage(view, self._usage.look({row.pid for row in view.processes}))
+        return with_usage(view, self._usage.read({row.pid for row in view.processes}))
 
 
 def with_usage(view: FleetView, usage: Mapping[int, ProcessUsage]) -> tuple[FleetView, Mapping[int, Ancestor]]:
@@ -203,5 +203,5 @@ def with_usage(view: FleetView, usage: Mapping[int, ProcessUsage]) -> tuple[Flee
 
 def _send_signal(row: ProcessRow, number: int) -> str:
     if row.start_ticks is None:
-        raise UsageError(f"process {row.pid} was not looked at")
+        raise UsageError(f"process {row.pid} was not read")
     return send_signal(row.pid, row.start_ticks, number)

@@ -38,7 +38,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.scenarios:
         from gpuscope.sources.demo import SCENARIOS
 
-        print("\n".join(f"{scenario.name:12} {scenario.meaning}" for scenario in SCENARIOS.values()))
+        print("\n".join(f"{scenario.name:13} {scenario.meaning}" for scenario in SCENARIOS.values()))
         return 0
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo

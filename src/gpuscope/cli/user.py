@@ -19,17 +19,22 @@ from gpuscope.errors import UsageError
 from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
+    from gpuscope.server.login.roles import ClientRole
     from gpuscope.server.login.user_file import UserFile
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
-USAGE = "gpuscope user add|passwd|remove|token|revoke|list [NAME] [options]"
+USAGE = "gpuscope user add|passwd|role|remove|token|revoke|list [NAME] [options]"
+ROLES = ("viewer", "editor", "admin")
 
 EPILOG = """examples:
   gpuscope user add ann                    add a user; prompts for the password
+  gpuscope user add bob --role viewer      a user who may only read; --role editor may silence alerts
+  gpuscope user role bob --role editor     give a user another role
   gpuscope user passwd ann                 set a new password; ends the user's sessions
   gpuscope user remove ann
   gpuscope user token grafana              create a read-only API token, for `Authorization: Bearer …`
+  gpuscope user token amtool --role editor create a token that may silence alerts too
   gpuscope user token node7 --write        create a token for remote write only
   gpuscope user revoke grafana             revoke a token
   gpuscope user list --json
@@ -37,9 +42,12 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("action", choices=tuple(ACTIONS), help="the action")
-    parser.add_argument("name", nargs="?", default="", help="name of the user or token")
+    parser.add_argument("action", choices=tuple(ACTIONS), metavar="|".join(ACTIONS), help="what to do")
+    parser.add_argument("name", nargs="?", default="", metavar="NAME", help="name of the user or token")
     parser.add_argument("--write", action="store_true", help="create a token for remote write only")
+    parser.add_argument(
+        "--role", choices=ROLES, help="role of a user (default: admin) or of a token (default: viewer)"
+    )
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
 
 
@@ -48,6 +56,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     if args.write and args.action != "token":
         raise UsageError(f"--write: only for the action `token`, not for `{args.action}`")
+    if args.role and (args.action not in ("add", "role", "token") or args.write):
+        raise UsageError("--role: only for the actions `add`, `role` and `token`, and not with --write")
+    if args.action == "role" and not args.role:
+        raise UsageError(
+            f"user role: give the new role, for example `gpuscope user role {args.name} --role editor`"
+        )
     if args.action != "list" and not args.name:
         raise UsageError(
             f"user {args.action}: a name is required, for example `gpuscope user {args.action} ann`"
@@ -64,8 +78,20 @@ def _add(users: UserFile, args: argparse.Namespace) -> None:
 
     if clean_name(args.name) in users.names():  # before prompting for the password
         raise UserError(f"user {args.name!r} exists; `gpuscope user passwd {args.name}` sets a new password")
-    users.add(args.name, _read_password(args.name))
-    print(f"user {args.name} added")
+    role = _role(args, "admin")
+    users.add(args.name, _read_password(args.name), role=role)
+    print(f"user {args.name} added, with the role {role}")
+
+
+def _change_role(users: UserFile, args: argparse.Namespace) -> None:
+    users.set_role(args.name, _role(args, ""))
+    print(f"{args.name} has the role {args.role}")
+
+
+def _role(args: argparse.Namespace, default: str) -> ClientRole:
+    from gpuscope.server.login.roles import ClientRole
+
+    return ClientRole(args.role or default)
 
 
 def _passwd(users: UserFile, args: argparse.Namespace) -> None:
@@ -79,7 +105,7 @@ def _remove(users: UserFile, args: argparse.Namespace) -> None:
 
 
 def _token(users: UserFile, args: argparse.Namespace) -> None:
-    token = users.add_token(args.name, writes=args.write)
+    token = users.add_token(args.name, writes=args.write, role=_role(args, "viewer"))
     print(token)
     print("the token is shown only once; send it as `Authorization: Bearer …`", file=sys.stderr)
 
@@ -90,11 +116,15 @@ def _revoke(users: UserFile, args: argparse.Namespace) -> None:
 
 
 def _list(users: UserFile, args: argparse.Namespace) -> None:
-    rows = [{"kind": "user", "name": name, "created": _day(at)} for name, at in users.names().items()]
+    rows = [
+        {"kind": "user", "name": name, "role": entry.role.value, "created": _day(entry.created_at)}
+        for name, entry in users.names().items()
+    ]
     rows += [
         {
             "kind": "write token" if token.writes else "token",
             "name": token.name,
+            "role": "" if token.writes else token.role.value,
             "created": _day(token.created_at),
         }
         for token in users.tokens()
@@ -105,7 +135,7 @@ def _list(users: UserFile, args: argparse.Namespace) -> None:
     if not rows:
         print("no users yet; add one with `gpuscope user add NAME`", file=sys.stderr)
     for row in rows:
-        print(f"{row['name']:<24} {row['kind']:<14} {row['created']}")
+        print(f"{row['name']:<24} {row['kind']:<14} {row['role']:<8} {row['created']}")
 
 
 def _day(at: float) -> str:
@@ -126,6 +156,7 @@ def _read_password(name: str) -> str:
 ACTIONS: dict[str, Callable[[UserFile, argparse.Namespace], None]] = {
     "add": _add,
     "passwd": _passwd,
+    "role": _change_role,
     "remove": _remove,
     "list": _list,
     "token": _token,

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from gpuscope.collect.counters import Integrator
+from gpuscope.collect.gpu_trends import GpuTrends
 from gpuscope.collect.host_cpu import CpuMeter
 from gpuscope.collect.identities import Identities
 from gpuscope.collect.merge import merge_readings
@@ -27,6 +28,7 @@ class SnapshotComposer:
         integrator: Integrator,
         owners: OwnerJoin,
         expected_gpus: Maybe[int] = ABSENT,
+        trends: GpuTrends | None = None,
     ) -> None:
         self._node = node
         self._ledger = ledger
@@ -35,6 +37,7 @@ class SnapshotComposer:
         self._expected_gpus = expected_gpus
         self._identities = Identities()
         self._cpu = CpuMeter()
+        self._trends = trends or GpuTrends()
 
     def compose(
         self,
@@ -56,6 +59,10 @@ class SnapshotComposer:
             simulated=merged.simulated,
             now=now,
             monotonic=monotonic,
+            slurm=merged.slurm,
+        )
+        trends = self._trends.advance(
+            devices, counters, processes, ownership.allocations, now=now, monotonic=monotonic
         )
         return Snapshot(
             node=self._node,
@@ -69,6 +76,7 @@ class SnapshotComposer:
             slurm=merged.slurm,
             cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,
+            trends=trends,
             xids=self._ledger.totals(devices),
             sources=sources,
             expected_gpus=self._expected_gpus,

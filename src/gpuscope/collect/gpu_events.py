@@ -1,6 +1,6 @@
 """The loss of a GPU, its return, and each XID: one log line and one event each.
 
-In go a cycle's devices and the newly counted XIDs; out come the latest events for the snapshot. XIDs from
+Input: a cycle's devices and the newly counted XIDs; output: the latest events for the snapshot. XIDs from
 before the agent's start are counted elsewhere but are no events: a restarted agent reads the kernel log again.
 A GPU that fails repeatedly may write `MAX_LINES` lines, and then one every `SECONDS_PER_LINE`, which says how
 many were left out.

@@ -28,11 +28,11 @@ class SimulatedNode:
         monotonic = at + self.clock.monotonic() - self.clock.now()
         return composer.compose([reading], reading.xids, now=at, monotonic=monotonic, sources=SIMULATED)
 
-    def go_on_from(self, composer: SnapshotComposer, composed_until: float) -> None:
+    def continue_from(self, composer: SnapshotComposer, composed_until: float) -> None:
         """Lets the collector go on where the past ends. Only between two of its snapshots."""
         if self.source.read_until > composed_until:
             self.compose_past(composer, self.source.read_until, composed_until)
         else:  # the next reading begins where the past ends, so that no XID is counted twice
             self.source.read_until = composed_until
-        composer.take_new_xids()  # those of the past are no news
+        composer.take_new_xids()  # events of the past are not reported
         self.collector.composer = composer

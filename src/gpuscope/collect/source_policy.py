@@ -1,6 +1,6 @@
 """Which sources this machine uses, in which order of trust, and when each is wanted.
 
-In go the settings, the families that are served and the plans of all sources; out comes a list for the
+Input: the settings, the families that are served and the plans of all sources; output: a list for the
 collector. A source that only stands in for another one has a worker too, and is read while it is wanted.
 """
 
@@ -34,9 +34,9 @@ def choose_sources(
     reads_gpus = not families or not without_gpus.issuperset(families)
     chosen = []
     for name, plan in plans.items():
-        asked = plan.asked(settings)
-        if asked is not None:
-            used = asked
+        requested = plan.is_requested(settings)
+        if requested is not None:
+            used = requested
         elif plan.families:
             used = not plan.families.isdisjoint(families)
         elif settings.source == AUTO and plan.selectable:

@@ -1,6 +1,6 @@
 """A source as a `Worker[Reading]`: reads the tiers that are due, and hands each XID on exactly once.
 
-In goes a `SourceSpec`; out come readings. XIDs are taken from every reading, also from one that the next one
+Input: a `SourceSpec`; output: readings. XIDs are taken from every reading, also from one that the next one
 replaced before a snapshot was made of it.
 """
 
@@ -18,7 +18,9 @@ MAX_WAITING_XIDS = 100_000  # a storm of XIDs while no snapshot is made must not
 
 
 class SourceWorker(Worker[Reading]):
-    def __init__(self, spec: SourceSpec, settings: Settings, clock: Clock) -> None:
+    def __init__(
+        self, spec: SourceSpec, settings: Settings, clock: Clock, *, log_first_read: bool = True
+    ) -> None:
         self._xids: deque[XidEvent] = deque(maxlen=MAX_WAITING_XIDS)
         slack = 0.5 * settings.interval
         super().__init__(
@@ -29,6 +31,7 @@ class SourceWorker(Worker[Reading]):
                 interval=spec.interval_seconds(settings), deadline=spec.deadline_seconds(settings), slack=slack
             ),
             clock,
+            log_first_read=log_first_read,
         )
 
     def take_xids(self) -> list[XidEvent]:

@@ -96,7 +96,7 @@ class XidStateFile:
             return None
         try:
             return _decode(content)
-        except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        except (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
             self._set_aside(error)
             return None
 

@@ -11,6 +11,14 @@ from collections.abc import Iterator
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 
 DRIVER_LIBRARY = "libnvidia-ml.so.1"
+_IN_A_POD = (
+    "in the pod's spec: runtimeClassName: nvidia, and env NVIDIA_VISIBLE_DEVICES=all; "
+    "without NVIDIA's runtime mount the library and /dev/nvidia* of the node (hostPath)"
+)
+_IN_A_CONTAINER = (
+    "docker run --gpus all; in a compose project: COMPOSE_FILE=compose.yaml:compose.nvidia.yaml in .env; "
+    "without NVIDIA's toolkit: compose.devices.yaml, or mount the library and /dev/nvidia*"
+)
 
 
 def kernel_module(context: DoctorContext) -> Iterator[CheckResult]:
@@ -45,10 +53,18 @@ def driver_library(context: DoctorContext) -> Iterator[CheckResult]:
     if status is not None and status.up:
         yield CheckResult(Verdict.GOOD, "NVML answers")
     elif not _can_load(DRIVER_LIBRARY):
-        fix = "sudo apt install libnvidia-ml1; in a container, run it with --gpus all or mount the library"
+        fix = _mount_line(context) or "sudo apt install libnvidia-ml1"
         yield CheckResult(_if_gpus(context), f"{DRIVER_LIBRARY} was not found", fix)
     elif status is not None:
         yield CheckResult(Verdict.BAD, f"NVML does not answer: {status.why}")
+
+
+def _mount_line(context: DoctorContext) -> str:
+    """The line of the manifest that brings the driver into a container; empty outside of one."""
+    if "KUBERNETES_SERVICE_HOST" in context.environment:
+        return _IN_A_POD
+    marks = (context.root / ".dockerenv", context.root / "run/.containerenv")
+    return _IN_A_CONTAINER if any(mark.exists() for mark in marks) else ""
 
 
 def _can_load(name: str) -> bool:
@@ -63,7 +79,7 @@ def _can_load(name: str) -> bool:
 def device_files(context: DoctorContext) -> Iterator[CheckResult]:
     devices = sorted((context.root / "dev").glob("nvidia[0-9]*"))
     if not devices:
-        fix = "sudo nvidia-modprobe -c0 -u; in a container, run it with --gpus all"
+        fix = _mount_line(context) or "sudo nvidia-modprobe -c0 -u"
         yield CheckResult(_if_gpus(context), "/dev/nvidia0 does not exist", fix)
         return
     control = context.root / "dev/nvidiactl"

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.errors import SourceError
-from gpuscope.owners.pod_resources import list_claims
+from gpuscope.owners.pod_resources import PodResources, list_pod_resources
 from gpuscope.owners.proc import INITIAL_PID_NAMESPACE, Proc, ProcessGone
 from gpuscope.readings import ABSENT, Process
 
@@ -110,11 +110,28 @@ def kubelet_socket(context: DoctorContext) -> Iterator[CheckResult]:
         yield _socket_refused(path)
         return
     try:
-        claims = list_claims(str(path), context.settings.resource_names, timeout=5.0)
+        found_resources = list_pod_resources(str(path), context.settings.resource_names, timeout=5.0)
     except SourceError as error:
         yield CheckResult(Verdict.BAD, f"the kubelet does not answer: {error}", _kubelet_fix(str(error)))
         return
-    yield CheckResult(Verdict.GOOD, f"the kubelet lists the allocated GPUs: {len(claims)} devices")
+    yield from _unknown_resources(found_resources)
+    yield CheckResult(
+        Verdict.GOOD, f"the kubelet lists the allocated GPUs: {len(found_resources.claims)} devices"
+    )
+
+
+def _unknown_resources(found: PodResources) -> Iterator[CheckResult]:
+    """A network card is no problem; an id or a name of a GPU, or nothing else to attribute, is."""
+    gpus = found.unknown_gpu_resources
+    named = [name for name in found.other_resources if name in gpus or "gpu" in name.lower()]
+    suspects = named or ([] if found.claims else found.other_resources)
+    if suspects:
+        names = ",".join(suspects)
+        fix = f"if these are GPUs: --resource-names {names} (Helm: agent.resourceNames={{{names}}})"
+        what = (
+            f"the kubelet allocated devices of {names}, which is not known as a GPU resource: no pod has them"
+        )
+        yield CheckResult(Verdict.BAD, what, fix)
 
 
 def _socket_refused(path: Path) -> CheckResult:

@@ -1,23 +1,27 @@
 """`doctor --server URL`: why a server cannot be reached or used from here, step by step, with the fix.
 
-Tells apart: the name does not resolve, nothing listens, a firewall filters, TLS fails or is missing, another
-service listens, a login is needed. Stops at the first problem. It says nothing about this machine's GPUs.
+Distinguishes: the name does not resolve, nothing listens, a firewall filters, TLS fails or is missing, another
+service listens, a login is needed. Stops at the first problem. A server that answers is also checked for data
+(`stored_data.py`). This machine's GPUs are not checked.
 """
 
 from __future__ import annotations
 
 import base64
 import errno
+import json
 import socket
 import ssl
 from collections.abc import Iterator
 from dataclasses import dataclass
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from gpuscope.blocking_http import BlockingHttp, Headers, HttpAddress, HttpResponse
 from gpuscope.doctor import Check, CheckResult, Verdict
+from gpuscope.doctor.server_alerts import check_alerts
+from gpuscope.doctor.stored_data import Series, check_stored_data
 from gpuscope.errors import UsageError
 from gpuscope.render.ports import SERVER_PORT, listener_on
 
@@ -84,6 +88,15 @@ def check_server(url: ServerUrl, *, seconds: float = ANSWER_SECONDS) -> Iterator
         yield _readiness(ready)
         _query(url, name, seconds)
         yield CheckResult(Verdict.GOOD, f"{name} answers PromQL queries from here")
+        yield from check_alerts(lambda path: _get_json(url, path, seconds))
+    except Problem as problem:
+        yield problem.result
+
+
+def check_data(url: ServerUrl, *, seconds: float = ANSWER_SECONDS) -> Iterator[CheckResult]:
+    """Whether a server that passed `check_server` has the data that dashboards show."""
+    try:
+        yield from check_stored_data(lambda query: _run_query(url, query, seconds))
     except Problem as problem:
         yield problem.result
 
@@ -234,12 +247,30 @@ def _query(url: ServerUrl, name: str, seconds: float) -> None:
     raise Problem(f"{name} answers {response.status} to a query: {text}", "look at the server's log")
 
 
+def _get_json(url: ServerUrl, path: str, seconds: float) -> Any:
+    """None where the server has no such route."""
+    response = _get(url, path, seconds)
+    try:
+        return json.loads(response.body) if response.status == HTTPStatus.OK else None
+    except (ValueError, RecursionError):
+        return None
+
+
+def _run_query(url: ServerUrl, query: str, seconds: float) -> list[Series]:
+    """Empty if the server refuses the query: whether it answers at all was checked before."""
+    try:
+        rows = _get_json(url, f"/api/v1/query?query={quote(query)}", seconds)["data"]["result"]
+        return [(row["metric"], float(row["value"][1])) for row in rows]
+    except (ValueError, LookupError, TypeError):
+        return []
+
+
 def _login_problem(url: ServerUrl, response: HttpResponse) -> Problem:
     if url.headers:
         what = f"{url.place} refuses these credentials ({response.status})"
-        return Problem(what, "make a new token on the server: gpuscope user token NAME")
+        return Problem(what, "create a new token on the server: gpuscope user token NAME")
     scheme = response.header("www-authenticate").partition(" ")[0] or "none named"
     what = f"{url.place} needs a login ({response.status}, scheme {scheme})"
     if scheme.lower() == "basic":
         return Problem(what, "give user and password: --server http://USER:PASSWORD@…")
-    return Problem(what, "make a token on the server (gpuscope user token NAME) and set GPUSCOPE_TOKEN to it")
+    return Problem(what, "create a token on the server (gpuscope user token NAME) and set GPUSCOPE_TOKEN to it")

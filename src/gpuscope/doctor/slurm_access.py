@@ -1,24 +1,35 @@
-"""Can Slurm be read here? Its clients, slurmrestd, the controller, each query; silent if it is off."""
+"""Whether Slurm can be read here: its clients, slurmrestd, the controller, each query. No result if Slurm is
+not read."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.owners.slurm_pids import CONFIGURATIONS
 from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import SlurmQuery, SlurmState
 from gpuscope.sources.slurm.backends import choose_mode
 from gpuscope.sources.slurm.plan import AUTO, COMMANDS, METRICS, OFF, RESTD, SlurmSettings
 
+MUNGE_SOCKET = "/run/munge/munge.socket.2"
+_LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot")
+_C_LIBRARY = re.compile(r"version `(GLIBC_[\d.]+)' not found")
+_DEBIAN_FOLDER = "/usr/lib/x86_64-linux-gnu"
+_DEBIAN_PATHS = {
+    "libslurmfull.so": f"{_DEBIAN_FOLDER}/slurm-wlm",
+    "libmunge.so.2": f"{_DEBIAN_FOLDER}/libmunge.so.2",
+}
 _CLIENTS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
 
 
-def the_way_to_slurm(context: DoctorContext) -> Iterator[CheckResult]:
+def slurm_access(context: DoctorContext) -> Iterator[CheckResult]:
     own = context.settings.view(SlurmSettings)
-    if not _is_asked_for(own):
+    if not _is_requested(own):
         return
     mode = choose_mode(own)
     if mode == COMMANDS:
@@ -30,7 +41,7 @@ def the_way_to_slurm(context: DoctorContext) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.BAD, "--slurm metrics has no address to read", fix)
 
 
-def _is_asked_for(own: SlurmSettings) -> bool:
+def _is_requested(own: SlurmSettings) -> bool:
     return own.slurm not in (AUTO, OFF) or bool(own.slurm_rest or own.slurm_metrics or own.slurm_bin_dir)
 
 
@@ -44,9 +55,41 @@ def _clients(context: DoctorContext, own: SlurmSettings) -> Iterator[CheckResult
         yield CheckResult(Verdict.BAD, f"Slurm's clients are not here: {', '.join(missing)}", fix)
         return
     yield CheckResult(Verdict.GOOD, "Slurm's clients are installed")
+    yield from _configuration(context)
+
+
+def _configuration(context: DoctorContext) -> Iterator[CheckResult]:
+    """slurm.conf and munge's socket, which a container must have from its host."""
     conf = context.environment.get("SLURM_CONF", "")
     if conf and not Path(conf).exists():
         yield CheckResult(Verdict.BAD, f"SLURM_CONF is {conf}, which does not exist", f"mount or create {conf}")
+        return
+    found = next((path for path in (conf, *CONFIGURATIONS) if path and _under(context, path).exists()), "")
+    if not found:
+        fix = "mount /etc/slurm of the host, or set SLURM_CONF; a configless site has /run/slurm/conf"
+        yield CheckResult(Verdict.NOTE, "slurm.conf is not here: the clients look for it over DNS", fix)
+        return
+    socket = _munge_socket(_under(context, found))
+    if socket and not _under(context, socket).exists():
+        fix = f"mount {Path(socket).parent} of the host into the container, or start munge"
+        yield CheckResult(Verdict.BAD, f"munge's socket {socket} is not there", fix)
+
+
+def _munge_socket(conf: Path) -> str:
+    """Empty if Slurm does not use munge here, or if its configuration cannot be read."""
+    try:
+        text = conf.read_text("utf-8", "replace")
+    except OSError:
+        return ""
+    kind = re.search(r"^\s*AuthType\s*=\s*(\S+)", text, re.M | re.I)
+    if kind is not None and kind[1].lower() != "auth/munge":
+        return ""
+    named = re.search(r"^\s*AuthInfo\s*=.*?socket=([^,\s]+)", text, re.M | re.I)
+    return MUNGE_SOCKET if named is None else named[1]
+
+
+def _under(context: DoctorContext, path: str) -> Path:
+    return context.root / path.lstrip("/")
 
 
 def _path(own: SlurmSettings, name: str) -> str:
@@ -73,20 +116,31 @@ def _rest(context: DoctorContext, own: SlurmSettings) -> Iterator[CheckResult]:
         )
 
 
-def the_controller(context: DoctorContext) -> Iterator[CheckResult]:
+def slurm_controller(context: DoctorContext) -> Iterator[CheckResult]:
     state = context.snapshot.slurm
     if state is ABSENT:
         return
     if not state.up:
-        fix = "there: systemctl status slurmctld; here: scontrol ping, the munge key, and the clock"
-        yield CheckResult(Verdict.BAD, f"Slurm does not answer: {state.why}", fix)
+        yield CheckResult(Verdict.BAD, f"Slurm does not answer: {state.why}", _fix_of_controller(state.why))
         return
     version = "" if state.version is ABSENT else f" {state.version}"
     yield CheckResult(Verdict.GOOD, f"Slurm{version} answers ({state.mode})")
     for query in state.queries:
         if not query.success:
             yield CheckResult(Verdict.BAD, f"Slurm: {query.name}: {query.why}", _fix(query))
-    yield from _what_is_missing(state)
+    yield from _missing_data(state)
+
+
+def _fix_of_controller(why: str) -> str:
+    library, c_library = _LIBRARY.search(why), _C_LIBRARY.search(why)
+    if library is not None:
+        path = _DEBIAN_PATHS.get(library[1])
+        return f"mount {path} (its path on Debian) of the host" if path else f"mount {library[1]} of the host"
+    if c_library is not None:
+        return f"the mounted clients need {c_library[1]}: use an image of a newer system, or --slurm restd"
+    if "Munge encode failed" in why:
+        return "start munge; in a container mount the folder of its socket from the host"
+    return "there: systemctl status slurmctld; here: scontrol ping, the munge key, and the clock"
 
 
 def _fix(query: SlurmQuery) -> str:
@@ -99,7 +153,7 @@ def _fix(query: SlurmQuery) -> str:
     return f"run it by hand as this user: {query.name}"
 
 
-def _what_is_missing(state: SlurmState) -> Iterator[CheckResult]:
+def _missing_data(state: SlurmState) -> Iterator[CheckResult]:
     if state.private_data and os.geteuid() != 0:
         fix = "sacctmgr modify user NAME set adminlevel=operator, or remove PrivateData from slurm.conf"
         what = f"PrivateData={state.private_data}: an ordinary user does not see others' {state.private_data}"
@@ -115,4 +169,4 @@ def _what_is_missing(state: SlurmState) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.NOTE, what, fix)
 
 
-CHECKS = (the_way_to_slurm, the_controller)
+CHECKS = (slurm_access, slurm_controller)

@@ -113,7 +113,16 @@ class EmbeddedEngine:
         return found
 
     async def describe(self) -> EngineInfo:
-        return EngineInfo("gpuscope", __version__, self._store.options.retention_ms)
+        options = self._store.options
+        return EngineInfo(
+            "gpuscope",
+            __version__,
+            options.retention_ms,
+            max(options.retention_ms, options.rollup_retention_ms),
+        )
+
+    async def hides_resets(self) -> bool:
+        return False
 
     async def close(self) -> None:
         """Store and executor belong to the caller."""

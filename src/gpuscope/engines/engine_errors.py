@@ -29,7 +29,7 @@ FAILURE_REASONS = ("broken_off", "failed", "not_prometheus", "refused", "timeout
 class EngineError(GpuscopeError):
     error_type: ClassVar[str] = "unavailable"
     failure_reason: ClassVar[str] = ""
-    """One of FAILURE_REASONS if the engine itself is in trouble; empty if only this request is."""
+    """One of FAILURE_REASONS if the engine itself failed; empty if only this request did."""
     default_status: ClassVar[int] = 502
 
     def __init__(self, message: str, *, status: int | None = None) -> None:

@@ -1,12 +1,14 @@
 """One Prometheus-compatible engine over HTTP: requests out, checked responses back. No PromQL, no numpy.
 
 `open` gives a response whose body is still to be read (the API proxy streams it); `post_form` reads Prometheus'
-JSON whole, bounded by `engine_max_answer_bytes`. A response that is not Prometheus' API is an `EngineError`.
+JSON whole, bounded by `engine_max_response_bytes`. A response that is not Prometheus' API is an `EngineError`.
 """
 
 from __future__ import annotations
 
+import asyncio
 import time
+import zlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
@@ -29,13 +31,15 @@ from gpuscope.engines.engine_errors import (
     EngineUnreachable,
 )
 from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.scrape.fetch import new_client, root_cause
+from gpuscope.scrape.fetch import root_cause
 from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.scrape.target_client import new_client
 
 MAX_QUOTED_CHARACTERS: Final = 300
 """Of an engine's own text in our message."""
 MAX_ERROR_CHARACTERS: Final = 2000
 """Of an engine's error about a query: a long query is quoted in it."""
+MAX_PIECE_BYTES: Final = 1 << 20
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 150.0
 """Longer than any engine's own query timeout, so that the client gets the engine's error and not ours."""
@@ -95,23 +99,28 @@ class EngineResponse:
         pieces: list[bytes] = []
         size = 0
         try:
-            async for piece in self._response.aiter_bytes():
-                size += len(piece)
-                if size > max_bytes:
-                    LIMITS_REACHED.count("engine_max_answer_bytes")
-                    raise EngineResultTooLarge(
-                        f"{self.url}: the answer is larger than {max_bytes} bytes (engine_max_answer_bytes)"
-                    )
-                pieces.append(piece)
-        except httpx2.HTTPError as error:
+            # httpx2's timeout is for each read: a byte a minute would never end.
+            async with asyncio.timeout(ANSWER_SECONDS):
+                async for piece in _decompressed(self._response):
+                    size += len(piece)
+                    if size > max_bytes:
+                        LIMITS_REACHED.count("engine_max_response_bytes")
+                        raise EngineResultTooLarge(
+                            f"{self.url}: the answer is larger than {max_bytes} bytes "
+                            "(engine_max_response_bytes)"
+                        )
+                    pieces.append(piece)
+        except TimeoutError:
+            raise EngineTimeout(f"{self.url} did not answer within {ANSWER_SECONDS:.0f} s") from None
+        except (httpx2.HTTPError, zlib.error) as error:
             raise self._broken_off(error) from None
         return b"".join(pieces)
 
     async def close(self) -> None:
         await self._response.aclose()
 
-    def _broken_off(self, error: httpx2.HTTPError) -> EngineUnreachable:
-        message = f"{self.url}: the answer broke off: {root_cause(error)}"
+    def _broken_off(self, error: Exception) -> EngineUnreachable:
+        message = f"{self.url}: the response was cut off: {root_cause(error)}"
         self.observer.failed("broken_off", message)
         return EngineUnreachable(message)
 
@@ -127,7 +136,8 @@ class EngineConnection:
     credentials_hint: str = "--store-tenant and --store-http-config set our credentials"
     """How a user gives credentials; part of the message when they are refused."""
     use_environment_proxies: bool = False
-    max_answer_bytes: int = Limits().engine_max_answer_bytes
+    max_response_bytes: int = Limits().engine_max_response_bytes
+    max_response_values: int = Limits().engine_max_response_values
     _client: httpx2.AsyncClient | None = field(default=None, repr=False)
 
     async def close(self) -> None:
@@ -157,10 +167,14 @@ class EngineConnection:
     async def post_form(self, endpoint: str, form: Form, path: str = "") -> dict[str, Any]:
         """The whole answer of `/api/v1/<endpoint>` as decoded JSON; its `status` is `success`."""
         response = await self.open(endpoint, "POST", path or f"/api/v1/{endpoint}", data=dict(form))
-        return await self._read_json(response)
+        return self.decode(*await self._read_body(response))
+
+    async def post_form_body(self, endpoint: str, form: Form) -> tuple[bytes, int]:
+        """The whole body of the answer, for `decode` or another reader, and its status code."""
+        return await self._read_body(await self.open(endpoint, "POST", f"/api/v1/{endpoint}", data=dict(form)))
 
     async def get(self, endpoint: str, path: str) -> dict[str, Any]:
-        return await self._read_json(await self.open(endpoint, "GET", path))
+        return self.decode(*await self._read_body(await self.open(endpoint, "GET", path)))
 
     async def request_json(self, method: str, path: str, body: Any = None) -> Any:
         """The decoded answer of a route that is not Prometheus' API; `body` is sent as JSON."""
@@ -169,38 +183,54 @@ class EngineConnection:
             parts = {"content": orjson.dumps(body), "headers": {"content-type": "application/json"}}
         response = await self.open(path, method, path, **parts)
         try:
-            content = await response.read(self.max_answer_bytes)
+            content = self._checked(await response.read(self.max_response_bytes))
             answer = orjson.loads(content) if content else None
         except ValueError as error:
             raise self.invalid_answer(error) from None
         finally:
             await response.close()
-        if response.status >= 400:  # Alertmanager's API answers with a text
-            reason = answer if isinstance(answer, dict) else {"error": answer}
+        if response.status >= 400:  # Alertmanager's API answers with a text, or with an object with a message
+            reason = (
+                answer if isinstance(answer, dict) else {"error": answer or f"HTTP status {response.status}"}
+            )
             raise self._query_error(reason, response.status)
         return answer
 
-    async def _read_json(self, response: EngineResponse) -> dict[str, Any]:
+    async def _read_body(self, response: EngineResponse) -> tuple[bytes, int]:
         try:
-            body = await response.read(self.max_answer_bytes)
+            return self._checked(await response.read(self.max_response_bytes)), response.status
         finally:
             await response.close()
+
+    def decode(self, body: bytes, http_status: int) -> dict[str, Any]:
+        """The answer as decoded JSON; its `status` is `success`."""
         try:
             answer = orjson.loads(body)
             status = answer["status"]
         except (ValueError, KeyError, TypeError) as error:
             raise self.invalid_answer(error) from None
         if status != "success":
-            raise self._query_error(answer, response.status)
+            raise self._query_error(answer, http_status)
         found: dict[str, Any] = answer
         return found
+
+    def _checked(self, body: bytes) -> bytes:
+        # Before it is decoded: each value takes 60 bytes and more, also an empty one.
+        if sum(map(body.count, (b",", b"[", b"{"))) > self.max_response_values:
+            LIMITS_REACHED.count("engine_max_response_values")
+            raise EngineResultTooLarge(
+                f"{self.url}: the answer has more than {self.max_response_values} values "
+                "(engine_max_response_values)"
+            )
+        return body
 
     def invalid_answer(self, error: Exception) -> EngineError:
         message = f"{self.url}: the answer cannot be read: {error!r}"[: len(self.url) + MAX_QUOTED_CHARACTERS]
         return self._failed(EngineNotPrometheus(message))
 
     def _query_error(self, answer: Mapping[str, Any], status: int) -> EngineError:
-        text = str(answer.get("error", "no reason given"))[:MAX_ERROR_CHARACTERS]
+        reason = answer.get("error") or answer.get("message") or "no reason given"
+        text = str(reason)[:MAX_ERROR_CHARACTERS]
         message, error_type = f"{self.url}: {text}", answer.get("errorType")
         if error_type == "bad_data" or status == 400:
             return EngineBadQuery(message)
@@ -216,10 +246,12 @@ class EngineConnection:
         return self._client
 
     def _request(self, method: str, path: str, **parts: Any) -> httpx2.Request:
+        headers = parts.pop("headers", {})
         return self._connected().build_request(
             method,
             f"{self.url}{path}",
             timeout=httpx2.Timeout(ANSWER_SECONDS, connect=CONNECT_SECONDS),
+            headers={"accept-encoding": "gzip", **headers},  # the only one that `_decompressed` knows
             extensions={"sni_hostname": self.http.server_name} if self.http.server_name else {},
             **parts,
         )
@@ -253,6 +285,22 @@ class EngineConnection:
         )
 
 
+async def _decompressed(response: httpx2.Response) -> AsyncIterator[bytes]:
+    """The body in pieces of limited size. httpx2 would unpack each piece whole, and once for each encoding that
+    the engine names: three layers of gzip make gigabytes of a kilobyte.
+    """
+    encoding = response.headers.get("content-encoding", "").strip().lower()
+    if encoding not in ("", "identity", "gzip"):
+        raise zlib.error(f"its Content-Encoding is {encoding[:50]!r} and not gzip")
+    unpacker = zlib.decompressobj(wbits=31) if encoding == "gzip" else None
+    async for packed in response.aiter_raw():
+        piece = packed if unpacker is None else unpacker.decompress(packed, MAX_PIECE_BYTES)
+        while piece:
+            yield piece
+            await asyncio.sleep(0)  # unpacking gives many pieces without waiting for the engine
+            piece = b"" if unpacker is None else unpacker.decompress(unpacker.unconsumed_tail, MAX_PIECE_BYTES)
+
+
 def _is_usable(endpoint: str, response: httpx2.Response) -> bool:
     """An error in JSON is about the query; 401 and 403 are about our credentials, in whatever format."""
     if response.status_code in (401, 403):
@@ -266,11 +314,14 @@ async def _read_beginning(response: httpx2.Response) -> str:
     """The first characters of an unusable response, on one line; the rest may be a whole web page."""
     body = b""
     try:
-        async for piece in response.aiter_bytes():
-            body += piece
-            if len(body) > 4 * MAX_QUOTED_CHARACTERS:
-                break
-    except httpx2.HTTPError as error:
+        async with asyncio.timeout(CONNECT_SECONDS):
+            async for piece in _decompressed(response):
+                body += piece
+                if len(body) > 4 * MAX_QUOTED_CHARACTERS:
+                    break
+    except TimeoutError:
+        pass  # what has arrived is quoted
+    except (httpx2.HTTPError, zlib.error) as error:
         return root_cause(error)
     finally:
         await response.aclose()

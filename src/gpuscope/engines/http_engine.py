@@ -6,6 +6,7 @@ answers an instant query of the last 30 seconds with older samples. Other engine
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from gpuscope.engines.engine_errors import EngineEndpointMissing, EngineError
 from gpuscope.engines.http_connection import MAX_QUOTED_CHARACTERS, EngineConnection, Form
 from gpuscope.engines.json_results import read_labels, read_matrix, read_vector
 from gpuscope.engines.query_engine import EngineInfo, check_size
+from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import Limits
 from gpuscope.promql.frame import Steps
 from gpuscope.promql.result import Matrix, Vector
@@ -25,16 +27,25 @@ ScrapeErrors = dict[tuple[str, str], tuple[str, str]]
 """By job and instance: the scraped URL and the last error."""
 
 _DAY_MS: Final = 86_400_000
+_LARGE_BODY_BYTES: Final = 1 << 18
 _EXACT_TIMES: Final = {"nocache": "1"}
 _MALFORMED: Final = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 
 class HttpEngine:
-    """Belongs to one event loop, as its connection does."""
+    """Belongs to one event loop, as its connection does. With `vector_text`, instant queries are read with it:
+    for a caller that repeats a few queries with very many series."""
 
-    def __init__(self, connection: EngineConnection, max_samples: int = Limits().query_max_samples) -> None:
+    def __init__(
+        self,
+        connection: EngineConnection,
+        max_samples: int = Limits().query_max_samples,
+        vector_text: VectorText | None = None,
+    ) -> None:
         self.connection = connection
         self._max_samples = max_samples
+        self._vector_text = vector_text
+        self._hides_resets: bool | None = None
 
     @property
     def name(self) -> str:
@@ -51,6 +62,8 @@ class HttpEngine:
         form = {"query": expression, **_EXACT_TIMES, **_timeout(timeout_seconds)}
         if at_ms is not None:
             form["time"] = _seconds(at_ms)
+        if self._vector_text is not None:
+            return await self._post_for_text(self._vector_text, form, max_series)
         return await self._post("query", form, lambda answer: read_vector(answer, max_series))
 
     async def range(
@@ -63,8 +76,9 @@ class HttpEngine:
         max_series: int | None = None,
         timeout_seconds: float | None = None,
     ) -> Matrix:
-        times = {"start": _seconds(start_ms), "end": _seconds(end_ms), "step": _seconds(step_ms)}
+        times = {"start": _seconds(start_ms), "end": _seconds(end_ms), "step": f"{step_ms}ms"}
         form = {"query": expression, **times, **_EXACT_TIMES, **_timeout(timeout_seconds)}
+        # A step in seconds would lose a millisecond in Prometheus' floats, and the times would drift.
         steps = Steps.between(start_ms, end_ms, max(1, step_ms))
 
         def read(answer: Mapping[str, Any]) -> Matrix:
@@ -117,6 +131,16 @@ class HttpEngine:
             _read_product(build), str(build.get("version", ""))[:MAX_QUOTED_CHARACTERS], retention
         )
 
+    async def hides_resets(self) -> bool:
+        """Asked once; False while the engine does not say what it is."""
+        if self._hides_resets is None:
+            try:
+                build = await self._get_status("buildinfo")
+            except EngineError:
+                return False
+            self._hides_resets = _read_product(build) == "Thanos"
+        return self._hides_resets
+
     async def scrape_errors(self) -> ScrapeErrors:
         """Empty where the engine does not scrape: Thanos and Mimir have no targets."""
         try:
@@ -125,7 +149,7 @@ class HttpEngine:
         except EngineError:
             return {}
 
-    async def find_trouble(self) -> str:
+    async def find_problem(self) -> str:
         """Empty if the engine answers a query, else one sentence."""
         try:
             await self.instant("vector(1)")
@@ -146,6 +170,19 @@ class HttpEngine:
 
     async def _post(self, endpoint: str, form: Form, read: Callable[[Mapping[str, Any]], T]) -> T:
         return self._checked(await self.connection.post_form(endpoint, form), read)
+
+    async def _post_for_text(self, text: VectorText, form: Form, max_series: int | None) -> Vector:
+        body, status = await self.connection.post_form_body("query", form)
+
+        def read() -> Vector:
+            found = text.read(body, max_series)
+            if found is not None:
+                return found
+            answer = self.connection.decode(body, status)
+            return self._checked(answer, lambda answer: read_vector(answer, max_series))
+
+        # Reading 60 MB takes a second, in which the event loop has other clients.
+        return await asyncio.to_thread(read) if len(body) > _LARGE_BODY_BYTES else read()
 
     def _checked(self, answer: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> T:
         try:

@@ -17,7 +17,7 @@ _MALFORMED = (KeyError, IndexError, TypeError, AttributeError, OverflowError)
 
 
 def read_vector(answer: Mapping[str, Any], max_series: int | None = None) -> Vector:
-    """Of `/api/v1/query`; a scalar is one series without labels."""
+    """The result of `/api/v1/query`; a scalar is one series without labels."""
     try:
         data, notes = answer["data"], _notes(answer)
         kind, result = data["resultType"], data["result"]
@@ -37,7 +37,7 @@ def read_vector(answer: Mapping[str, Any], max_series: int | None = None) -> Vec
 def read_matrix(
     answer: Mapping[str, Any], steps: Steps, *, max_series: int | None = None, max_samples: int
 ) -> Matrix:
-    """Of `/api/v1/query_range`, on the time axis that was asked for; series sorted by labels."""
+    """The result of `/api/v1/query_range`, on the requested time axis; series sorted by labels."""
     try:
         result = answer["data"]["result"]
         if answer["data"]["resultType"] != "matrix":

@@ -27,6 +27,8 @@ class EngineInfo:
     version: str = ""
     retention_ms: int | None = None
     """How long samples are kept; None if the engine does not say."""
+    rollup_retention_ms: int | None = None
+    """How long roll-ups are kept, if they have a retention of their own."""
 
 
 class QueryEngine(Protocol):
@@ -83,6 +85,10 @@ class QueryEngine(Protocol):
     ) -> list[str]: ...
 
     async def describe(self) -> EngineInfo: ...
+
+    async def hides_resets(self) -> bool:
+        """Whether `resets()` is always 0, as with Thanos: it adds up the values before each reset."""
+        ...
 
     async def close(self) -> None: ...
 

@@ -9,8 +9,9 @@ before memory is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import length_hint
 
 from gpuscope.exposition.series_text import (
@@ -44,15 +45,21 @@ METADATA_ENTRY_BYTES = 100
 """Added to the length of each metric's texts."""
 PIECE_BYTES = 256 << 10
 """Splitting this much text into lines blocks other threads for 2 to 7 ms."""
+MAX_SHARED_CHARACTERS = 500
+"""Of a comment that is kept for all targets: exporters of one kind have the same comments."""
 _UNKNOWN = -1
 _BLANK = ("", " ", "\t")
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class Metadata:
     type: str = "unknown"
     help: str = ""
     unit: str = ""
+
+
+_shared_comment = lru_cache(4096)(parse_comment)
+_shared_metadata = lru_cache(4096)(Metadata)
 
 
 @dataclass(slots=True)
@@ -78,7 +85,7 @@ class SeriesCache:
         self._limits = limits or TextLimits()
         self._known: dict[str, int | None] = {}
         self._known_bytes = 0
-        self._comments: dict[str, tuple[str, str, str]] = {}
+        self._metadata: dict[str, dict[str, str]] = {}
         self._openmetrics = False
         self._type = "unknown"
         self._ended = False
@@ -86,10 +93,20 @@ class SeriesCache:
     def forget_all_but(self, series: int, text_bytes: int) -> None:
         """Clears the cache above this many series or bytes of text, so that churn does not fill the memory."""
         if len(self._known) > series or self._known_bytes > text_bytes:
-            self._known.clear()
-            self._known_bytes = 0
-        if len(self._comments) > series:
-            self._comments.clear()
+            self.clear()
+
+    def clear(self) -> None:
+        self._known.clear()
+        self._known_bytes = 0
+
+    def find(self, text: str) -> int | None:
+        """Returns the id of a known series, None if it is dropped; raises KeyError if the text is not known."""
+        return self._known[text]
+
+    def learn(self, texts: Iterable[tuple[str, int | None]]) -> None:
+        """Adds series that were parsed before, and their ids."""
+        self._known.update(texts)
+        self._known_bytes = sum(map(len, self._known))
 
     def parse(self, body: bytes | str, *, openmetrics: bool = False) -> Exposition:
         """Raises ParseError or LimitError."""
@@ -98,10 +115,9 @@ class SeriesCache:
         if (
             openmetrics != self._openmetrics
         ):  # OpenMetrics does not allow everything that the text format allows
-            self._known.clear()
-            self._comments.clear()
-            self._known_bytes = 0
+            self.clear()
         self._openmetrics, self._type, self._ended = openmetrics, "unknown", False
+        self._metadata = {}
         found = Exposition()
         number = 1
         for piece in _slices(body, self._limits.line_bytes):
@@ -110,6 +126,8 @@ class SeriesCache:
             number += len(lines)
         if openmetrics and not self._ended and body:  # an empty response is valid
             raise ParseError("the text does not end with # EOF: it is truncated or not OpenMetrics")
+        found.metadata = {name: _to_metadata(texts) for name, texts in self._metadata.items()}
+        self._metadata = {}
         return found
 
     def _slice(self, lines: list[str], first: int, found: Exposition) -> None:
@@ -201,25 +219,28 @@ class SeriesCache:
         return True
 
     def _comment(self, line: str, found: Exposition) -> None:
-        known = self._comments.get(line)
-        if known is None:
-            known = parse_comment(line, self._openmetrics)
-            if known is None:
-                return
-            _require_utf8(line)
-            if not found.metadata_cut:
-                self._comments[line] = known
-        kind, name, text = known
-        if kind == "TYPE":
-            self._type = text
-        entry = found.metadata.get(name)
-        found.metadata_bytes += len(text) + (len(name) + METADATA_ENTRY_BYTES if entry is None else 0)
+        parse = _shared_comment if len(line) <= MAX_SHARED_CHARACTERS else parse_comment
+        comment = parse(line, self._openmetrics)
+        if comment is None:
+            return
+        _require_utf8(line)
+        if comment.kind == "TYPE":
+            self._type = comment.text
+        entry = self._metadata.get(comment.family)
+        added = len(comment.text) + (len(comment.family) + METADATA_ENTRY_BYTES if entry is None else 0)
+        found.metadata_bytes += added
         if found.metadata_bytes > self._limits.metadata_bytes:
             found.metadata_cut = True
             return
         if entry is None:
-            entry = found.metadata[name] = Metadata()
-        setattr(entry, kind.lower(), text)
+            entry = self._metadata[comment.family] = {}
+        entry[comment.kind.lower()] = comment.text
+
+
+def _to_metadata(texts: dict[str, str]) -> Metadata:
+    """Targets of one kind share the objects: a thousand targets have 50,000 entries."""
+    is_short = sum(map(len, texts.values())) <= MAX_SHARED_CHARACTERS
+    return _shared_metadata(**texts) if is_short else Metadata(**texts)
 
 
 def _placed(error: ValueError, lines: list[str], waiting: Iterator[str], first: int) -> str:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Container, Iterable
+from functools import lru_cache
 
 from gpuscope.metrics.sample import LabelSet, MetricFamily
 
@@ -25,17 +26,23 @@ _HELP_ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
 
 def escape_label_value(value: str) -> str:
+    escaped = value.translate(_VALUE_ESCAPES)
     # Lone surrogates come from undecodable file names and cannot be encoded as UTF-8.
-    return value.translate(_VALUE_ESCAPES).encode("utf-8", "replace").decode("utf-8")
+    return escaped if escaped.isascii() else escaped.encode("utf-8", "replace").decode("utf-8")
+
+
+@lru_cache(maxsize=1024)  # a cluster has tens of thousands of label sets of a few names
+def _is_label_name(name: str) -> bool:
+    return _LABEL_NAME.match(name) is not None
 
 
 def labels_text(labels: LabelSet) -> str:
     """`{gpu="0",uuid="GPU-…"}`, or an empty string without labels; built once per label set."""
     if labels.text is None:
         for name, _ in labels.pairs:
-            if not _LABEL_NAME.match(name):
+            if not _is_label_name(name):
                 raise ValueError(f"invalid label name: {name!r}")
-        pairs = ",".join(f'{name}="{escape_label_value(value)}"' for name, value in labels.pairs)
+        pairs = ",".join([f'{name}="{escape_label_value(value)}"' for name, value in labels.pairs])
         labels.text = f"{{{pairs}}}" if pairs else ""
     return labels.text
 
@@ -63,6 +70,10 @@ class Encoder:
                 blocks[name] = family, self._block(family)
         self._blocks = blocks
         return b"".join([block for _, block in blocks.values()] + [self._end])
+
+    def forget(self) -> None:
+        """Drops the families and bytes of the last cycle; the next one is encoded as a whole."""
+        self._blocks = {}
 
     def _block(self, family: MetricFamily) -> bytes:
         return "\n".join((self._head(family), *_series_lines(family), "")).encode("utf-8", "replace")

@@ -16,12 +16,12 @@ class TextfileWriter:
     def __init__(self, target: Path) -> None:
         if not target.parent.is_dir():
             raise UsageError(f"--output: folder {target.parent} does not exist; create it first")
-        self._target = target
+        self.target = target
 
     def write(self, exposition: bytes) -> None:
         """Replaces the file atomically; after an error the old file stays."""
-        write_atomically(self._target, exposition, mode=WORLD_READABLE)
+        write_atomically(self.target, exposition, mode=WORLD_READABLE)
 
     def remove(self) -> None:
         """Removes the file on a clean stop, so that old numbers are not scraped for ever."""
-        self._target.unlink(missing_ok=True)
+        self.target.unlink(missing_ok=True)

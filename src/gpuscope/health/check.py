@@ -6,12 +6,13 @@ same random fleets. A row that has only one form says why in `one_form_because`.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from gpuscope.health.facts import Facts
+from gpuscope.health.facts import Facts, FleetFacts
 from gpuscope.readings import ABSENT, Maybe
 
 
@@ -33,6 +34,10 @@ class Subject(StrEnum):
 
 Live = Callable[[Any, float], bool]
 """Takes the facts of the subject and the time; true if the condition holds."""
+GpuKey = tuple[str, str]
+"""Instance and UUID."""
+LiveOverFleet = Callable[[FleetFacts, float], set[GpuKey]]
+"""For a condition that compares GPUs of several nodes: the GPUs for which it holds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,8 @@ class Check:
     severity: Severity
     promql: str
     live: Live | None = None
+    live_fleet: LiveOverFleet | None = None
+    """Instead of `live`."""
     one_form_because: str = ""
     for_seconds: float = 0.0
     """How long it must last before it becomes an alert."""
@@ -54,8 +61,13 @@ class Check:
     next_step: str
 
 
+def metric_names(check: Check) -> frozenset[str]:
+    """The metrics of its PromQL form."""
+    return frozenset(re.findall(r"\b(?:gpuscope|node)_\w+", check.promql))
+
+
 def is_above(value: Maybe[float], limit: float) -> bool:
-    """False for an ABSENT number: what is not known is not held against a GPU."""
+    """False for an ABSENT number: an unknown value never counts against a GPU."""
     return value is not ABSENT and value > limit
 
 

@@ -8,7 +8,9 @@ from gpuscope.health.check import Check, Severity, Subject
 from gpuscope.health.gpu_checks import GPU_CHECKS
 from gpuscope.health.node_checks import NODE_CHECKS
 from gpuscope.health.slurm_checks import SLURM_CHECKS
+from gpuscope.health.slurm_use import SLURM_USE_CHECKS
 from gpuscope.health.use_checks import USE_CHECKS
+from gpuscope.health.wait_checks import WAIT_CHECKS
 
 _OWN_STATE = "the page shows the server's own state; it is not part of the fleet"
 
@@ -57,9 +59,46 @@ SERVICE_CHECKS: Final = (
         meaning="Alerts do not reach their receivers.",
         next_step="check the receiver's address and credentials; add a second channel",
     ),
+    Check(
+        kind="gpu_metrics_missing",
+        alert="GpuMetricsMissing",
+        subject=Subject.SERVICE,
+        severity=Severity.WARNING,
+        # One metric of each family: a selector over whole families would read every series.
+        promql="absent(gpuscope_agent_info) and absent(DCGM_FI_DEV_GPU_TEMP) and absent(nvidia_smi_index)",
+        one_form_because="a page without nodes shows it",
+        for_seconds=900,
+        meaning="No GPU metrics arrive: dashboards are empty, and no other alert can fire.",
+        next_step="run gpuscope doctor --server URL; in Kubernetes check the ServiceMonitor's release label",
+    ),
+    Check(
+        kind="owner_labels_renamed",
+        alert="OwnerLabelsRenamed",
+        subject=Subject.SERVICE,
+        severity=Severity.WARNING,
+        promql=(
+            'count by (job, instance) (gpuscope_allocation_used{exported_namespace!=""} '
+            'or gpuscope_process_memory_bytes{exported_namespace!=""}) > 0'
+        ),
+        one_form_because="only a scrape with other labels than the agent's has it",
+        for_seconds=600,
+        meaning="The pods of GPUs are stored as exported_pod: panels by pod show the exporter's own pod.",
+        next_step="set honor_labels: true in the scrape job, honorLabels: true in the ServiceMonitor",
+    ),
 )
 
 CHECKS: Final[dict[str, Check]] = {
-    check.kind: check for check in (*NODE_CHECKS, *GPU_CHECKS, *USE_CHECKS, *SLURM_CHECKS, *SERVICE_CHECKS)
+    check.kind: check
+    for check in (
+        *NODE_CHECKS,
+        *GPU_CHECKS,
+        *WAIT_CHECKS,
+        *USE_CHECKS,
+        *SLURM_USE_CHECKS,
+        *SLURM_CHECKS,
+        *SERVICE_CHECKS,
+    )
 }
-LIVE_CHECKS: Final = tuple(check for check in CHECKS.values() if check.live is not None)
+LIVE_CHECKS: Final = tuple(
+    check for check in CHECKS.values() if check.live is not None or check.live_fleet is not None
+)

@@ -1,7 +1,7 @@
 """What is known of a fleet at one moment, sorted by subject: the input of every live judgement.
 
-In: samples of the native family from any origin (this process's snapshots, the embedded store, another
-engine). Out: nodes, GPUs, MIG instances and GPU processes with their numbers. A number that is not in the
+Input: samples of the native family from any origin (this process's snapshots, the embedded store, another
+engine). Output: nodes, GPUs, MIG instances and GPU processes with their numbers. A number that is not in the
 samples is ABSENT. Nothing is judged here.
 """
 
@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.health.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS, SlurmFacts
 from gpuscope.readings import ABSENT, Maybe
 
 Sample = tuple[str, Mapping[str, str], float]
@@ -47,6 +48,11 @@ class Facts:
         if label:
             return self.by_label.get(metric, {}).get(label, ABSENT)
         return self.plain.get(metric, ABSENT)
+
+    def age(self, metric: str, now: float) -> Maybe[float]:
+        """Seconds since the time that the metric tells."""
+        since = self.plain.get(metric)
+        return ABSENT if since is None else now - since
 
     def add(self, metric: str, labels: Mapping[str, str], value: float) -> None:
         further = LABELLED.get(metric)
@@ -90,6 +96,8 @@ class GpuFacts(Facts):
 @dataclass(slots=True)
 class NodeFacts(Facts):
     gpus: list[GpuFacts] = field(default_factory=list)
+    slurm: SlurmFacts = field(default_factory=SlurmFacts)
+    """What the node's own agent knows of its jobs."""
 
 
 @dataclass(slots=True)
@@ -101,6 +109,8 @@ class FleetFacts:
     """By `instance` and `uuid`."""
     processes: dict[tuple[str, str, str], ProcessFacts] = field(default_factory=dict)
     """By `instance`, `uuid` and `pid`."""
+    slurm: dict[str, SlurmFacts] = field(default_factory=dict)
+    """Slurm clusters, by the `instance` of the agent that reads one."""
 
     def node(self, labels: Mapping[str, str]) -> NodeFacts:
         instance = labels.get("instance", "")
@@ -162,12 +172,22 @@ def _add_labelled(fleet: FleetFacts, metric: str, labels: Mapping[str, str], val
     (fleet.gpu(labels) if "uuid" in labels else fleet.node(labels)).add(metric, labels, value)
 
 
+def _add_slurm(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    SLURM_ADDERS[metric](fleet.slurm.setdefault(labels.get("instance", ""), SlurmFacts()), labels, value)
+
+
+def _add_node_job(fleet: FleetFacts, metric: str, labels: Mapping[str, str], value: float) -> None:
+    NODE_JOB_METRICS[metric](fleet.node(labels).slurm, labels, value)
+
+
 _ADDERS: Final[dict[str, Add]] = {
     "gpuscope_gpu_info": _add_gpu_info,
     "gpuscope_mig_info": _add_gpu_info,
     "gpuscope_process_info": _add_process_info,
     "gpuscope_allocation_used": _add_allocation,
     "gpuscope_agent_info": _add_agent_info,
+    **dict.fromkeys(SLURM_ADDERS, _add_slurm),
+    **dict.fromkeys(NODE_JOB_METRICS, _add_node_job),
 }
 
 

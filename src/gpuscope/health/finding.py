@@ -21,7 +21,7 @@ OwnerKind = Literal["pod", "job", "container", "user", "process", "none"]
 @dataclass(frozen=True, slots=True)
 class FindingOwner:
     kind: OwnerKind
-    """`none` where nobody is known."""
+    """`none` if the owner is not known."""
     namespace: str
     """Of a pod; empty for the others."""
     name: str

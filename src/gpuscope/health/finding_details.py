@@ -114,7 +114,13 @@ def whole(value: Maybe[float]) -> int | str:
     return round(value)
 
 
+def _describe_since(metric: str) -> Describe:
+    return lambda gpu, now: Detail(since=gpu.plain.get(metric))
+
+
 DESCRIBE: Final[dict[str, Describe]] = {
+    "hung": _describe_since("gpuscope_gpu_hung_since_seconds"),
+    "unused": _describe_since("gpuscope_gpu_free_since_seconds"),
     "gpu_lost": _describe_lost,
     "recovery_action": _describe_count("action", "gpuscope_gpu_recovery_action"),
     "xid_hardware": _describe_xid(HARDWARE_XIDS),

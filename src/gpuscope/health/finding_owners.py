@@ -41,13 +41,25 @@ class OwnerMemory:
 
     def __init__(self) -> None:
         self.owners: dict[tuple[str, str], FindingOwner] = {}
+        self._gpus: dict[str, list[tuple[str, str]]] = {}  # with an owner, by instance
 
     def remember(self, fleet: FleetFacts) -> None:
-        kept = {}
-        for key, gpu in fleet.gpus.items():
-            owner = main_owner(gpu.processes)
-            if owner is not None:
-                kept[key] = owner
-            elif gpu.plain.get("gpuscope_gpu_up") == 0 and key in self.owners:
-                kept[key] = self.owners[key]
-        self.owners = kept
+        """Of the GPUs of these nodes; those of other nodes stay."""
+        for instance, node in fleet.nodes.items():
+            before = {key: self.owners.pop(key) for key in self._gpus.pop(instance, ()) if key in self.owners}
+            kept = {}
+            for gpu in node.gpus:
+                key = instance, gpu.labels["uuid"]
+                owner = main_owner(gpu.processes)
+                if owner is not None:
+                    kept[key] = owner
+                elif gpu.plain.get("gpuscope_gpu_up") == 0 and key in before:
+                    kept[key] = before[key]
+            if kept:
+                self.owners |= kept
+                self._gpus[instance] = list(kept)
+
+    def forget(self, instance: str) -> None:
+        """A node that has left."""
+        for key in self._gpus.pop(instance, ()):
+            del self.owners[key]

@@ -14,7 +14,7 @@ from gpuscope.health.throttles import THROTTLES
 from gpuscope.health.xids import XidAction
 
 NOT_FINDINGS: Final = frozenset({"memory_full"})
-"""Live checks that ask for no action; they are for alert rules that a site wants to switch on."""
+"""Live checks that need no action; a site can enable their alert rules."""
 
 FINDING_TEXTS: Final[dict[str, str]] = {
     "node_down": "No data from this node: {error}",
@@ -48,12 +48,49 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "pcie_degraded": "GPU {gpus}: PCIe uses {lanes} of {max_lanes} lanes",
     "fabric_not_ready": "GPU {gpus} has not joined the NVLink fabric",
     "persistence_off": "GPU {gpus}: persistence mode is off",
+    "hung": "GPU {gpus} hangs: full utilisation, power near idle, no traffic",
+    "waits_for_rank": "GPU {gpus} of {owner} waits for its slower rank on {slow}",
+    "waits_for_disk": "GPU {gpus} waits: {owner} is blocked by file I/O {percent} % of the time",
+    "waits_for_network": "GPU {gpus} waits: {owner} waits for the network {percent} % of the time",
+    "waits_for_data": "GPU {gpus} of {owner} waits: one thread uses a whole core, the GPU is busy {busy} %",
+    "unused": "GPU {gpus} has been used by nobody for a day",
     "held_idle": "GPU {gpus} held by {owner}, not used",
     "allocated_unused": "GPU {gpus} allocated to {owner}, which has no process on it",
+    "allocated_unused.some": "{owner} was allocated {asked} GPUs and uses {used}: no process on GPU {gpus}",
+    "used_unallocated": "{owner} uses GPU {gpus} without an allocation by Slurm",
     "only_some_work": "{owner} works on GPU {working} only and leaves GPU {gpus} idle",
     "orphan_memory": "GPU {gpus}: memory is taken and no process owns it",
     "long_running": "{owner} has been on GPU {gpus} for more than a week",
+    "past.node_down": "No data from this node",
+    "past.source_down": "A source of numbers did not answer",
+    "past.source_slow": "Reading the driver took seconds",
+    "past.gpus_missing": "GPUs of this node were missing",
+    "past.host_memory_low": "The node's memory was nearly used up",
+    "past.recovery_action": "GPU {gpus}: the driver asked for a recovery",
+    "past.xid_hardware": "GPU {gpus}: XIDs of a hardware fault",
+    "past.xid_nvlink": "GPU {gpus}: XIDs of an NVLink fault",
+    "past.xid_driver": "GPU {gpus}: XIDs of a driver or firmware fault",
+    "past.xid_application": "GPU {gpus}: XIDs that programs caused",
+    "past.ecc_uncorrected": "GPU {gpus}: uncorrectable memory errors",
+    "past.power_limit_low": "GPU {gpus}: the power limit was below the default",
+    "past.pcie_degraded": "GPU {gpus}: PCIe used fewer lanes than card and slot have",
+    "past.gpu_lost": "GPU {gpus} did not answer",
+    "past.hung": "{count} of the GPUs of {owner} hung: full utilisation, power near idle, no traffic",
+    "past.orphan_memory": "GPU {gpus}: memory was taken and no process owned it",
+    "past.allocated_unused": "{owner} had no process on {count} of the GPUs allocated to it",
+    "past.only_some_work": "{owner} left {count} of its GPUs idle while others worked",
+    "past.waits_for_rank": "{count} of the GPUs of {owner} waited for a slower rank",
+    "past.waits_for_disk": "{count} of the GPUs of {owner} waited for file I/O",
+    "past.waits_for_network": "{count} of the GPUs of {owner} waited for data from the network",
+    "past.waits_for_data": "{count} of the GPUs of {owner} waited for one busy thread",
+    "past.held_idle": "{owner} held and did not use {count} of the GPUs",
+    "past.queue_waits": "Jobs waited in the queue while {count} of the GPUs stayed free",
+    "past.unused": "Nobody used {count} of the GPUs",
+    "past.throttled": "GPU {gpus} was slowed down",
+    "past.slow_sibling": "GPU {gpus} was slower than the others of its node under the same load",
+    "past.failed_jobs": "{count} programs failed on GPU {gpus}",
 }
+"""Keys that begin with `past.` are for findings over a time range."""
 
 XID_STEPS: Final[dict[XidAction, str]] = {
     XidAction.NONE: "nothing now; watch whether it returns",
@@ -66,19 +103,16 @@ XID_STEPS: Final[dict[XidAction, str]] = {
     XidAction.FOLLOW_VERDICT: "do what the driver's recovery action says",
 }
 
-_DETAILED: Final = frozenset({"throttled", "xid_hardware", "xid_nvlink", "xid_driver", "xid_application"})
-"""Kinds whose next step depends on the XID or the throttle reason."""
-
 STEP_TEXTS: Final[dict[str, str]] = {
     **{
         kind: check.next_step
         for kind, check in CHECKS.items()
-        if kind in FINDING_TEXTS and kind not in _DETAILED
+        if not FINDING_TEXTS.keys().isdisjoint((kind, f"past.{kind}"))
     },
     **{f"xid.{action}": text for action, text in XID_STEPS.items()},
     **{f"throttle.{row.reason}": row.next_step for row in THROTTLES.values() if row.hinders},
     "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
-    "held_idle": "ask {owner} whether it is still needed",
+    "held_idle": "ask {owner} to free what is no longer needed",
     "only_some_work": "ask {owner} to check CUDA_VISIBLE_DEVICES and the launcher (torchrun, device_map)",
 }
 

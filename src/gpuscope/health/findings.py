@@ -1,6 +1,6 @@
 """From the facts of a fleet to its findings and to the state of each GPU. Pure: no clock, no I/O, no memory.
 
-A GPU that is lost or broken is a finding of its own; GPUs of one node with the same smaller trouble are one;
+A GPU that is lost or broken is a finding of its own; GPUs of one node with the same smaller problem are one;
 use is judged per owner (pod, job, or a user's processes of one command). A finding that another one explains is
 left out. `since` is filled where the facts say it; `since_times.SinceTimes` knows the rest.
 """
@@ -8,11 +8,12 @@ left out. `since` is filled where the facts say it; `since_times.SinceTimes` kno
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final
 
-from gpuscope.health.check import Check, Subject
+from gpuscope.health.check import Check, Subject, metric_names
 from gpuscope.health.checks import CHECKS, LIVE_CHECKS
 from gpuscope.health.facts import FleetFacts, GpuFacts, NodeFacts
 from gpuscope.health.finding import NO_OWNER, Finding, FindingOwner, finding_id
@@ -20,16 +21,27 @@ from gpuscope.health.finding_details import Detail, describe_gpu, evidence_query
 from gpuscope.health.finding_owners import OwnersBefore, main_owner
 from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill, join_indices
 from gpuscope.health.missing import NOTHING_MISSING, Missing
-from gpuscope.health.node_findings import node_details
+from gpuscope.health.node_findings import NodeDetail, missing_details, node_details
 from gpuscope.health.states import STATE_OF_KIND, State, merge_instance_use, state_of_use
 from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.health.use_findings import UseFinding, use_findings
+from gpuscope.health.wait_checks import WAIT_THRESHOLDS, Ranks, ranked_gpus, ranks_by_owner
 from gpuscope.readings import ABSENT
 
 GpuKey = tuple[str, str]
 """Instance and UUID."""
 
-USE_KINDS: Final = frozenset({"held_idle", "allocated_unused", "only_some_work", "long_running"})
+USE_KINDS: Final = frozenset(
+    {
+        "held_idle",
+        "allocated_unused",
+        "used_unallocated",
+        "only_some_work",
+        "long_running",
+        "waits_for_rank",
+        *WAIT_THRESHOLDS,
+    }
+)
 _GPU_CHECKS: Final = tuple(
     check
     for check in LIVE_CHECKS
@@ -40,7 +52,7 @@ ONE_PER_GPU: Final = frozenset(
      "ecc_uncorrected", "ecc_sram_threshold", "row_remap_pending", "row_remap_failed", "spare_rows_out",
      "pages_retiring", "orphan_memory"}
 )  # fmt: skip
-"""Each GPU has a card of its own for these: it is drained, reset or replaced by itself."""
+"""One finding per GPU for these kinds: each GPU is drained, reset or replaced separately."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,30 +82,65 @@ def is_stale(node: NodeFacts, now: float) -> bool:
 def judge(
     fleet: FleetFacts, missing: Missing = NOTHING_MISSING, owners_before: OwnersBefore | None = None
 ) -> Judgement:
-    done = Judgement()
-    builder = _Builder(fleet.now, owners_before or {})
+    """Of a whole fleet."""
+    done = Judgement(findings=missing_findings(fleet.nodes, missing, fleet.now))
+    ranks = list(ranks_by_owner(ranked_gpus(fleet)).values())
     for instance, node in fleet.nodes.items():
-        gone = missing.nodes.get(instance)
-        if gone is None and node.number("gpuscope_agent_snapshot_timestamp_seconds") is ABSENT:
-            continue  # a target that is not an agent
-        if gone is not None or instance in missing.unread:
-            state = State.GONE if gone is not None else State.STALE
-            done.states |= {(instance, gpu.labels["uuid"]): GpuState(state) for gpu in node.gpus}
-        else:
-            _judge_gpus(node, builder, done)
-    for detail in node_details(fleet, missing, node_name):
-        done.findings.append(builder.of_node(detail.kind, detail.instance, detail.name, detail.detail))
+        one = judge_node(instance, node, fleet.now, missing, owners_before or {}, ranks)
+        done.findings += one.findings
+        done.states |= one.states
     return done
 
 
-def _judge_gpus(node: NodeFacts, builder: _Builder, done: Judgement) -> None:
+def judge_node(
+    instance: str,
+    node: NodeFacts,
+    now: float,
+    missing: Missing,
+    owners_before: OwnersBefore,
+    ranks: Sequence[Ranks],
+) -> Judgement:
+    """`ranks` are those of the whole fleet, or at least those with a waiting GPU on this node."""
+    done = Judgement()
+    builder = _Builder(now, owners_before)
+    gone = missing.nodes.get(instance)
+    if gone is None and node.number("gpuscope_agent_snapshot_timestamp_seconds") is ABSENT:
+        return done  # a target that is not an agent
+    if gone is not None or instance in missing.unread:
+        state = State.GONE if gone is not None else State.STALE
+        done.states |= {(instance, gpu.labels["uuid"]): GpuState(state) for gpu in node.gpus}
+    else:
+        _judge_gpus(node, builder, done, ranks)
+    if gone is None:
+        for detail in node_details(instance, node_name(node), node, now, missing.unread.get(instance)):
+            done.findings.append(builder.of_node(detail))
+    return done
+
+
+def missing_findings(nodes: Mapping[str, NodeFacts], missing: Missing, now: float) -> list[Finding]:
+    """Nodes and targets that are gone. `nodes` are all nodes of the fleet."""
+    if not missing.nodes and not missing.targets:
+        return []
+    names = {
+        node_name(node)
+        for instance, node in nodes.items()
+        if instance not in missing.nodes and "gpuscope_agent_snapshot_timestamp_seconds" in node.plain
+    }
+    builder = _Builder(now, {})
+    names_of_gone = {one: node_name(nodes[one]) if one in nodes else one for one in missing.nodes}
+    return [builder.of_node(detail) for detail in missing_details(missing, names, names_of_gone)]
+
+
+def _judge_gpus(node: NodeFacts, builder: _Builder, done: Judgement, ranks: Sequence[Ranks]) -> None:
     instance, now = node.labels["instance"], builder.now
     stale = is_stale(node, now)
     firing: dict[str, list[Check]] = {}
     for gpu in node.gpus:
         is_judged = not stale or gpu.plain.get("gpuscope_gpu_up") == 0
         firing[gpu.labels["uuid"]] = _firing(gpu, now) if is_judged else []
-    used = [] if stale else [one for one in use_findings(node, now) if not _is_lost(one.gpus, firing)]
+    hung = {uuid for uuid, checks in firing.items() if _has(checks, "hung")}
+    found = [] if stale else use_findings(node, now, ranks, hung)
+    used = [one for one in found if not _is_lost(one.gpus, firing)]
     for one in used:
         done.findings.append(builder.of_owner(one, node))
     grouped: dict[tuple[str, str], list[tuple[GpuFacts, Detail]]] = defaultdict(list)
@@ -113,14 +160,30 @@ def _judge_gpus(node: NodeFacts, builder: _Builder, done: Judgement) -> None:
 
 
 def _is_lost(gpus: Iterable[GpuFacts], firing: Mapping[str, list[Check]]) -> bool:
-    return any(check.kind == "gpu_lost" for gpu in gpus for check in firing[gpu.labels["uuid"]])
+    return any(_has(firing[gpu.labels["uuid"]], "gpu_lost") for gpu in gpus)
+
+
+def _has(checks: Iterable[Check], kind: str) -> bool:
+    return any(check.kind == kind for check in checks)
+
+
+@lru_cache(maxsize=1024)
+def checks_that_may_hold(metrics: frozenset[str]) -> tuple[Check, ...]:
+    """The checks that can hold for a GPU with these metrics; a check of an absent metric never holds."""
+    return tuple(
+        check
+        for check in _GPU_CHECKS
+        if not metrics.isdisjoint(needed := metric_names(check))
+        or any(name.startswith("gpuscope_process_") for name in needed)
+    )
 
 
 def _firing(gpu: GpuFacts, now: float) -> list[Check]:
     """The checks that hold for a GPU, without those that another one of them explains."""
-    found = [check for check in _GPU_CHECKS if check.live is not None and check.live(gpu, now)]
+    checks = checks_that_may_hold(frozenset((*gpu.plain, *gpu.by_label)))
+    found = [check for check in checks if check.live is not None and check.live(gpu, now)]
     kinds = {check.kind for check in found}
-    if "gpu_lost" in kinds:  # the driver does not reach it: nothing else is known to be so now
+    if "gpu_lost" in kinds:  # the driver does not reach it, so no other check is known to hold now
         return [check for check in found if check.kind == "gpu_lost"]
     return [check for check in found if kinds.isdisjoint(check.inhibited_by)]
 
@@ -137,7 +200,7 @@ def _state(gpu: GpuFacts, firing: Iterable[Check], stale: bool, now: float) -> G
 
 
 def _join_instances(node: NodeFacts, states: dict[GpuKey, GpuState]) -> None:
-    """A MIG instance has its board's trouble; a board is in use if one of its instances is."""
+    """A MIG instance has the problems of its board; a board is in use if one of its instances is."""
     instance = node.labels["instance"]
     in_use = (State.HELD, State.BUSY, State.IDLE)
     for gpu in node.gpus:
@@ -175,9 +238,9 @@ class _Builder:
         parts = (node.labels["instance"], owner.kind, owner.namespace, owner.name, found.anchor)
         return self._finding(CHECKS[found.kind], parts, node, found.gpus, owner, found.detail)
 
-    def of_node(self, kind: str, instance: str, name: str, detail: Detail) -> Finding:
-        parts = (instance, str(detail.args.get("source", "")))
-        return self._make(CHECKS[kind], parts, name, instance, detail)
+    def of_node(self, found: NodeDetail) -> Finding:
+        parts = (found.instance, str(found.detail.args.get("source", "")))
+        return self._make(CHECKS[found.kind], parts, found.name, found.instance, found.detail)
 
     def _finding(
         self,

@@ -10,6 +10,7 @@ from gpuscope.health.facts import GpuFacts
 from gpuscope.health.thresholds import (
     BUSY_RATIO,
     CORRECTED_ERRORS_PER_HOUR,
+    FAILED_JOBS,
     FAN_STOPPED_CELSIUS,
     HOT_MARGIN_CELSIUS,
     MEMORY_FULL_RATIO,
@@ -30,6 +31,15 @@ _SRAM = flag("gpuscope_gpu_ecc_sram_threshold_exceeded")
 _PERSISTENCE_OFF = flag("gpuscope_gpu_persistence_mode", 0)
 _SAME_GPU = "on (instance, uuid)"
 _MINUTES = "it looks at the last minutes, not at one moment"
+
+_JOB_XIDS = "|".join(map(str, sorted(APPLICATION_XIDS | HARDWARE_XIDS | DRIVER_XIDS | NVLINK_XIDS)))
+ENDED_BY_XID: Final = (
+    f'max by (instance, uuid) (gpuscope_gpu_xid_last_timestamp_seconds{{xid=~"{_JOB_XIDS}"}} > time() - 300) '
+    "- on (instance, uuid) group_right () (last_over_time(gpuscope_process_start_time_seconds[5m]) "
+    "unless on (instance, uuid, pid) gpuscope_process_start_time_seconds) > 0"
+)
+"""Processes that ended within five minutes after an XID of their GPU; the value is how long they had run by
+then."""
 
 
 def _xids(codes: Iterable[int]) -> tuple[str, Live]:
@@ -179,6 +189,11 @@ GPU_CHECKS: Final = (
          '(increase(gpuscope_gpu_xid_errors_total{xid=~"13|31"}[24h]) >= 2) > 1',
          "Program errors that only this GPU of its node shows: perhaps it is the GPU.",
          "run dcgmi diag -r 3, then NVIDIA's field diagnostic",
+         inhibited_by=("xid_hardware",), because="it counts over a day"),
+    _gpu("failed_jobs", "JobsFailOnGpu", _WARNING,
+         f"count by (instance, gpu, uuid) (max_over_time(({ENDED_BY_XID})[1d:1m])) >= {FAILED_JOBS}",
+         "Several programs ended with an XID on the same GPU within a day: perhaps it is the GPU.",
+         "run dcgmi diag -r 3 on the GPU, then NVIDIA's field diagnostic",
          inhibited_by=("xid_hardware",), because="it counts over a day"),
     _gpu("ecc_uncorrected", "EccUncorrected", _CRITICAL,
          ('gpuscope_gpu_ecc_errors_total{error="uncorrected",lifetime="volatile"} > 0',

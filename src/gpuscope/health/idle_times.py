@@ -22,7 +22,7 @@ _START = "gpuscope_process_start_time_seconds"
 
 
 @dataclass(slots=True)
-class _Watched:
+class _ProcessIdleness:
     started_at: float | None
     worked_at: float | None = None
     """The last time we saw it work; None: never."""
@@ -34,26 +34,39 @@ class _Watched:
 
 class IdleTimes:
     def __init__(self) -> None:
-        self._watched: dict[ProcessKey, _Watched] = {}
-        self._applied_at: float | None = None
+        self._watched: dict[str, dict[ProcessKey, _ProcessIdleness]] = {}  # by instance
+        self._updated_at: float | None = None
+
+    def begin(self, now: float) -> bool:
+        """Begins an update of the fleet. True if all nodes must be applied again: something may have happened
+        unseen since the last update."""
+        is_gap = self._updated_at is None or not 0 <= now - self._updated_at <= MAX_GAP_SECONDS
+        if is_gap:
+            self._watched = {}
+        self._updated_at = now
+        return is_gap
 
     def apply(self, fleet: FleetFacts) -> None:
-        """Completes `gpuscope_process_active` and `gpuscope_process_idle_since_seconds` of every process."""
-        if self._applied_at is None or not 0 <= fleet.now - self._applied_at <= MAX_GAP_SECONDS:
-            self._watched = {}  # it may have worked unseen
-        self._applied_at = fleet.now
-        seen: dict[ProcessKey, _Watched] = {}
-        for (instance, uuid), gpu in fleet.gpus.items():
-            if gpu.processes:
-                infer_activity = all(process.is_active is None for process in gpu.processes)
-                for process in gpu.processes:
-                    key = instance, uuid, process.labels.get("pid", "")
-                    watched = seen[key] = self._watch(key, process)
-                    watched.is_inferred = infer_activity
-                    if infer_activity:
-                        _infer(gpu, process, watched, fleet.now)
-                    _keep_earliest(process, watched, fleet.now)
-        self._watched = seen
+        """Completes `gpuscope_process_active` and `gpuscope_process_idle_since_seconds` of every process of
+        these nodes."""
+        for instance, node in fleet.nodes.items():
+            known = self._watched.get(instance, {})
+            seen: dict[ProcessKey, _ProcessIdleness] = {}
+            for gpu in node.gpus:
+                if gpu.processes:
+                    infer_activity = all(process.is_active is None for process in gpu.processes)
+                    for process in gpu.processes:
+                        key = instance, gpu.labels["uuid"], process.labels.get("pid", "")
+                        watched = seen[key] = _watch(known.get(key), process)
+                        watched.is_inferred = infer_activity
+                        if infer_activity:
+                            _infer(gpu, process, watched, fleet.now)
+                        _keep_earliest(process, watched, fleet.now)
+            self._watched[instance] = seen
+
+    def forget(self, instance: str) -> None:
+        """A node that has left."""
+        self._watched.pop(instance, None)
 
     def unknown(self) -> dict[ProcessKey, bool]:
         """Idle processes that we never saw at work, and whether their activity is that of their GPU.
@@ -61,31 +74,36 @@ class IdleTimes:
         The history may know when they last worked."""
         return {
             key: one.is_inferred
-            for key, one in self._watched.items()
+            for watched in list(self._watched.values())
+            for key, one in watched.items()
             if one.idle_since is not None and one.worked_at is None and not one.is_looked_up
         }
 
-    def learn(self, last_worked: Mapping[ProcessKey, float], asked: Iterable[ProcessKey]) -> None:
-        """What the history says; a process without an entry stays as it is."""
+    def learn(self, last_worked: Mapping[ProcessKey, float], asked: Iterable[ProcessKey]) -> set[str]:
+        """What the history says; a process without an entry stays as it is. The instances of nodes that must
+        be applied again."""
+        changed = set()
         for key in asked:
-            watched, at = self._watched.get(key), last_worked.get(key)
+            watched, at = self._watched.get(key[0], {}).get(key), last_worked.get(key)
             if watched is None:
                 continue
             watched.is_looked_up = True
             if at is not None and watched.idle_since is not None:
                 earliest = at if watched.started_at is None else max(at, watched.started_at)
                 watched.idle_since = min(watched.idle_since, earliest)
-
-    def _watch(self, key: ProcessKey, process: ProcessFacts) -> _Watched:
-        started_at = process.plain.get(_START)
-        known = self._watched.get(key)
-        # A PID is used again by another process.
-        if known is None or (started_at is not None and known.started_at not in (None, started_at)):
-            return _Watched(started_at)
-        return known
+                changed.add(key[0])
+        return changed
 
 
-def _infer(gpu: GpuFacts, process: ProcessFacts, watched: _Watched, now: float) -> None:
+def _watch(known: _ProcessIdleness | None, process: ProcessFacts) -> _ProcessIdleness:
+    started_at = process.plain.get(_START)
+    # A PID is used again by another process.
+    if known is None or (started_at is not None and known.started_at not in (None, started_at)):
+        return _ProcessIdleness(started_at)
+    return known
+
+
+def _infer(gpu: GpuFacts, process: ProcessFacts, watched: _ProcessIdleness, now: float) -> None:
     busy = gpu.busy_ratio
     if busy is ABSENT:
         return
@@ -102,7 +120,7 @@ def _infer(gpu: GpuFacts, process: ProcessFacts, watched: _Watched, now: float) 
         process.plain[IDLE_SINCE] = now if since is None else since
 
 
-def _keep_earliest(process: ProcessFacts, watched: _Watched, now: float) -> None:
+def _keep_earliest(process: ProcessFacts, watched: _ProcessIdleness, now: float) -> None:
     if process.is_active:
         if not watched.is_inferred:
             watched.worked_at = now

@@ -1,6 +1,6 @@
-"""What is missing beside the samples of now: nodes and targets that are gone, GPUs that are not read.
+"""What is missing from the current samples: nodes and targets that are gone, GPUs that are not read.
 
-The server finds them in the scraper's state and in the history; the judgement takes them as values.
+The server finds them in the scraper's state and in the history; the judgement gets them as input.
 """
 
 from __future__ import annotations

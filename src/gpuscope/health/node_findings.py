@@ -6,16 +6,15 @@ the GPUs that are missing beyond them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from gpuscope.health.check import Check, Subject
 from gpuscope.health.checks import LIVE_CHECKS
-from gpuscope.health.facts import FleetFacts, NodeFacts
+from gpuscope.health.facts import NodeFacts
 from gpuscope.health.finding_details import Detail, whole
 from gpuscope.health.missing import Gone, Missing
 from gpuscope.health.thresholds import HOST_MEMORY_RATIO, SOURCE_SLOW_SECONDS
-from gpuscope.readings import ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,28 +30,18 @@ _NODE_CHECKS = tuple(
 )
 
 
-def node_details(
-    fleet: FleetFacts, missing: Missing, name_of: Callable[[NodeFacts], str]
+def missing_details(
+    missing: Missing, names: Collection[str], names_of_gone: Mapping[str, str]
 ) -> Iterator[NodeDetail]:
-    names = {name_of(node) for instance, node in fleet.nodes.items() if _is_here(instance, node, missing)}
+    """`names` are those of the nodes that are there; `names_of_gone` has the others by instance."""
     for instance, gone in missing.nodes.items():
-        node = fleet.nodes.get(instance)
-        name = instance if node is None else name_of(node)
-        if name not in names:  # a node that came back under another address is not gone
-            yield NodeDetail("node_down", instance, name, _gone_detail(gone))
+        if names_of_gone[instance] not in names:  # a node that came back under another address is not gone
+            yield NodeDetail("node_down", instance, names_of_gone[instance], _gone_detail(gone))
     for target in missing.targets:
         if target.instance not in missing.nodes:
             args = {"error": target.gone.why or "–"}
             detail = Detail(args, since=target.gone.since)
             yield NodeDetail("target_down", target.instance, target.instance, detail)
-    for instance, node in fleet.nodes.items():
-        if _is_here(instance, node, missing):
-            yield from _of_node(instance, name_of(node), node, fleet.now, missing.unread.get(instance))
-
-
-def _is_here(instance: str, node: NodeFacts, missing: Missing) -> bool:
-    taken_at = node.number("gpuscope_agent_snapshot_timestamp_seconds")
-    return instance not in missing.nodes and taken_at is not ABSENT
 
 
 def _gone_detail(gone: Gone) -> Detail:
@@ -63,9 +52,10 @@ def _gone_detail(gone: Gone) -> Detail:
     return Detail({"error": gone.why}, since=gone.since)
 
 
-def _of_node(
+def node_details(
     instance: str, name: str, node: NodeFacts, now: float, unread_since: float | None
 ) -> Iterator[NodeDetail]:
+    """Of a node that is there."""
     firing = [check for check in _NODE_CHECKS if check.live is not None and check.live(node, now)]
     kinds = {check.kind for check in firing}
     for check in firing:

@@ -1,8 +1,8 @@
 """Since when each finding lasts: what its facts say, else what this memory saw, else what the history says.
 
-A finding that begins while the fleet is watched began now. One that is there at the first look, or after a
-gap, is looked up; until then its `since` is None. A finding that comes back within five minutes, as throttling
-often does, keeps its beginning.
+A finding that begins while the fleet is watched began now. One that is there at the first judgement, or after a
+gap, is looked up in the history; until then its `since` is None. A finding that comes back within five minutes,
+as throttling often does, keeps its beginning.
 """
 
 from __future__ import annotations
@@ -19,15 +19,19 @@ RETRY_SECONDS: Final = 60.0
 
 
 @dataclass(slots=True)
-class _Known:
+class _FindingTimes:
     since: float | None
     seen_at: float
-    asked_at: float | None = None
+    queried_at: float | None = None
+    finding: Finding | None = None
+    """As it was given in the last time."""
+    dated: Finding | None = None
+    """The same with its beginning: the same object as long as nothing changes."""
 
 
 class SinceTimes:
     def __init__(self) -> None:
-        self._known: dict[str, _Known] = {}
+        self._known: dict[str, _FindingTimes] = {}
         self._looked_at: float | None = None
 
     def apply(self, findings: Iterable[Finding], now: float) -> list[Finding]:
@@ -41,11 +45,14 @@ class SinceTimes:
                 since = finding.since
                 if since is None and watching:
                     since = now
-                known = self._known[finding.id] = _Known(since, now)
+                known = self._known[finding.id] = _FindingTimes(since, now)
             known.seen_at = now
             if finding.since is not None:  # an XID that repeats moves its time; the finding began before
                 known.since = finding.since if known.since is None else min(known.since, finding.since)
-            dated.append(finding if finding.since == known.since else replace(finding, since=known.since))
+            if known.dated is None or known.finding is not finding or known.dated.since != known.since:
+                known.finding = finding
+                known.dated = finding if finding.since == known.since else replace(finding, since=known.since)
+            dated.append(known.dated)
         self._known = {one: known for one, known in self._known.items() if now - known.seen_at < KEEP_SECONDS}
         return sorted(dated, key=worst_first)
 
@@ -56,8 +63,8 @@ class SinceTimes:
             known = self._known.get(finding.id)
             if known is None or known.since is not None:
                 continue
-            if known.asked_at is None or now - known.asked_at > RETRY_SECONDS:
-                known.asked_at = now
+            if known.queried_at is None or now - known.queried_at > RETRY_SECONDS:
+                known.queried_at = now
                 found.append(finding)
         return found
 

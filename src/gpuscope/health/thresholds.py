@@ -6,14 +6,12 @@ from typing import Final
 
 WORKING_RATIO: Final = 0.01
 """A GPU works from this share of SM time on: a desktop's blinking cursor uses less."""
-IDLE_RATIO: Final = 0.05
-"""Below this share, measured over minutes or longer, a GPU counts as unused."""
 BUSY_RATIO: Final = 0.5
 
 STALE_SECONDS: Final = 30.0
 """Numbers older than this are not shown as current."""
 MAX_GAP_SECONDS: Final = 30.0
-"""Between two looks at the fleet; after a longer one something may have begun or ended unseen."""
+"""Between two judgements of the fleet; in a longer gap something may have begun or ended unseen."""
 AGENT_STALE_SECONDS: Final = 60.0
 GONE_SHOWN_SECONDS: Final = 86400.0
 """How long a node or target that stopped answering stays in the picture."""
@@ -27,6 +25,23 @@ IDLE_FINDING_SECONDS: Final = 900.0
 """A GPU held idle for this long becomes a finding: a shorter pause is normal work."""
 UNEVEN_SECONDS: Final = 60.0
 """A process that worked within this time counts as working when an owner's GPUs are compared."""
+WAITING_RATIO: Final = 0.6
+"""A GPU that is busy for less than this share of a minute waits for something."""
+FULL_RATIO: Final = 0.9
+IO_WAIT_RATIO: Final = 0.3
+NETWORK_WAIT_RATIO: Final = 0.5
+BUSY_THREAD_RATIO: Final = 0.9
+RANK_WAITS_POWER_SHARE: Final = 0.35
+"""Of the power limit. A kernel that spins in a collective draws 0.2 to 0.3 on data centre cards."""
+RANK_WORKS_POWER_SHARE: Final = 0.5
+HUNG_SECONDS: Final = 600.0
+FAILED_JOBS: Final = 3
+"""Jobs that failed on one GPU: from this number on it is perhaps the GPU."""
+UNUSED_SECONDS: Final = 86400.0
+UNUSED_STRETCH_SECONDS: Final = 3600.0
+"""A GPU that nobody holds for less than this has only changed hands."""
+THROTTLED_SECONDS: Final = 3600.0
+"""Throttling over a range is a finding from this total on."""
 LONG_RUNNING_SECONDS: Final = 7 * 86400.0
 ORPHAN_MEMORY_BYTES: Final = 1e9
 MEMORY_FULL_RATIO: Final = 0.98

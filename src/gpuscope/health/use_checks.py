@@ -1,7 +1,7 @@
 """How GPUs are used: held idle, allocated and unused, only some of an owner's GPUs at work, memory without an
 owner.
 
-Each of these accuses a person, so each needs proof: a process whose activity is not known is never called idle.
+Each of these findings names a person, so it needs proof: a process whose activity is not known is never idle.
 """
 
 from __future__ import annotations
@@ -114,7 +114,16 @@ def _worked_lately(matchers: str) -> str:
 
 _OF_PODS_AND_JOBS = _worked_lately('pod!=""') + " or " + _worked_lately('slurm_job!=""')
 _OF_USERS = _worked_lately('pod="",slurm_job=""')
+_OWNER_LABELS = "instance, namespace, pod, slurm_job"
+_PROGRAM_LABELS = "instance, user, command"
 _SAME_GPU = "on (instance, uuid)"
+_UNEVEN_PODS_AND_JOBS = _some_and_not_all(_OF_PODS_AND_JOBS, _OWNER_LABELS)
+_UNEVEN_PROGRAMS = _some_and_not_all(_OF_USERS, _PROGRAM_LABELS)
+UNEVEN_IDLE_PROMQL: Final = (
+    f"(({_OF_PODS_AND_JOBS}) == 0 and on ({_OWNER_LABELS}) {_UNEVEN_PODS_AND_JOBS}) "
+    f"or ({_OF_USERS} == 0 and on ({_PROGRAM_LABELS}) {_UNEVEN_PROGRAMS})"
+)
+"""The idle processes of owners who work on other GPUs of the same node."""
 
 USE_CHECKS: Final = (
     Check(
@@ -130,7 +139,7 @@ USE_CHECKS: Final = (
         ),
         live=_is_held_idle,
         for_seconds=HELD_IDLE_SECONDS - IDLE_FINDING_SECONDS,
-        inhibited_by=("only_some_work",),
+        inhibited_by=("only_some_work", "hung", "waits_for_disk", "waits_for_network", "waits_for_data"),
         meaning="A process holds the GPU and has not used it for 15 minutes or more.",
         next_step="ask the holder whether the GPU is still needed",
     ),
@@ -150,10 +159,7 @@ USE_CHECKS: Final = (
         alert="OnlySomeGpusWork",
         subject=Subject.OWNER,
         severity=Severity.INFO,
-        promql=(
-            f"{_some_and_not_all(_OF_PODS_AND_JOBS, 'instance, namespace, pod, slurm_job')} "
-            f"or {_some_and_not_all(_OF_USERS, 'instance, user, command')}"
-        ),
+        promql=f"{_UNEVEN_PODS_AND_JOBS} or {_UNEVEN_PROGRAMS}",
         live=_only_some_work,
         for_seconds=900,
         meaning="An owner works on some of its GPUs and leaves the others idle.",
@@ -196,13 +202,9 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         promql=f"time() - gpuscope_process_start_time_seconds > {LONG_RUNNING_SECONDS:g}",
         live=lambda process, now: is_above(
-            _age(process.plain.get("gpuscope_process_start_time_seconds", ABSENT), now), LONG_RUNNING_SECONDS
+            process.age("gpuscope_process_start_time_seconds", now), LONG_RUNNING_SECONDS
         ),
         meaning="A process has been on the GPU for more than a week.",
         next_step="ask its owner whether it is meant to be",
     ),
 )
-
-
-def _age(start: Maybe[float], now: float) -> Maybe[float]:
-    return ABSENT if start is ABSENT else now - start

@@ -1,9 +1,9 @@
 """NVIDIA's XID errors: what each number means, whose fault it usually is, and what to do.
 
-In goes an XID number, out comes a row. A number that is not in NVIDIA's public catalogue gets a row too,
-which says so. The one thing a newcomer would get wrong: many XIDs (13, 31, 43, 45, …) are a program's mistake
-on a healthy GPU, and draining the node for them is wrong. XID 154 and NVML's recovery action are the driver's
-own verdict and outrank this table.
+Input: an XID number; output: a row. A number that is not in NVIDIA's public catalogue gets a row too, which
+says so. The one thing a newcomer would get wrong: many XIDs (13, 31, 43, 45, …) are a program's mistake on a
+healthy GPU, and draining the node for them is wrong. XID 154 and NVML's recovery action are the driver's own
+verdict and outrank this table.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Final
 
 
 class XidClass(StrEnum):
-    """Which part of the machine an XID speaks of; decides severity and who acts."""
+    """Which part of the machine an XID is about; decides severity and who acts."""
 
     APPLICATION = "application"
     MEMORY = "memory"
@@ -54,11 +54,6 @@ class Xid:
     next_step: str
     related: tuple[str, ...] = ()
     """What to look at beside it: our metric names, or other XIDs as `xid 48`."""
-
-    @property
-    def is_hardware(self) -> bool:
-        """Whether the GPU or its connection is at fault, so that no new work should be put on it."""
-        return self.code in HARDWARE_XIDS
 
     @property
     def is_application(self) -> bool:
@@ -287,7 +282,7 @@ XIDS: Final[dict[int, Xid]] = {row.code: row for row in _TABLE}
 APPLICATION_XIDS: Final = frozenset(
     code for code, row in XIDS.items() if row.is_application and row.action is not XidAction.NONE
 )
-"""Those that a program's owner should hear of; 45 follows every killed process and is not one of them."""
+"""XIDs to report to the program's owner; not 45, which follows every killed process."""
 MAX_LEGACY_XID: Final = 138
 
 

@@ -1,19 +1,20 @@
 """What the load did against what the monitor showed, metric by metric.
 
-The load knows its own busy time; the kind says which share of it each metric should show. Means are taken over
-the steady seconds: the first ones hold the start, and a driver reports up to a second late, so the last one is
-left out too. A metric the monitor never reported is no disagreement: it is listed as not reported.
+The load knows its own busy time and the bytes it copied; the kind says which share of them each metric
+should show. Means are taken over the steady seconds: the first ones hold the start, and a driver reports up to
+a second late, so the last one is left out too. A metric the monitor never reported is no disagreement: it is
+listed as not reported.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
 
 from gpuscope.load.duty_cycle import Progress
-from gpuscope.load.kinds import Kind
+from gpuscope.load.kinds import NVLINK_LINK, PCIE_LINK, Kind
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance
 
 SETTLING_SECONDS: Final = 3.0
@@ -21,6 +22,14 @@ TOLERANCE: Final = 0.05
 """Five points: what rounding, sampling periods and their phase add up to."""
 
 UTILIZATION: Final = "utilization_ratio"
+
+TRAFFIC_READINGS: Final = {
+    PCIE_LINK: ("profiled_pcie_bytes_per_second", "pcie_bytes_per_second"),
+    NVLINK_LINK: ("profiled_nvlink_bytes_per_second",),
+}
+"""By link: attributes of `readings.Device`; the first one is the better one."""
+MIN_TRAFFIC, MAX_TRAFFIC = 0.8, 1.4
+"""Times the copied bytes: a link also carries packet headers and acknowledgements; counters may count them."""
 
 
 class Agreement(StrEnum):
@@ -37,12 +46,15 @@ class Compared:
     low: float
     high: float
     seen: Maybe[float]
+    is_traffic: bool = False
+    """Bytes per second; otherwise a share of the time."""
 
     @property
     def verdict(self) -> Agreement:
         if self.seen is ABSENT:
             return Agreement.NOT_REPORTED
-        agrees = self.low - TOLERANCE <= self.seen <= self.high + TOLERANCE
+        tolerance = 0.0 if self.is_traffic else TOLERANCE
+        agrees = self.low - tolerance <= self.seen <= self.high + tolerance
         return Agreement.AGREES if agrees else Agreement.DISAGREES
 
 
@@ -59,6 +71,8 @@ class LoadedGpu:
     samples: list[tuple[float, Device | MigInstance]] = field(default_factory=list)
     """(seconds since the load began, what the monitor read)."""
     error: str = ""
+    simulated_bytes_per_second: float = 0.0
+    """Of a simulated load that copies."""
 
     def rate(self) -> Maybe[float]:
         """Operations or bytes a second over the whole load."""
@@ -68,11 +82,18 @@ class LoadedGpu:
 
     def busy_ratio(self) -> Maybe[float]:
         """The share of the steady time in which the GPU was busy, by its own events."""
+        return self._steady_rate(lambda one: one.busy_seconds)
+
+    def steady_amount_rate(self) -> Maybe[float]:
+        """Operations or bytes a second over the steady time."""
+        return self._steady_rate(lambda one: one.amount)
+
+    def _steady_rate(self, total: Callable[[Progress], float]) -> Maybe[float]:
         steady = [one for one in self.progress if one.elapsed >= SETTLING_SECONDS]
         if len(steady) < 2:
             return ABSENT
         elapsed = steady[-1].elapsed - steady[0].elapsed
-        return (steady[-1].busy_seconds - steady[0].busy_seconds) / elapsed if elapsed > 0 else ABSENT
+        return (total(steady[-1]) - total(steady[0])) / elapsed if elapsed > 0 else ABSENT
 
 
 def compare(gpu: LoadedGpu, kind: Kind) -> list[Compared]:
@@ -86,9 +107,33 @@ def compare(gpu: LoadedGpu, kind: Kind) -> list[Compared]:
     ranges |= {name: (share.low * busy, share.high * busy) for name, share in kind.expected.items()}
     if gpu.is_shared:
         ranges = {name: (low, 1.0) for name, (low, _) in ranges.items()}
-    return [Compared(name, low, high, _mean(steady, name)) for name, (low, high) in ranges.items()]
+    shares = [Compared(name, low, high, _mean_of(steady, name)) for name, (low, high) in ranges.items()]
+    return [*shares, *_compare_traffic(gpu, kind, steady)]
 
 
-def _mean(devices: Sequence[Device | MigInstance], name: str) -> Maybe[float]:
-    values = [value for device in devices if (value := getattr(device, name, ABSENT)) is not ABSENT]
+def _compare_traffic(gpu: LoadedGpu, kind: Kind, steady: Sequence[Device | MigInstance]) -> Iterator[Compared]:
+    """Every reading of the link that the monitor has; the best one as not reported if it has none."""
+    rate = gpu.steady_amount_rate()
+    if rate is ABSENT:
+        return
+    for part in kind.traffic:
+        low = rate * part.share * MIN_TRAFFIC
+        high = float("inf") if gpu.is_shared else rate * part.share * MAX_TRAFFIC
+        rows = [
+            Compared(
+                f"{name}.{part.direction}", low, high, _mean_of(steady, name, part.direction), is_traffic=True
+            )
+            for name in TRAFFIC_READINGS[part.link]
+        ]
+        yield from [row for row in rows if row.seen is not ABSENT] or rows[:1]
+
+
+def _mean_of(devices: Sequence[Device | MigInstance], name: str, label: str = "") -> Maybe[float]:
+    values = [value for device in devices if (value := _value(device, name, label)) is not ABSENT]
     return sum(values) / len(values) if values else ABSENT
+
+
+def _value(device: Device | MigInstance, name: str, label: str) -> Maybe[float]:
+    found = getattr(device, name, ABSENT)
+    value: Maybe[float] = found.get(label, ABSENT) if label and found is not ABSENT else found
+    return value

@@ -62,7 +62,7 @@ class DutyCycle:
             self._run_without_pauses(duration, stop)
         else:
             self._run_with_pauses(duration, stop)
-        self._say()
+        self._report_progress()
 
     def _calibrate(self, stop: threading.Event) -> None:
         """Finds how many units fill a slice, beginning with one."""
@@ -80,7 +80,7 @@ class DutyCycle:
             self._start(0)
             busy = self._finish(0)
             next_at = max(next_at + busy / self._target, self._clock.monotonic() - PERIOD_SECONDS)
-            self._say_when_due()
+            self._report_if_due()
 
     def _run_without_pauses(self, duration: float, stop: threading.Event) -> None:
         end = self._began_at + duration
@@ -90,7 +90,7 @@ class DutyCycle:
             self._start(1 - current)
             self._finish(current)
             current = 1 - current
-            self._say_when_due()
+            self._report_if_due()
         self._finish(current)
 
     def _start(self, slot: int) -> None:
@@ -113,11 +113,11 @@ class DutyCycle:
             self._units = max(1, min(MAX_UNITS, round(self._queued[slot] * factor)))
         return seconds
 
-    def _say_when_due(self) -> None:
+    def _report_if_due(self) -> None:
         if self._clock.monotonic() - self._reported_at >= REPORT_SECONDS:
             self._reported_at += REPORT_SECONDS
-            self._say()
+            self._report_progress()
 
-    def _say(self) -> None:
+    def _report_progress(self) -> None:
         elapsed = self._clock.monotonic() - self._began_at
         self._report(Progress(elapsed, self._amount, min(self._busy, elapsed)))

@@ -1,4 +1,4 @@
-"""Which GPUs are loaded: by index, UUID or MIG position, and only those nobody else uses.
+"""Which GPUs are loaded: by index, UUID or MIG position, and only those that no other process uses.
 
 A GPU split into MIG instances cannot be loaded as a whole; its instances can.
 """

@@ -24,6 +24,15 @@ class ExpectedShare:
 
 
 @dataclass(frozen=True, slots=True)
+class ExpectedTraffic:
+    """The share of the copied bytes that a link carries in one direction, as the GPU sees it: tx or rx."""
+
+    link: str
+    direction: str
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
 class Kind:
     """`kernel` is None for copies, which need none."""
 
@@ -33,11 +42,16 @@ class Kind:
     kernel: ptx.Kernel | None
     expected: Mapping[str, ExpectedShare]
     """By attribute of `readings.Device`."""
+    traffic: tuple[ExpectedTraffic, ...] = ()
+    """Of a kind that copies."""
     gpus_needed: int = 1
 
 
 FLOPS: Final = "FLOP/s"
 BYTES: Final = "B/s"
+
+PCIE_LINK, NVLINK_LINK = "pcie", "nvlink"
+TX, RX = "tx", "rx"
 
 _BUSY: Final = ExpectedShare(0.9, 1.0)
 _QUIET: Final = ExpectedShare(0.0, 0.1)
@@ -94,12 +108,22 @@ MEMORY = Kind(
     ptx.MEMORY,
     _shares(sm_active_ratio=_BUSY, dram_active_ratio=ExpectedShare(0.5, 1.0), tensor_active_ratio=_QUIET),
 )
-PCIE = Kind("pcie", "copies between host and GPU, both ways", BYTES, None, _shares(tensor_active_ratio=_QUIET))
-PCIE_TX = Kind("pcie-tx", "copies from the GPU to the host", BYTES, None, _shares(tensor_active_ratio=_QUIET))
-PCIE_RX = Kind("pcie-rx", "copies from the host to the GPU", BYTES, None, _shares(tensor_active_ratio=_QUIET))
-NVLINK = Kind(
-    "nvlink", "copies to another GPU", BYTES, None, _shares(tensor_active_ratio=_QUIET), gpus_needed=2
+_NO_TENSOR = _shares(tensor_active_ratio=_QUIET)
+
+
+def _copies(name: str, summary: str, *traffic: ExpectedTraffic, gpus_needed: int = 1) -> Kind:
+    return Kind(name, summary, BYTES, None, _NO_TENSOR, traffic, gpus_needed)
+
+
+PCIE = _copies(
+    "pcie",
+    "copies between host and GPU, both ways",
+    ExpectedTraffic(PCIE_LINK, TX, 0.5),
+    ExpectedTraffic(PCIE_LINK, RX, 0.5),
 )
+PCIE_TX = _copies("pcie-tx", "copies from the GPU to the host", ExpectedTraffic(PCIE_LINK, TX, 1.0))
+PCIE_RX = _copies("pcie-rx", "copies from the host to the GPU", ExpectedTraffic(PCIE_LINK, RX, 1.0))
+NVLINK = _copies("nvlink", "copies to another GPU", ExpectedTraffic(NVLINK_LINK, TX, 1.0), gpus_needed=2)
 
 KINDS: Final = {kind.name: kind for kind in (TENSOR, FP32, FP64, FP16, MEMORY, PCIE, PCIE_TX, PCIE_RX, NVLINK)}
 

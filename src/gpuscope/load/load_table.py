@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from math import isinf
 from typing import Any, Final
 
-from gpuscope.load.comparison import Agreement, LoadedGpu, compare
+from gpuscope.load.comparison import Agreement, Compared, LoadedGpu, compare
 from gpuscope.load.kinds import BYTES, Kind
 from gpuscope.readings import ABSENT, Device, Maybe, MigInstance
 from gpuscope.readings.throttle import NOT_THROTTLING, THROTTLE_REASONS
@@ -87,8 +88,16 @@ def comparison_lines(gpus: Sequence[LoadedGpu], kind: Kind) -> Iterator[str]:
         if not rows:
             yield "  too short to compare; use --duration 10 or more"
         for row in rows:
-            expected = f"{_percent(row.low)}–{_percent(row.high)}" if row.low != row.high else _percent(row.low)
-            yield f"  {row.metric:<30} expected {expected:>9}  seen {_percent(row.seen):>5}  {row.verdict}"
+            yield _comparison_line(row)
+
+
+def _comparison_line(row: Compared) -> str:
+    if row.is_traffic:
+        low, high = rate_text(row.low, BYTES), rate_text(row.high, BYTES)
+        expected = f"at least {low}" if isinf(row.high) else f"{low}–{high}"
+        return f"  {row.metric:<30} expected {expected}  seen {rate_text(row.seen, BYTES)}  {row.verdict}"
+    expected = f"{_percent(row.low)}–{_percent(row.high)}" if row.low != row.high else _percent(row.low)
+    return f"  {row.metric:<30} expected {expected:>9}  seen {_percent(row.seen):>5}  {row.verdict}"
 
 
 def agrees(gpus: Sequence[LoadedGpu], kind: Kind) -> bool:
@@ -119,8 +128,13 @@ def _gpu_json(gpu: LoadedGpu, kind: Kind) -> dict[str, Any]:
         "error": gpu.error or ABSENT,
     }
     metrics = [
-        {"metric": row.metric, "expected": [row.low, row.high], "verdict": str(row.verdict)}
+        {"metric": row.metric, "expected": _expected_json(row), "verdict": str(row.verdict)}
         | ({} if row.seen is ABSENT else {"seen": row.seen})
         for row in ([] if gpu.error else compare(gpu, kind))
     ]
     return {name: value for name, value in facts.items() if value is not ABSENT} | {"metrics": metrics}
+
+
+def _expected_json(row: Compared) -> list[float]:
+    """Lowest and highest; JSON has no infinity, so a row without a highest value has one number."""
+    return [row.low] if isinf(row.high) else [row.low, row.high]

@@ -15,7 +15,7 @@ from gpuscope.load.kinds import NVLINK, PCIE, PCIE_RX, PCIE_TX, Kind
 from gpuscope.load.ptx import ACCUMULATORS, LOADS, THREADS
 
 WARP: Final = 32
-LARGEST_RESULT_BYTES: Final = 8 * ACCUMULATORS
+MAX_RESULT_BYTES: Final = 8 * ACCUMULATORS
 """What one thread of any kernel stores at its end."""
 
 COPY_BYTES: Final = 16 << 20
@@ -44,7 +44,7 @@ class KernelWork:
         blocks_each = max(1, device.blocks_per_multiprocessor(self._function, THREADS))
         self._blocks = blocks_each * device.attribute(MULTIPROCESSOR_COUNT)
         threads = self._blocks * THREADS
-        self._arguments = [c_uint64(device.allocate(threads * LARGEST_RESULT_BYTES))]
+        self._arguments = [c_uint64(device.allocate(threads * MAX_RESULT_BYTES))]
         workers = threads // WARP if kind.kernel.per_warp else threads
         self.unit_amount = float(kind.kernel.operations * workers)
         self._buffer: list[c_uint64] = []
@@ -96,7 +96,7 @@ def buffer_bytes(device: CudaDevice, wanted: int | None) -> int:
     if wanted is None:
         return min(DEFAULT_BUFFER_BYTES, int(free * SHARE_OF_FREE_MEMORY))
     if wanted > free:
-        raise UsageError(f"--memory: {wanted} bytes asked for, {free} free on this GPU")
+        raise UsageError(f"--memory: {wanted} bytes requested, {free} free on this GPU")
     return wanted
 
 

@@ -1,7 +1,7 @@
 """Sums over a Slurm cluster that both of its families need: jobs by state, user, account and partition, GPUs.
 
-In goes a `SlurmState`; out come counts. An array that waits in one record counts all its tasks. A job that
-waits for several partitions counts in each of them, and once in sums without partitions.
+Input: a `SlurmState`; output: counts. An array that waits in one record counts all its tasks. A job that waits
+for several partitions counts in each of them, and once in sums without partitions.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from gpuscope.anchored_regex import compile_anchored
 from gpuscope.promql.labels import quote
 from gpuscope.series import MatchOp
 
+MIN_REGEX_BYTES = 256 << 10
+REGEX_BYTES_PER_CHARACTER = 64
 RESERVED = "{}!=~,\\\"'`"
 _OP_ORDER = {
     op: at for at, op in enumerate((MatchOp.EQUAL, MatchOp.NOT_EQUAL, MatchOp.REGEX, MatchOp.NOT_REGEX))
@@ -40,7 +42,7 @@ class AlertMatcher:
 
     def __post_init__(self) -> None:
         if self.op in (MatchOp.REGEX, MatchOp.NOT_REGEX):
-            object.__setattr__(self, "_regex", compile_anchored(self.value, captures=False))
+            object.__setattr__(self, "_regex", _compile(self.value))
 
     @property
     def is_regex(self) -> bool:
@@ -67,6 +69,12 @@ class AlertMatcher:
         if any(map(is_reserved, self.name)):
             return f"{quote(self.name)}{self.op}{quote(self.value)}"
         return f'{self.name}{self.op}"{self.value.translate(_OPENMETRICS)}"'
+
+
+def _compile(pattern: str) -> Any:
+    # Silences stay for days and there are many: RE2 would keep up to 8 MiB of states for each.
+    memory = MIN_REGEX_BYTES + REGEX_BYTES_PER_CHARACTER * len(pattern)
+    return compile_anchored(pattern, captures=False, max_memory_bytes=memory)
 
 
 def match_all(matchers: Iterable[AlertMatcher], labels: Mapping[str, str]) -> bool:

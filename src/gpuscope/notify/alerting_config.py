@@ -1,7 +1,7 @@
 """An `alertmanager.yml`, read strictly: every key is known, or the file is refused with line and column.
 
-Goes in: a path. Comes out: an `AlertingConfig`; its `original` is the file with every secret as `<secret>`.
-A UsageError has file, place and reason in one sentence.
+Input: a path. Output: an `AlertingConfig`; its `original` is the file with every secret as `<secret>`. A
+UsageError has file, place and reason in one sentence.
 """
 
 from __future__ import annotations

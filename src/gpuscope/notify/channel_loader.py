@@ -1,7 +1,7 @@
 """Reads the entries of a receiver: `webhook_configs`, `email_configs` and the other kinds that we send.
 
-Goes in: a table of the file and the global defaults. Comes out: a `ChannelConfig`. Kinds of Alertmanager's that
-we do not send are refused by name, and so is every key that does not exist.
+Input: a table of the file and the global defaults. Output: a `ChannelConfig`. Kinds of Alertmanager's that we
+do not send are refused by name, and so is every key that does not exist.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuscope.notify.alerting_config import AlertingConfig
+from gpuscope.notify.channel_targets import channel_target
 from gpuscope.notify.channels import Channel, ChannelKey, Sender
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.senders.apprise_channel import AppriseSender
@@ -41,5 +42,6 @@ def build_channels(config: AlertingConfig) -> dict[str, list[Channel]]:
         for one in receiver.channels:
             key = ChannelKey(receiver.name, one.kind, positions[one.kind])
             positions[one.kind] += 1
-            channels.append(Channel(key, one.send_resolved, SENDERS[one.kind](one, config.messages)))
+            sender = SENDERS[one.kind](one, config.messages)
+            channels.append(Channel(key, one.send_resolved, sender, channel_target(one)))
     return found

@@ -43,3 +43,5 @@ class Channel:
     key: ChannelKey
     sends_resolved: bool
     sender: Sender
+    sent_to: str = ""
+    """Whom it reaches, for people; without secrets."""

@@ -7,7 +7,8 @@ annotation (`Markup`); markup of the message itself is added after it.
 from __future__ import annotations
 
 import html
-from collections.abc import Callable, Iterator, Sequence
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote as quote_url
 from urllib.parse import urlsplit
@@ -18,6 +19,8 @@ from gpuscope.rfc3339 import to_rfc3339
 MAX_LISTED_ALERTS = 20
 """A message with 10,000 alerts would be refused by most channels."""
 MAX_VALUE_CHARACTERS = 1000
+MAX_NAME_CHARACTERS = 253
+"""Of a node: the longest host name."""
 Escape = Callable[[str], str]
 
 ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
@@ -34,11 +37,12 @@ ROWS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("Severity", ("severity",)),
 )
 """A row's title, and the labels it is taken from: the first one that the alert has."""
-ANNOTATED_ROWS = {"GPU": "gpu", "Model": "model", "Owner": "owner", "Job": "job"}
-"""Rows for which an annotation says more than the label: shipped rules look up model and owner."""
-MEANING = ("summary", "description", "message")
+ANNOTATED_ROWS = {"Node": "node", "GPU": "gpu", "Model": "model", "Owner": "owner", "Job": "job"}
+"""Rows for which an annotation says more than the label: shipped rules look up node, model and owner."""
+MEANING = ("description", "message")
 NEXT_STEP = ("next", "next_step", "action", "remedy")
-RUNBOOK = ("runbook_url", "runbook")
+_LOOKED_UP_GPU = re.compile(r"(?P<Node>.+?) GPU (?P<GPU>\d+)(?: \((?P<Model>.+)\))?")
+"""The annotation `gpu` of shipped rules: `node-3 GPU 0 (NVIDIA H100)`."""
 
 
 SUBJECT_LABELS = ("severity", "node", "instance", "gpu", "user", "namespace", "pod", "job_id")
@@ -49,9 +53,16 @@ def subject(notification: Notification) -> str:
     count = f":{len(notification.firing)}" if notification.status == FIRING else ""
     group, common = notification.group_labels, notification.common_labels
     words = [group[name] for name in sorted(group, key=lambda name: (name != "alertname", name))]
-    rest = [common[name] for name in SUBJECT_LABELS if name in common and name not in group]
+    rest = [
+        _subject_word(name, common[name]) for name in SUBJECT_LABELS if name in common and name not in group
+    ]
     extra = f"({' '.join(rest)})" if rest else ""
     return _cut(f"[{notification.status.upper()}{count}] {' '.join(words)} {extra}")
+
+
+def _subject_word(name: str, value: str) -> str:
+    """A number alone does not say what it counts."""
+    return f"GPU {value}" if name == "gpu" and value.isdigit() else value
 
 
 def page_link(notification: Notification) -> str:
@@ -60,21 +71,47 @@ def page_link(notification: Notification) -> str:
 
 def rows_of(alert: MessageAlert) -> Iterator[tuple[str, str]]:
     """Title and text: what it is about, since when, what it means, the next step."""
+    labels, annotations = alert.labels, alert.annotations
+    if annotations.get("summary"):
+        yield "Summary", _cut(annotations["summary"])
+    looked_up = _looked_up(annotations)
     for title, names in ROWS:
-        value = alert.annotations.get(ANNOTATED_ROWS.get(title, ""), "")
-        value = value or next((alert.labels[name] for name in names if alert.labels.get(name)), "")
+        value = looked_up.get(title) or next((labels[name] for name in names if labels.get(name)), "")
         if value:
             yield title, _cut(value)
     yield "Since", to_rfc3339(alert.starts_at, "seconds")
     if alert.ends_at is not None:
         yield "Resolved", to_rfc3339(alert.ends_at, "seconds")
-    for name in MEANING:
-        if alert.annotations.get(name):
-            yield ("Meaning" if name != "summary" else "Summary"), _cut(alert.annotations[name])
-    for title, names in (("Next step", NEXT_STEP), ("Runbook", RUNBOOK)):
-        value = next((alert.annotations[name] for name in names if alert.annotations.get(name)), "")
+    meaning = [annotations[name] for name in MEANING if annotations.get(name)]
+    next_step = [annotations[name] for name in NEXT_STEP if annotations.get(name)]
+    runbook = [annotations.get("runbook", ""), web_link(annotations.get("runbook_url", ""))]
+    for title, texts in (("Meaning", meaning), ("Next step", next_step), ("Runbook", runbook)):
+        value = next(filter(None, texts), "")
         if value:
             yield title, _cut(value)
+
+
+def _looked_up(annotations: Mapping[str, str]) -> dict[str, str]:
+    """Texts of rows that annotations give, by title."""
+    found = {title: annotations.get(name, "") for title, name in ANNOTATED_ROWS.items()}
+    parts = _LOOKED_UP_GPU.fullmatch(found["GPU"][:MAX_VALUE_CHARACTERS])
+    if parts is not None:
+        found |= {title: text for title, text in parts.groupdict().items() if text}
+    return found
+
+
+def subject_link(alert: MessageAlert, external_url: str) -> str:
+    """The page of the GPU or node that the alert is about; empty if it names neither."""
+    uuid, node = gpu_uuid(alert), _looked_up(alert.annotations)["Node"] or alert.labels.get("node", "")
+    view, name = ("gpu", uuid) if uuid else ("node", node)
+    is_name = 0 < len(name) <= MAX_NAME_CHARACTERS
+    return web_link(f"{external_url}/#/{view}/{quote_url(name, safe='')}") if is_name else ""
+
+
+def gpu_uuid(alert: MessageAlert) -> str:
+    """Empty where the label `uuid` is that of a disk or a pod: alerts may come from anywhere."""
+    uuid = alert.labels.get("uuid", "")
+    return uuid if uuid.startswith(("GPU-", "MIG-")) else ""
 
 
 def _cut(value: str) -> str:
@@ -102,7 +139,7 @@ def escape_slack(text: str) -> str:
 
 def escape_markdown(text: str) -> str:
     """Of Discord and Teams."""
-    return "".join(f"\\{c}" if c in "\\`*_{}[]()#<>|~@" else c for c in text)
+    return "".join(f"\\{c}" if c in "\\`*_[]#<>|~@" else c for c in text)
 
 
 def _quote_link(url: str) -> str:
@@ -133,18 +170,24 @@ TELEGRAM = Markup(
 )
 
 
-def alert_lines(alerts: Sequence[MessageAlert], markup: Markup = PLAIN) -> str:
+def alert_lines(alerts: Sequence[MessageAlert], markup: Markup = PLAIN, external_url: str = "") -> str:
     """One paragraph per alert."""
     paragraphs = []
     for alert in alerts[:MAX_LISTED_ALERTS]:
         lines = [markup.bold(markup.escape(alert_name(alert)))]
         lines += [f"- {title}: {markup.escape(text)}" for title, text in rows_of(alert)]
-        if link := web_link(alert.generator_url):
-            lines.append(f"- {markup.link('Source', link)}")
+        lines += [f"- {markup.link(title, link)}" for title, link in _links(alert, external_url)]
         paragraphs.append("\n".join(lines))
     if len(alerts) > MAX_LISTED_ALERTS:
         paragraphs.append(f"and {len(alerts) - MAX_LISTED_ALERTS} more")
     return "\n\n".join(paragraphs)
+
+
+def _links(alert: MessageAlert, external_url: str) -> Iterator[tuple[str, str]]:
+    if link := subject_link(alert, external_url):
+        yield ("GPU page" if gpu_uuid(alert) else "Node page"), link
+    if link := web_link(alert.generator_url):
+        yield "Expression", link
 
 
 def body(notification: Notification, markup: Markup = PLAIN) -> str:
@@ -152,9 +195,9 @@ def body(notification: Notification, markup: Markup = PLAIN) -> str:
     parts = []
     for title, alerts in (("Firing", notification.firing), ("Resolved", notification.resolved)):
         if alerts:
-            parts.append(f"{markup.bold(title)}\n{alert_lines(alerts, markup)}")
+            parts.append(f"{markup.bold(title)}\n{alert_lines(alerts, markup, notification.external_url)}")
     if link := web_link(page_link(notification)):
-        parts.append(markup.link("Open in gpuscope", link))
+        parts.append(markup.link("All alerts", link))
     return "\n\n".join(parts)
 
 
@@ -186,19 +229,22 @@ def html_body(notification: Notification) -> str:
         if not alerts:
             continue
         parts.append(f'<h3 style="color:{colour}">{title}</h3>')
-        parts += [_html_alert(alert) for alert in alerts[:MAX_LISTED_ALERTS]]
+        url = notification.external_url
+        parts += [_html_alert(alert, url) for alert in alerts[:MAX_LISTED_ALERTS]]
         if len(alerts) > MAX_LISTED_ALERTS:
             parts.append(f"<p>and {len(alerts) - MAX_LISTED_ALERTS} more</p>")
     link = html.escape(web_link(page_link(notification)))
-    parts.append(f'<p><a href="{link}">Open in gpuscope</a></p></body></html>')
+    parts.append(f'<p><a href="{link}">All alerts</a></p></body></html>')
     return "\n".join(parts)
 
 
-def _html_alert(alert: MessageAlert) -> str:
+def _html_alert(alert: MessageAlert, external_url: str) -> str:
     rows = "".join(
         f'<tr><td style="padding-right:1em;color:#666">{title}</td><td>{html.escape(text)}</td></tr>'
         for title, text in rows_of(alert)
     )
-    link = html.escape(web_link(alert.generator_url))
-    source = f'<p><a href="{link}">Source</a></p>' if link else ""
-    return f"<p><b>{html.escape(alert_name(alert))}</b></p><table>{rows}</table>{source}"
+    links = " · ".join(
+        f'<a href="{html.escape(link)}">{title}</a>' for title, link in _links(alert, external_url)
+    )
+    shown = f"<p>{links}</p>" if links else ""
+    return f"<p><b>{html.escape(alert_name(alert))}</b></p><table>{rows}</table>{shown}"

@@ -33,6 +33,8 @@ class Delivery:
     timeout_seconds: float
     """All attempts together: the time until the next flush of the group."""
     flush_number: int
+    record_id: int
+    """Of the history."""
 
 
 @dataclass(slots=True, eq=False)

@@ -1,8 +1,8 @@
 """The `global` part of an `alertmanager.yml`: defaults for receivers, HTTP and TLS options.
 
 Keys for kinds of receivers that we do not send are read and have no effect: a receiver that needed them is
-refused where it stands. HTTP options that we cannot follow (a proxy, OAuth 2) are refused, because a message
-that goes another way than it should does not arrive.
+refused where it stands. Unsupported HTTP options (a proxy, OAuth 2) are refused, because the message would be
+sent differently than configured.
 """
 
 from __future__ import annotations
@@ -99,7 +99,10 @@ def read_notify_http(table: ConfigMapping, options: GlobalOptions) -> HttpConfig
     def refuse(text: str) -> None:
         for key in UNSUPPORTED:
             if key not in HARMLESS_HTTP and part.has(key) and part.raw(key) not in (False, "false", [], {}):
-                part.fail(key, "is not supported here: the message would go another way than you asked for")
+                part.fail(
+                    key,
+                    "is not supported here; without it the message would be sent differently than configured",
+                )
 
     part.finish(UNSUPPORTED, refuse)
     return http

@@ -17,9 +17,8 @@ from gpuscope.series import MatchOp
 T = TypeVar("T")
 MAX_MATCHER_CHARACTERS = 64 << 10
 _OPERATORS = ("!=", "!~", "=~", "=")
-_CLASSIC = re.compile(
-    r"[\t\n\f\r ]*([a-zA-Z_:][a-zA-Z0-9_:]*)[\t\n\f\r ]*(=~|=|!=|!~)[\t\n\f\r ]*(.*?)[\t\n\f\r ]*", re.DOTALL
-)
+_CLASSIC = re.compile(r"[\t\n\f\r ]*([a-zA-Z_:][a-zA-Z0-9_:]*)[\t\n\f\r ]*(=~|=|!=|!~)[\t\n\f\r ]*")
+"""All but the value. With `(.*?)[ ]*` for the value, spaces would take time with the square of their number."""
 _SIMPLE_ESCAPES = {
     "a": "\a",
     "b": "\b",
@@ -237,10 +236,10 @@ def _parse_classic_list(text: str) -> tuple[AlertMatcher, ...]:
 
 
 def _parse_classic(text: str) -> AlertMatcher:
-    match = _CLASSIC.fullmatch(text)
+    match = _CLASSIC.match(text)
     if match is None:
         raise ValueError(f"bad matcher format: {text[:200]}")
-    raw = match[3]
+    raw = text[match.end() :].rstrip("\t\n\f\r ")
     unescaped_quote = ValueError(f"matcher value contains unescaped double quote: {raw[:200]}")
     is_quoted = raw.startswith('"')
     body = raw[1:] if is_quoted else raw

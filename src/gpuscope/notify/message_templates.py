@@ -62,10 +62,10 @@ DEFAULT_MESSAGES: Mapping[str, Message] = {
 
 WHOLE_TEXTS: Mapping[str, Message] = {
     '{{ template "pagerduty.default.instances" .Alerts.Firing }}': lambda one: default_messages.alert_lines(
-        one.firing
+        one.firing, external_url=one.external_url
     ),
     '{{ template "pagerduty.default.instances" .Alerts.Resolved }}': lambda one: default_messages.alert_lines(
-        one.resolved
+        one.resolved, external_url=one.external_url
     ),
     "{{ .Alerts.Firing | len }}": lambda one: str(len(one.firing)),
     "{{ .Alerts.Resolved | len }}": lambda one: str(len(one.resolved)),

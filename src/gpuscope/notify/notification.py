@@ -10,11 +10,14 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Final, Literal
 
 from gpuscope.rfc3339 import to_rfc3339
 
 NEVER = "0001-01-01T00:00:00Z"
-FIRING, RESOLVED = "firing", "resolved"
+MessageStatus = Literal["firing", "resolved"]
+FIRING: Final = "firing"
+RESOLVED: Final = "resolved"
 
 
 def go_time(seconds: float | None) -> str:
@@ -35,7 +38,7 @@ class MessageAlert:
     fingerprint: str
 
     @property
-    def status(self) -> str:
+    def status(self) -> MessageStatus:
         return FIRING if self.ends_at is None else RESOLVED
 
     def to_json(self) -> dict[str, object]:
@@ -62,7 +65,7 @@ class Notification:
     route_labels: Mapping[str, str]
 
     @property
-    def status(self) -> str:
+    def status(self) -> MessageStatus:
         return FIRING if any(alert.ends_at is None for alert in self.alerts) else RESOLVED
 
     @cached_property

@@ -16,6 +16,7 @@ from gpuscope.notify.default_messages import escape_slack
 from gpuscope.notify.message_templates import MessageStyle
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.template_definitions import default_definitions
+from gpuscope.regular_file import read_regular_text
 from gpuscope.rules.templates import (
     AlertList,
     GoTime,
@@ -45,7 +46,7 @@ class NotificationTemplates:
         base = defaults
         for path in files:
             try:
-                text = path.read_text("utf-8")
+                text = read_regular_text(path)
             except (OSError, UnicodeDecodeError) as error:
                 reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
                 raise UsageError(f"{path}: {reason}") from None

@@ -23,6 +23,7 @@ from gpuscope.notify.delivery import Delivery
 from gpuscope.notify.groups import AggregationGroup, AlertGroups
 from gpuscope.notify.inhibition import Inhibitor
 from gpuscope.notify.notification import MessageAlert, Notification
+from gpuscope.notify.notification_history import HistoryKeeper, NotificationHistory, NotificationRecord
 from gpuscope.notify.notification_log import (
     LogEntry,
     LogKeeper,
@@ -38,12 +39,14 @@ from gpuscope.rules.alert import Alert
 
 MAINTENANCE_SECONDS = 900.0
 """How often expired silences, log entries and resolved alerts are forgotten."""
+STATUSES_PER_LOCK = 200
+"""Alerts whose state is found while the lock is held: with 50,000 alerts and many silences it takes seconds."""
 MIN_SEND_SECONDS = 10.0
 """For all attempts of a message, even if the group interval is shorter."""
 
 
-class StateKeeper(SilenceKeeper, LogKeeper, Protocol):
-    """Where silences and the log are kept."""
+class StateKeeper(SilenceKeeper, LogKeeper, HistoryKeeper, Protocol):
+    """Where silences, the log and the history are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,12 +83,13 @@ class Notifier:
         *,
         kept_silences: Sequence[Silence] = (),
         kept_log: Sequence[tuple[LogKey, LogEntry]] = (),
+        kept_history: Sequence[NotificationRecord] = (),
         external_url: str = "",
         on_take: Callable[[], None] = lambda: None,
     ) -> None:
         self.lock = threading.RLock()
         self.counters = NotifyCounters()
-        self.silences = Silences(keeper, kept_silences, max_silences=limits.max_silences)
+        self.silences = Silences(keeper, kept_silences, limits=limits)
         self.external_url = external_url
         self.started_at = clock.now()
         self.reload_error = ""
@@ -93,6 +97,7 @@ class Notifier:
         self._clock = clock
         self._limits = limits
         self._log = NotificationLog(keeper, kept_log)
+        self._history = NotificationHistory(keeper, kept_history, max_records=limits.max_notification_history)
         self._inbox: deque[Sequence[Alert]] = deque()
         self._inbox_lock = threading.Lock()  # held for moments only, by threads that must not wait
         self._on_take = on_take
@@ -182,10 +187,16 @@ class Notifier:
         """The messages to send now."""
         with self.lock:
             self._empty_inbox()
+            self._history.store()
             now = self._clock.now()
             if now - self._maintained_at >= MAINTENANCE_SECONDS:
                 self._maintain(now)
-            return [delivery for group in self._groups.take_due(now) for delivery in self._flush(group, now)]
+            due = self._groups.take_due(now)
+        deliveries = []
+        for group in due:  # the lock is free between two groups: there may be thousands
+            with self.lock:
+                deliveries += self._flush(group, now)
+        return deliveries
 
     def _maintain(self, now: float) -> None:
         self._maintained_at = now
@@ -221,7 +232,8 @@ class Notifier:
             suppressed["mute_time_interval"] += len(told)
             group.muted_by = muted_by
             return []
-        heard = [alert for alert in told if not self.silences.silenced_by(alert.labels, now)]
+        silenced_by = self.silences.silenced_by
+        heard = [alert for alert in told if not silenced_by(alert.labels, now, alert.fingerprint)]
         suppressed["silence"] += len(told) - len(heard)
         return heard
 
@@ -261,12 +273,16 @@ class Notifier:
             route_labels=dict(group.route.labels),
         )
         timeout = max(group.route.group_interval, MIN_SEND_SECONDS)
-        return [Delivery(channel, notification, group, firing, resolved, timeout, group.flush_number)]
+        record_id = self._history.begin(channel, notification)
+        return [
+            Delivery(channel, notification, group, firing, resolved, timeout, group.flush_number, record_id)
+        ]
 
     def attempted(self, delivery: Delivery, seconds: float, error: SendError | None) -> None:
         """One attempt is over; the message may be tried again."""
         with self.lock:
             kind = delivery.channel.key.kind
+            self._history.attempted(delivery.record_id, error)
             self.counters.requests[kind] += 1
             self.counters.latency_seconds[kind] += seconds  # type: ignore[assignment]  # a Counter of floats
             status = self.counters.channels.setdefault(delivery.channel.key, ChannelStatus())
@@ -287,6 +303,7 @@ class Notifier:
         with self.lock:
             now = self._clock.now()
             group, channel = delivery.group, delivery.channel
+            self._history.finished(delivery.record_id, error, now)
             if error is None:
                 key = LogKey(group.key, *channel.key)
                 repeat_interval = group.route.repeat_interval
@@ -305,14 +322,21 @@ class Notifier:
             self._empty_inbox()
             now = self._clock.now()
             firing = [alert for alert in self._alerts if not alert.is_resolved(now)]
-            return [self._status(one, now) for one in sorted(firing, key=lambda one: one.fingerprint)]
+        return self._statuses(sorted(firing, key=lambda one: one.fingerprint), now)
+
+    def _statuses(self, alerts: Sequence[StoredAlert], now: float) -> list[AlertStatus]:
+        found: list[AlertStatus] = []
+        for start in range(0, len(alerts), STATUSES_PER_LOCK):
+            with self.lock:
+                found += [self._status(one, now) for one in alerts[start : start + STATUSES_PER_LOCK]]
+        return found
 
     def _status(self, alert: StoredAlert, now: float) -> AlertStatus:
         inhibitor = self._inhibitor.inhibited_by(alert.labels, now)
         return AlertStatus(
             alert,
             tuple(route.receiver for route in self.config.route.match(alert.labels)),
-            tuple(self.silences.silenced_by(alert.labels, now)),
+            tuple(self.silences.silenced_by(alert.labels, now, alert.fingerprint)),
             (inhibitor,) if inhibitor else (),
         )
 
@@ -321,21 +345,26 @@ class Notifier:
         with self.lock:
             self._empty_inbox()
             now = self._clock.now()
-            groups = sorted(self._groups, key=lambda one: (sorted(one.labels.items()), one.route.receiver))
-            return [
-                GroupStatus(
-                    group.labels,
-                    group.route.receiver,
-                    dict(group.route.labels),
-                    group.muted_by,
-                    tuple(
-                        self._status(alert, now)
-                        for alert in sorted(group.alerts.values(), key=message_order)
-                        if not alert.is_resolved(now)
-                    ),
-                )
-                for group in groups
-            ]
+            alerts_of = {group: list(group.alerts.values()) for group in self._groups}
+        found = []
+        for group in sorted(alerts_of, key=lambda one: (sorted(one.labels.items()), one.route.receiver)):
+            firing = [alert for alert in alerts_of[group] if not alert.is_resolved(now)]
+            statuses = tuple(self._statuses(sorted(firing, key=message_order), now))
+            route = group.route
+            found.append(
+                GroupStatus(group.labels, route.receiver, dict(route.labels), group.muted_by, statuses)
+            )
+        return found
+
+    def history(self) -> list[NotificationRecord]:
+        """Newest first."""
+        with self.lock:
+            return list(self._history.newest_first())
+
+    def store_history(self) -> None:
+        """At the end: the last messages have been sent after the last flush."""
+        with self.lock:
+            self._history.store()
 
     def channels_of(self, receiver: str) -> Sequence[Channel]:
         return self._channels.get(receiver, ())
@@ -345,11 +374,11 @@ class Notifier:
             return dict(self.counters.channels)
 
     def families(self) -> Iterator[MetricFamily]:
+        states = {"active": 0, "suppressed": 0, "unprocessed": 0}
+        for status in self.alert_statuses():
+            states[status.state] += 1
         with self.lock:
             now = self._clock.now()
-            states = {"active": 0, "suppressed": 0, "unprocessed": 0}
-            for status in self.alert_statuses():
-                states[status.state] += 1
             silences = {"active": 0, "pending": 0, "expired": 0}
             for silence in self.silences.all():
                 silences[silence.state(now)] += 1

@@ -1,7 +1,7 @@
-"""Silences and the notification log in an SQLite file, so that they survive a restart and kill -9.
+"""Silences, the notification log and the history in an SQLite file: they survive a restart and kill -9.
 
-Each change is one committed transaction. A log entry that cannot be written is logged once per episode and kept
-in memory only; a silence that cannot be written is refused, because its author relies on it.
+Each change is one committed transaction. An entry of log or history that cannot be written is logged once per
+episode and kept in memory only; a silence that cannot be written is refused, because its author relies on it.
 """
 
 from __future__ import annotations
@@ -10,13 +10,16 @@ import json
 import logging
 import os
 import sqlite3
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
 from gpuscope.notify.alert_matchers import AlertMatcher
+from gpuscope.notify.channels import ChannelKey
+from gpuscope.notify.notification_history import NotificationRecord, NotifiedAlert, Outcome
 from gpuscope.notify.notification_log import LogEntry, LogKey
 from gpuscope.notify.silences import Silence, SilenceError
 from gpuscope.series import MatchOp
@@ -30,13 +33,14 @@ create table if not exists log (
     sent_at real not null, expires_at real not null, firing text not null, resolved text not null,
     primary key (group_key, receiver, integration, position)
 ) without rowid;
+create table if not exists history (id integer primary key, document text not null);
 """
 
 
 class NotifyState:
     """Not for several threads at once, but a thread may continue what another began.
 
-    The file is created with the first change: a server without alerts leaves no trace.
+    The file is created with the first change: a server without alerts has none.
     """
 
     def __init__(self, path: Path) -> None:
@@ -85,6 +89,12 @@ class NotifyState:
             for row in rows
         ]
 
+    def history(self) -> list[NotificationRecord]:
+        if self._opened is None:
+            return []
+        rows = self._opened.execute("select document from history").fetchall()
+        return [_record(json.loads(document)) for (document,) in rows]
+
     def save_silence(self, silence: Silence) -> None:
         try:
             self._open().execute(
@@ -94,24 +104,32 @@ class NotifyState:
             raise SilenceError(f"the silence could not be stored: {error}") from None
 
     def forget_silences(self, ids: Iterable[str]) -> None:
-        self._write("delete from silences where id = ?", [(one,) for one in ids])
+        self._write(("delete from silences where id = ?", [(one,) for one in ids]))
 
     def save_entry(self, key: LogKey, entry: LogEntry) -> None:
         row = (*key, entry.sent_at, entry.expires_at, " ".join(entry.firing), " ".join(entry.resolved))
-        self._write("insert or replace into log values (?, ?, ?, ?, ?, ?, ?, ?)", [row])
+        self._write(("insert or replace into log values (?, ?, ?, ?, ?, ?, ?, ?)", [row]))
 
     def forget_entries(self, keys: Iterable[LogKey]) -> None:
+        statement = "delete from log where group_key = ? and receiver = ? and integration = ? and position = ?"
+        self._write((statement, [tuple(key) for key in keys]))
+
+    def save_records(self, changed: Sequence[NotificationRecord], forgotten: Sequence[int]) -> None:
         self._write(
-            "delete from log where group_key = ? and receiver = ? and integration = ? and position = ?",
-            [tuple(key) for key in keys],
+            (
+                "insert or replace into history values (?, ?)",
+                [(one.id, json.dumps(asdict(one))) for one in changed],
+            ),
+            ("delete from history where id = ?", [(one,) for one in forgotten]),
         )
 
-    def _write(self, statement: str, rows: list[tuple[object, ...]]) -> None:
+    def _write(self, *statements: tuple[str, list[tuple[object, ...]]]) -> None:
         try:
             database = self._open()
             database.execute("begin")
             try:
-                database.executemany(statement, rows)
+                for statement, rows in statements:
+                    database.executemany(statement, rows)
                 database.execute("commit")
             except BaseException:
                 database.execute("rollback")
@@ -137,6 +155,9 @@ class MemoryState:
     def forget_entries(self, keys: Iterable[LogKey]) -> None:
         pass
 
+    def save_records(self, changed: Sequence[NotificationRecord], forgotten: Sequence[int]) -> None:
+        pass
+
 
 def _document(silence: Silence) -> dict[str, object]:
     return {
@@ -157,5 +178,16 @@ def _silence(document: dict[str, Any]) -> Silence:
     return Silence(
         matchers=tuple(AlertMatcher(name, MatchOp(op), value) for name, op, value in matchers),
         annotations=tuple((name, value) for name, value in annotations),
+        **fields,
+    )
+
+
+def _record(document: dict[str, Any]) -> NotificationRecord:
+    fields = dict(document)
+    channel, outcome, alerts = fields.pop("channel"), fields.pop("outcome"), fields.pop("alerts")
+    return NotificationRecord(
+        channel=ChannelKey(*channel),
+        outcome=Outcome(outcome),
+        alerts=tuple(NotifiedAlert(**one) for one in alerts),
         **fields,
     )

@@ -38,20 +38,20 @@ from gpuscope.rules.shipped import inhibit_rules
 
 GROUP_BY = ("alertname", "severity")
 GROUP_WAIT = 0.5
-"""Alerts of one evaluation come together: there is nothing to wait for but those."""
+"""Alerts of one evaluation arrive together, so a short wait is enough."""
 HEARTBEAT_SECONDS = 60.0
 WATCHDOG = 'alertname="Watchdog"'
 NOBODY, EVERYBODY, HEARTBEAT = "nobody", "notify", "heartbeat"
 INFO = 'severity="info"'
 INFO_GROUP_WAIT, INFO_REPEAT_INTERVAL = 600.0, 3 * 86400.0
-"""What needs no action may wait for company."""
+"""Alerts that need no action wait longer, to be grouped."""
 SAME_TROUBLE = ('severity="critical"', 'severity="warning"', ("alertname", "instance", "uuid"))
 """Source, target and equal labels of the inhibition rule besides those of the shipped rules."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE | re.ASCII)
 
 
 def default_alerting(urls: Sequence[str] = (), heartbeat_url: str = "") -> AlertingConfig:
-    """Without a URL nothing is sent, but alerts and silences are still there to look at."""
+    """Without a URL nothing is sent, but alerts and silences are still shown."""
     channels = tuple(parse_notify_url(url) for url in urls)
     receivers = {EVERYBODY: AlertReceiver(EVERYBODY, channels), NOBODY: AlertReceiver(NOBODY)}
     watchdog_receiver = HEARTBEAT if heartbeat_url else NOBODY
@@ -88,7 +88,7 @@ def _child(parent: AlertRoute, matcher: str, position: int) -> AlertRoute:
 
 
 def _inhibitions() -> list[tuple[str, str, tuple[str, ...]]]:
-    """Source, target and equal labels: a host that is down says it once, and not for each of its parts."""
+    """Source, target and equal labels: one message for a host that is down, not one for each of its parts."""
     shipped = [
         (f'alertname="{source}"', f'alertname=~"{"|".join(targets)}"', tuple(equal))
         for source, targets, equal in inhibit_rules()

@@ -19,7 +19,7 @@ def sample_notification(receiver: str, external_url: str, now: float, *, is_reso
     }
     annotations = {
         "summary": "This is a test message of gpuscope.",
-        "description": "A person ran `gpuscope notify test`. No GPU is in trouble.",
+        "description": "Sent by `gpuscope notify test`. No GPU has a problem.",
         "next_step": "Nothing to do: this channel works.",
     }
     alert = MessageAlert(

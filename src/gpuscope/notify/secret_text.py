@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuscope.notify.channels import SendError
+from gpuscope.regular_file import MAX_SECRET_BYTES, read_regular_text
 
 SECRET = "<secret>"  # noqa: S105 - Alertmanager's own word
-MAX_SECRET_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +29,7 @@ class SecretText:
         if self.path is None:
             return self._text
         try:
-            with self.path.open("rb") as file:
-                return file.read(MAX_SECRET_BYTES).decode("utf-8").strip()
+            return read_regular_text(self.path, MAX_SECRET_BYTES).strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = error.strerror if isinstance(error, OSError) else "not UTF-8 text"
             raise SendError(f"{self.path}: {reason}", may_retry=True) from None

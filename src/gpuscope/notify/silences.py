@@ -11,13 +11,17 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.notify.alert_matchers import AlertMatcher, match_all
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.notify.active_silences import ActiveSilences
+from gpuscope.notify.alert_matchers import AlertMatcher
+from gpuscope.series import MatchOp
 
 RETENTION_SECONDS = 120 * 3600.0
 """How long an expired silence is kept, as Alertmanager's --data.retention."""
 ACTIVE, PENDING, EXPIRED = "active", "pending", "expired"
-MAX_TEXT_CHARACTERS = 64 << 10
+MATCHER_BYTES = 200
+"""What a matcher takes in memory beside its texts."""
+DEFAULT_LIMITS = Limits()
 
 
 class SilenceError(Exception):
@@ -44,6 +48,19 @@ class Silence:
             return PENDING
         return ACTIVE if now < self.ends_at else EXPIRED
 
+    @property
+    def size_bytes(self) -> int:
+        """Its texts, and what its matchers take beside them."""
+        texts = [self.created_by, self.comment]
+        texts += [text for one in self.matchers for text in (one.name, one.value)]
+        texts += [text for pair in self.annotations for text in pair]
+        return sum(len(text.encode()) for text in texts) + MATCHER_BYTES * len(self.matchers)
+
+    @property
+    def pattern_count(self) -> int:
+        """Its matchers that are not `name="value"`."""
+        return sum(one.op is not MatchOp.EQUAL for one in self.matchers)
+
 
 class SilenceKeeper(Protocol):
     def save_silence(self, silence: Silence) -> None: ...
@@ -59,25 +76,27 @@ class Silences:
         keeper: SilenceKeeper,
         kept: Iterable[Silence] = (),
         *,
-        max_silences: int,
+        limits: Limits = DEFAULT_LIMITS,
         new_id: Callable[[], str] = lambda: str(uuid.uuid4()),
     ) -> None:
         self._keeper = keeper
-        self._silences = {silence.id: silence for silence in kept}
-        self._max_silences = max_silences
+        self._silences: dict[str, Silence] = {}
+        self._active = ActiveSilences()
+        self._pattern_count = 0
+        self._limits = limits
         self._new_id = new_id
+        for silence in kept:
+            self._keep(silence)
 
     def set(self, silence: Silence, now: float) -> str:
         """Create, update or replace; the id. SilenceError says what is wrong."""
-        _validate(silence, now)
+        _validate(silence, now, self._limits)
         previous = self._silences.get(silence.id)
         if silence.id and previous is None:
             raise SilenceNotFound("silence not found")
         if previous is not None and _can_update(previous, silence, now):
             return self._save(replace(silence, updated_at=now))
-        if len(self._silences) >= self._max_silences:
-            LIMITS_REACHED.count("max_silences")
-            raise SilenceError(f"exceeded maximum number of silences: {len(self._silences)}")
+        self._check_room(silence)
         if previous is not None and previous.state(now) != EXPIRED:
             self.expire(previous.id, now)
         starts_at = max(silence.starts_at, now)
@@ -98,39 +117,56 @@ class Silences:
     def all(self) -> list[Silence]:
         return list(self._silences.values())
 
-    def silenced_by(self, labels: Mapping[str, str], now: float) -> list[str]:
-        """The ids of active silences that match, sorted."""
-        return sorted(
-            silence.id
-            for silence in self._silences.values()
-            if silence.starts_at <= now < silence.ends_at and match_all(silence.matchers, labels)
-        )
+    def silenced_by(self, labels: Mapping[str, str], now: float, fingerprint: str = "") -> list[str]:
+        """The ids of active silences that match, sorted; of very many the first ones."""
+        return self._active.matching(labels, now, fingerprint)
 
     def forget_expired(self, now: float) -> None:
         old = [one.id for one in self._silences.values() if one.ends_at + RETENTION_SECONDS <= now]
         for silence_id in old:
-            del self._silences[silence_id]
+            self._pattern_count -= self._silences.pop(silence_id).pattern_count
+        self._active.forget(old)
         if old:
             self._keeper.forget_silences(old)
 
     def _save(self, silence: Silence) -> str:
         # First to the disk: an id that a client has been given must survive a crash.
         self._keeper.save_silence(silence)
-        self._silences[silence.id] = silence
+        self._keep(silence)
         return silence.id
 
+    def _keep(self, silence: Silence) -> None:
+        previous = self._silences.get(silence.id)
+        self._pattern_count += silence.pattern_count - (0 if previous is None else previous.pattern_count)
+        self._silences[silence.id] = silence
+        self._active.put(silence.id, silence.matchers, silence.starts_at, silence.ends_at)
 
-def _validate(silence: Silence, now: float) -> None:
+    def _check_room(self, silence: Silence) -> None:
+        if len(self._silences) >= self._limits.max_silences:
+            LIMITS_REACHED.count("max_silences")
+            raise SilenceError(f"exceeded maximum number of silences: {len(self._silences)}")
+        most = self._limits.max_silence_patterns
+        if silence.pattern_count and self._pattern_count + silence.pattern_count > most:
+            LIMITS_REACHED.count("max_silence_patterns")
+            raise SilenceError(f"more than {most} matchers with =~, !~ or != in all silences; use name=value")
+
+
+def _validate(silence: Silence, now: float, limits: Limits) -> None:
     if silence.starts_at >= silence.ends_at:
         raise SilenceError("Failed to create silence: start time must be before end time")
     if silence.ends_at < now:
         raise SilenceError("Failed to create silence: end time can't be in the past")
     if not silence.matchers:
-        raise SilenceError("invalid silence: at least one matcher required")
-    if all(matcher.matches_value("") for matcher in silence.matchers):
-        raise SilenceError("invalid silence: at least one matcher must not match the empty string")
-    if max(len(silence.comment), len(silence.created_by)) > MAX_TEXT_CHARACTERS:
-        raise SilenceError(f"invalid silence: a text is longer than {MAX_TEXT_CHARACTERS} characters")
+        raise SilenceError("invalid silence: at least one matcher set required")
+    # Alertmanager lets a negative matcher pass, although it matches alerts without the label.
+    if all(matcher.is_equal and matcher.matches_value("") for matcher in silence.matchers):
+        raise SilenceError(
+            "invalid silence: matcher set 0: at least one matcher must not match the empty string"
+        )
+    if silence.size_bytes > limits.max_silence_bytes:
+        LIMITS_REACHED.count("max_silence_bytes")
+        most = limits.max_silence_bytes
+        raise SilenceError(f"silence exceeded maximum size: {silence.size_bytes} bytes (limit: {most} bytes)")
 
 
 def _can_update(old: Silence, new: Silence, now: float) -> bool:

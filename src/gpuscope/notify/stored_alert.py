@@ -17,6 +17,8 @@ from gpuscope.series import Labels
 
 _FNV_OFFSET, _FNV_PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1
 _SEPARATOR = b"\xff"
+TEXT_OF_ONE_ALERT = 2048
+"""An alert with more text counts as several."""
 MAX_CACHED_FINGERPRINTS = 16_384
 """The same alerts come again with every resend."""
 
@@ -56,6 +58,13 @@ class StoredAlert:
     def __post_init__(self) -> None:
         if not self.fingerprint:
             object.__setattr__(self, "fingerprint", fingerprint(self.labels))
+
+    @property
+    def weight(self) -> int:
+        """How many alerts it counts as."""
+        texts = (self.labels.items(), self.annotations.items())
+        size = sum(len(name) + len(value) for many in texts for name, value in many) + len(self.generator_url)
+        return 1 + size // TEXT_OF_ONE_ALERT
 
     def is_resolved(self, now: float) -> bool:
         return self.ends_at <= now

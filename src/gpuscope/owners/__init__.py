@@ -1,4 +1,4 @@
-"""Whose it is: a process' user, container, pod and Slurm job, and who was allocated a GPU.
+"""Owners: the user, container, pod and Slurm job of a process, and who was allocated a GPU.
 
 Lookup (`process_lookup`, `pod_reader`, `docker_containers`, `cri_containers`, `pod_resources`, `job_files`):
 each way of learning something is a module of its own, may be missing, fails alone, and runs in a worker if it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from gpuscope.readings import ABSENT, Maybe
 
@@ -17,3 +18,7 @@ class AllocationClaim:
     pod: Maybe[str] = ABSENT
     container: Maybe[str] = ABSENT
     job: Maybe[str] = ABSENT
+
+
+POD: Final = "pod"
+JOB: Final = "job"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuscope.owners.node_jobs import NO_JOBS, JobStep, NodeJobs
 from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.process_lookup import KernelFacts
 from gpuscope.readings import ABSENT, Maybe, Owner
@@ -21,8 +22,15 @@ class ContainerInfo:
 ContainerInfos = Mapping[str, ContainerInfo]
 
 
-def owner_of(facts: KernelFacts, pods: Pods = NO_PODS, containers: ContainerInfos = {}) -> Owner:  # noqa: B006 - read only
+def owner_of(
+    facts: KernelFacts,
+    pods: Pods = NO_PODS,
+    containers: ContainerInfos = {},  # noqa: B006 - read only
+    jobs: NodeJobs = NO_JOBS,
+    pid: int = 0,
+) -> Owner:
     cgroup, slurm = facts.cgroup, facts.slurm
+    job, job_step = _job_of(facts, jobs, pid)
     container_id = cgroup.container_id
     pod = pods.find(cgroup.pod_uid, container_id)
     named = ContainerInfo() if container_id is ABSENT else containers.get(container_id, ContainerInfo())
@@ -41,9 +49,28 @@ def owner_of(facts: KernelFacts, pods: Pods = NO_PODS, containers: ContainerInfo
         namespace=ABSENT if pod is None else pod.namespace,
         pod_uid=cgroup.pod_uid if pod is None else pod.uid,
         pod_labels=() if pod is None else pod.labels,
-        job=cgroup.job if cgroup.job is not ABSENT else slurm.job,
-        job_step=cgroup.job_step if cgroup.job_step is not ABSENT else slurm.job_step,
+        job=job,
+        job_step=job_step,
         job_array=slurm.job_array,
         job_account=slurm.job_account,
         job_partition=slurm.job_partition,
     )
+
+
+def needs_job(facts: KernelFacts) -> bool:
+    """Whether slurmstepd may know a job of the process that its cgroup does not name."""
+    cgroup = facts.cgroup
+    in_container = cgroup.container_id is not ABSENT or cgroup.pod_uid is not ABSENT
+    return cgroup.job is ABSENT and (cgroup.sluid is not ABSENT or not in_container)
+
+
+def _job_of(facts: KernelFacts, jobs: NodeJobs, pid: int) -> tuple[Maybe[str], Maybe[str]]:
+    """Job and step: by the cgroup, by prolog or slurmstepd, or by the environment, which is the user's text."""
+    cgroup, slurm = facts.cgroup, facts.slurm
+    step = cgroup.job_step if cgroup.job_step is not ABSENT else slurm.job_step
+    if cgroup.job is not ABSENT:
+        return cgroup.job, step
+    listed: Maybe[JobStep] = jobs.find(pid, cgroup) if needs_job(facts) else ABSENT
+    if listed is not ABSENT:
+        return listed.job, listed.step or step
+    return slurm.job, step

@@ -56,9 +56,9 @@ class CriReader:
         now = {one: known[one] for one in wanted if one in known}
         failures: Counter[str] = Counter()
         if missing := wanted - known.keys():
-            found, failures = self._ask(missing)
+            found, failures = self._query(missing)
             now.update(found)
-            if not failures:  # every runtime answered and none knows the others: they are not asked about again
+            if not failures:  # every runtime answered and none knows the others: they are not queried again
                 now.update(dict.fromkeys(missing - found.keys(), ContainerInfo()))
         if now != known:
             self._known = now
@@ -67,7 +67,7 @@ class CriReader:
     def close(self) -> None:
         pass
 
-    def _ask(self, missing: frozenset[str]) -> tuple[dict[str, ContainerInfo], Counter[str]]:
+    def _query(self, missing: frozenset[str]) -> tuple[dict[str, ContainerInfo], Counter[str]]:
         """What was found, and which runtimes failed; raises when none answered."""
         found: dict[str, ContainerInfo] = {}
         failures, silent, answered = Counter[str](), [], False

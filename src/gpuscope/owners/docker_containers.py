@@ -1,7 +1,7 @@
 """Names and images of containers outside Kubernetes, from the sockets of Docker or Podman.
 
 Access to such a socket is root access to the machine, so only sockets named in the settings are used. Podman
-answers Docker's API. Each container is asked about once; an unknown one has an empty `ContainerInfo`.
+answers Docker's API. Each container is queried once; an unknown one has an empty `ContainerInfo`.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class DockerReader:
         wanted, known, failures = self._wanted, self._known, Counter[str]()
         now = {one: known[one] for one in wanted if one in known}
         for container_id in wanted - known.keys():
-            found = self._ask(container_id, failures)
+            found = self._query(container_id, failures)
             if found is not None:
                 now[container_id] = found
         if now != known:
@@ -53,8 +53,8 @@ class DockerReader:
     def close(self) -> None:
         pass
 
-    def _ask(self, container_id: str, failures: Counter[str]) -> ContainerInfo | None:
-        """None if a runtime did not answer: the container is asked about again."""
+    def _query(self, container_id: str, failures: Counter[str]) -> ContainerInfo | None:
+        """None if a runtime did not answer: the container is queried again."""
         all_answered = True
         for path in self._sockets:
             try:

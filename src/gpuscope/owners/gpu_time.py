@@ -1,20 +1,22 @@
-"""Where the time of every GPU goes, in GPU-seconds: to owners, to processes without an owner, or to nobody.
+"""How the time of every GPU is spent, in GPU-seconds: held by owners, free or stranded.
 
 For each kind of owner, a board's seconds are exactly `owners + unattributed + free + stranded = observed`. A
-unit that several owners share is split by SM time, or by memory while none of them works, or equally. A MIG
-instance counts by its compute slices; slices without an instance are stranded. Time in which the process list
-is unknown is not observed: a report counts it as lost, never as free.
+MIG instance counts by its compute slices; slices without an instance are stranded. Time in which the process
+list is unknown is not observed: a report counts it as lost, never as free.
 """
 
 from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.owners.gpu_units import GpuUnit, GpuUnits, Holding, minus
-from gpuscope.readings import ABSENT, Device, GpuTime, OwnerKey, UnitTime, Uuid
+from gpuscope.owners.gpu_units import GpuUnit, GpuUnits
+from gpuscope.owners.owner_account import OwnerAccount
+from gpuscope.owners.unit_work import instance_of, whole_part
+from gpuscope.readings import ABSENT, Device, GpuTime, Maybe, UnitTime, Uuid
 
 DEFAULT_COMPUTE_SLICES: Final = 7
 COMPUTE_SLICES: Final = (
@@ -22,18 +24,17 @@ COMPUTE_SLICES: Final = (
     (re.compile(r"RTX PRO (5000|4500)"), 2),
 )
 """Compute slices of a whole GPU, for the models that do not have seven."""
+KEPT_SECONDS: Final = 300.0
+"""Counters of an owner, instance or board that left: long enough for the last scrape to see them."""
 _PROFILE: Final = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
-
-Charge = Callable[[OwnerKey, Uuid, float], bool]
-"""Adds GPU-seconds to an owner's account; False if it has none."""
 
 
 def unit_weight(unit: GpuUnit) -> float:
     """The part of the board that the unit is: 1, or its share of the compute slices; 0 if that is not known."""
     if unit.instance_uuid is ABSENT:
         return 1.0
-    profile = next((one.profile for one in unit.device.instances if one.uuid == unit.instance_uuid), ABSENT)
-    match = None if profile is ABSENT else _PROFILE.match(profile)
+    instance = instance_of(unit)
+    match = None if instance is None or instance.profile is ABSENT else _PROFILE.match(instance.profile)
     if match is None:
         return 0.0
     return int(match[1] or match[2]) / _compute_slices(unit.device)
@@ -44,95 +45,122 @@ def _compute_slices(device: Device) -> int:
     return next((count for pattern, count in COMPUTE_SLICES if pattern.search(model)), DEFAULT_COMPUTE_SLICES)
 
 
+@dataclass(slots=True)
+class _BoardTime:
+    seen_at: float
+    observed: float = 0.0
+    stranded: float = 0.0
+    units: dict[Uuid, _UnitSeconds] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _UnitSeconds:
+    holders: OwnerAccount
+    """All holders together."""
+    free: float = 0.0
+    attributed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By kind of owner."""
+
+
 class GpuTimes:
-    """Call `advance` once a cycle with the units of that cycle and the seconds since the last one."""
+    """Call `advance` once a cycle with the units of that cycle, then `attribute` for what owners were charged.
+
+    `at` is monotonic."""
 
     def __init__(self) -> None:
-        self._observed: dict[Uuid, float] = defaultdict(float)
-        self._stranded: dict[Uuid, float] = defaultdict(float)
-        self._free: dict[Uuid, float] = defaultdict(float)
-        self._held: dict[Uuid, float] = defaultdict(float)
-        self._attributed: dict[tuple[str, Uuid], float] = defaultdict(float)
+        self._boards: dict[Uuid, _BoardTime] = {}
 
     def advance(
         self,
         devices: Sequence[Device],
         units: GpuUnits,
-        seconds: float,
-        charge: Charge,
+        energy_joules: Mapping[Uuid, Maybe[float]],
+        elapsed: float,
+        at: float,
         *,
         processes_known: bool = True,
     ) -> None:
-        if not processes_known:
-            return
+        """`energy_joules` is by unit, for this cycle."""
         used: dict[Uuid, float] = defaultdict(float)
         for uuid, unit in units.items():
-            if not unit.device.processes_known:
+            seconds, weight = self._unit(uuid, unit, at), unit_weight(unit)
+            if not (processes_known and unit.device.processes_known):
                 continue
-            weight = unit_weight(unit)
             used[unit.device.uuid] += weight
             if unit.total.processes or unit.owners:
-                self._held[uuid] += weight * seconds
-                self._split(uuid, unit, weight * seconds, charge)
+                seconds.holders.charge(whole_part(unit, energy_joules.get(uuid, ABSENT)), weight, elapsed)
             else:
-                self._free[uuid] += weight * seconds
+                seconds.free += weight * elapsed
         for device in devices:
-            if not device.lost and device.processes_known:
-                self._observed[device.uuid] += seconds
-                self._stranded[device.uuid] += max(0.0, 1.0 - used[device.uuid]) * seconds
+            if device.lost:
+                self._keep_lost(device.uuid, at)
+            elif device.processes_known and processes_known:
+                board = self._board(device.uuid, at)
+                board.observed += elapsed
+                board.stranded += max(0.0, 1.0 - used[device.uuid]) * elapsed
+        self._forget(at)
 
-    def _split(self, uuid: Uuid, unit: GpuUnit, gpu_seconds: float, charge: Charge) -> None:
-        for kind in {owner.kind for owner in unit.owners}:
-            owners = {owner: now for owner, now in unit.owners.items() if owner.kind == kind}
-            others = _without(unit.total, owners.values())
-            for owner, share in _shares(owners, others).items():
-                if charge(owner, uuid, gpu_seconds * share):
-                    self._attributed[kind, uuid] += gpu_seconds * share
+    def _keep_lost(self, uuid: Uuid, at: float) -> None:
+        """A lost GPU keeps its counters: they stand still."""
+        board = self._boards.get(uuid)
+        if board is not None:
+            board.seen_at = at
+            for unit in board.units.values():
+                unit.holders.here_at = at
 
-    def unattributed(self, kind: str, uuid: Uuid) -> float:
+    def _board(self, uuid: Uuid, at: float) -> _BoardTime:
+        board = self._boards.setdefault(uuid, _BoardTime(at))
+        board.seen_at = at
+        return board
+
+    def _unit(self, uuid: Uuid, unit: GpuUnit, at: float) -> _UnitSeconds:
+        units = self._board(unit.device.uuid, at).units
+        seconds = units.get(uuid)
+        if seconds is None:
+            seconds = units[uuid] = _UnitSeconds(OwnerAccount(unit.device.uuid, unit.instance_uuid, at))
+        seconds.holders.here_at = at
+        return seconds
+
+    def attribute(self, kind: str, unit: GpuUnit, gpu_seconds: float) -> None:
+        """An owner of this kind was charged for these seconds of the unit."""
+        uuid = unit.device.uuid if unit.instance_uuid is ABSENT else unit.instance_uuid
+        self._boards[unit.device.uuid].units[uuid].attributed[kind] += gpu_seconds
+
+    def unattributed(self, kind: str, gpu_uuid: Uuid, uuid: Uuid) -> float:
         """GPU-seconds in which the unit was held, and not by an owner of this kind."""
-        return max(0.0, self._held[uuid] - self._attributed[kind, uuid])
+        unit = self._boards[gpu_uuid].units[uuid]
+        return max(0.0, unit.holders.gpu_seconds - unit.attributed[kind])
 
-    def read(self, devices: Sequence[Device], units: GpuUnits) -> tuple[GpuTime, ...]:
-        times: dict[Uuid, list[UnitTime]] = defaultdict(list)
-        for uuid, unit in units.items():
-            time = UnitTime(uuid=uuid, held_seconds=self._held[uuid], free_seconds=self._free[uuid])
-            times[unit.device.uuid].append(time)
+    def read(self) -> tuple[GpuTime, ...]:
+        """Also of boards and instances that left a short time ago."""
         return tuple(
             GpuTime(
-                gpu_uuid=device.uuid,
-                observed_seconds=self._observed[device.uuid],
-                stranded_seconds=self._stranded[device.uuid],
-                units=tuple(times[device.uuid]),
+                gpu_uuid=uuid,
+                observed_seconds=board.observed,
+                stranded_seconds=board.stranded,
+                units=tuple(_unit_time(unit_uuid, one) for unit_uuid, one in board.units.items()),
             )
-            for device in devices
-            if device.uuid in self._observed
+            for uuid, board in self._boards.items()
         )
 
-
-def _without(total: Holding, owned: Iterable[Holding]) -> Holding:
-    """The processes that no owner of a kind has."""
-    rest = Holding(total.processes, total.memory_bytes, total.sm_ratio)
-    for one in owned:
-        rest.processes -= one.processes
-        rest.memory_bytes = minus(rest.memory_bytes, one.memory_bytes)
-        rest.sm_ratio = minus(rest.sm_ratio, one.sm_ratio)
-    return rest
-
-
-def _shares(owners: Mapping[OwnerKey, Holding], others: Holding) -> dict[OwnerKey, float]:
-    """Each owner's part of the unit; what is left to 1 belongs to processes without such an owner."""
-    everyone = [*owners.values(), *([others] if others.processes > 0 else [])]
-    for value in (_sm, _memory):
-        total = sum(value(one) for one in everyone)
-        if total > 0:
-            return {owner: value(now) / total for owner, now in owners.items()}
-    return dict.fromkeys(owners, 1 / len(everyone))
+    def _forget(self, at: float) -> None:
+        for uuid, board in list(self._boards.items()):
+            if at - board.seen_at > KEPT_SECONDS:
+                del self._boards[uuid]
+                continue
+            gone = [one for one, unit in board.units.items() if at - unit.holders.here_at > KEPT_SECONDS]
+            for one in gone:
+                del board.units[one]
 
 
-def _sm(holding: Holding) -> float:
-    return 0.0 if holding.sm_ratio is ABSENT else holding.sm_ratio
-
-
-def _memory(holding: Holding) -> float:
-    return 0.0 if holding.memory_bytes is ABSENT else holding.memory_bytes
+def _unit_time(uuid: Uuid, unit: _UnitSeconds) -> UnitTime:
+    holders = unit.holders
+    return UnitTime(
+        uuid=uuid,
+        held_seconds=holders.gpu_seconds,
+        free_seconds=unit.free,
+        busy_seconds=holders.busy_seconds,
+        unknown_seconds=holders.unknown_seconds,
+        idle_seconds=holders.idle_gpu_seconds,
+        energy_joules=holders.energy_joules,
+    )

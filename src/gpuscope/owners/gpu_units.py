@@ -101,6 +101,8 @@ def process_owners(process: Process) -> Iterable[OwnerKey]:
         yield OwnerKey("pod", owner.pod, "" if owner.namespace is ABSENT else owner.namespace)
     if owner.job is not ABSENT:
         yield OwnerKey("job", owner.job)
+        if owner.job_account is not ABSENT:
+            yield OwnerKey("account", owner.job_account)
 
 
 def allocation_holders(allocation: Allocation) -> Iterable[OwnerKey]:
@@ -108,6 +110,8 @@ def allocation_holders(allocation: Allocation) -> Iterable[OwnerKey]:
         yield OwnerKey("pod", allocation.pod, "" if allocation.namespace is ABSENT else allocation.namespace)
     if allocation.job is not ABSENT:
         yield OwnerKey("job", allocation.job)
+        if allocation.account is not ABSENT:
+            yield OwnerKey("account", allocation.account)
 
 
 def plus(total: Maybe[float], more: Maybe[float]) -> Maybe[float]:

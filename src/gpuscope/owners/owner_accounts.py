@@ -1,18 +1,21 @@
-"""An account for each user, pod and job on each GPU: what it has now, held and busy seconds, energy.
+"""An account for each user, pod, job and job's account on each GPU: use now, held and busy seconds, energy.
 
-Integrated at the agent's own clock from the driver's samples for the owner's own processes. A GPU's energy is
-charged by the share of the time that the owner's processes used. Idle power, what the driver does not assign
-(MIG) and processes without an owner stay unattributed, once for each kind of owner; they are never distributed.
+Integrated at the agent's own clock from the driver's samples for the owner's own processes (`unit_work`). What
+no owner of a kind accounts for stays unattributed, once for each kind of owner; it is never distributed.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.owners.gpu_time import GpuTimes
+from gpuscope.owners.gpu_time import KEPT_SECONDS, GpuTimes, unit_weight
 from gpuscope.owners.gpu_units import GpuUnit, GpuUnits, Holding, group_by_unit, minus, plus
+from gpuscope.owners.owner_account import OwnerAccount
+from gpuscope.owners.unit_energy import UnitEnergy
+from gpuscope.owners.unit_work import owner_parts
 from gpuscope.readings import (
     ABSENT,
     Allocation,
@@ -27,22 +30,12 @@ from gpuscope.readings import (
     Uuid,
 )
 
-KEPT_SECONDS: Final = 300.0  # an owner that left: long enough for the last scrape to see its counters
-MAX_GONE: Final = 256  # owners that left and whose counters are kept
+MAX_GONE: Final = 256  # owners that left and whose counters are exported
+REMEMBERED_SECONDS: Final = 20 * 3600.0
+"""An owner that returns goes on with its counters: a second job of 20 s that began at 0 again would end at the
+value of the first. Less than the day that reports look back for a counter's last value."""
+MAX_REMEMBERED: Final = 2048
 MAX_ACCOUNTS: Final = 4096  # further owners stay unattributed: users decide how many names there are
-
-
-@dataclass(slots=True)
-class _OwnerAccount:
-    """One owner on one GPU or instance."""
-
-    gpu_uuid: Uuid
-    instance_uuid: Maybe[Uuid]
-    here_at: float
-    held_seconds: float = 0.0
-    gpu_seconds: float = 0.0
-    busy_seconds: Maybe[float] = ABSENT
-    energy_joules: Maybe[float] = ABSENT
 
 
 @dataclass(slots=True)
@@ -70,9 +63,12 @@ class OwnerAccounts:
         self._max_gap = max_gap_seconds
         self._last_at: float | None = None
         self._last_counters: Mapping[Uuid, Counters] = {}
-        self._accounts: dict[tuple[OwnerKey, Uuid], _OwnerAccount] = {}
+        self._accounts: dict[tuple[OwnerKey, Uuid], OwnerAccount] = {}
+        self._remembered: OrderedDict[tuple[OwnerKey, Uuid], OwnerAccount] = OrderedDict()
+        """Of owners that left and are no longer exported, the oldest first."""
         self._left: dict[tuple[str, Uuid], _Sum] = {}
         self._times = GpuTimes()
+        self._energy = UnitEnergy()
         self.times: tuple[GpuTime, ...] = ()
         """Where the time of each GPU went, up to the last cycle."""
         self._kinds = {"user"}
@@ -86,21 +82,25 @@ class OwnerAccounts:
         at: float,
         *,
         processes_known: bool = True,
+        allocating: frozenset[str] = frozenset({"pod"}),
     ) -> tuple[tuple[OwnerUse, ...], tuple[Unattributed, ...]]:
-        """`counters` are the GPUs' own of this cycle, `at` is monotonic."""
+        """`counters` are the GPUs' own of this cycle, `at` is monotonic; `allocating` are the kinds of owners
+        whose scheduler is known."""
         elapsed = 0.0 if self._last_at is None else at - self._last_at
         if not 0 <= elapsed <= self._max_gap:
             elapsed = 0.0
         units = group_by_unit(devices, processes, allocations)
         self._kinds |= {owner.kind for unit in units.values() for owner in unit.owners}
         gains = {device.uuid: self._gain(device.uuid, counters, elapsed) for device in devices}
-        charged = self._charge(units, gains, elapsed, at)
-        self._times.advance(devices, units, elapsed, self._charge_gpu_seconds, processes_known=processes_known)
+        energy = self._energy.split(units, {uuid: gain.energy_joules for uuid, gain in gains.items()}, elapsed)
+        self._times.advance(devices, units, energy, elapsed, at, processes_known=processes_known)
+        charged = self._charge(units, energy, elapsed, at, processes_known=processes_known)
         self._add_unattributed(gains, charged)
         self._last_at, self._last_counters = at, counters
         self._forget(at, gains)
-        self.times = self._times.read(devices, units)
-        return tuple(self._uses(units, allocations is not ABSENT)), tuple(self._unattributed(devices, units))
+        self.times = self._times.read()
+        kinds = allocating if allocations is not ABSENT else frozenset[str]()
+        return tuple(self._uses(units, kinds)), tuple(self._unattributed(devices, units))
 
     def _gain(self, uuid: Uuid, counters: Mapping[Uuid, Counters], elapsed: float) -> _Gain:
         now = counters.get(uuid, Counters())
@@ -116,41 +116,38 @@ class OwnerAccounts:
         )
 
     def _charge(
-        self, units: GpuUnits, gains: Mapping[Uuid, _Gain], elapsed: float, at: float
+        self,
+        units: GpuUnits,
+        energy: Mapping[Uuid, Maybe[float]],
+        elapsed: float,
+        at: float,
+        *,
+        processes_known: bool,
     ) -> dict[tuple[str, Uuid], _Sum]:
         """Adds this cycle to every owner's account, and returns how much that was by kind and GPU."""
         charged: dict[tuple[str, Uuid], _Sum] = {}
         for uuid, unit in units.items():
-            gpu = unit.device.uuid
-            energy, everyone = gains[gpu].energy_joules, unit.total.sm_ratio
-            # The samples of several processes may add up to more than the whole.
-            scale = 1.0 if everyone is ABSENT else max(1.0, everyone)
-            for owner, now in unit.owners.items():
-                account = self._account(owner, uuid, unit, at)
-                if account is None:
-                    continue
-                account.here_at = at
-                account.held_seconds += elapsed
-                if now.sm_ratio is ABSENT:
-                    continue
-                busy = now.sm_ratio / scale * elapsed
-                joules = ABSENT if energy is ABSENT else energy * now.sm_ratio / scale
-                account.busy_seconds = plus(account.busy_seconds, busy)
-                account.energy_joules = plus(account.energy_joules, joules)
-                charged.setdefault((owner.kind, gpu), _Sum()).add(busy, joules)
+            gpu, weight = unit.device.uuid, unit_weight(unit)
+            is_known = processes_known and unit.device.processes_known
+            for kind in {owner.kind for owner in unit.owners}:
+                for owner, part in owner_parts(unit, kind, energy.get(uuid, ABSENT)).items():
+                    account = self._account(owner, uuid, unit, at)
+                    if account is None:
+                        continue
+                    account.here_at = at
+                    account.held_seconds += elapsed
+                    if is_known:
+                        self._times.attribute(kind, unit, account.charge(part, weight, elapsed))
+                        busy = ABSENT if part.busy_ratio is ABSENT else part.busy_ratio * weight * elapsed
+                        charged.setdefault((kind, gpu), _Sum()).add(busy, part.energy_joules)
         return charged
 
-    def _charge_gpu_seconds(self, owner: OwnerKey, uuid: Uuid, gpu_seconds: float) -> bool:
-        account = self._accounts.get((owner, uuid))
-        if account is None:
-            return False
-        account.gpu_seconds += gpu_seconds
-        return True
-
-    def _account(self, owner: OwnerKey, uuid: Uuid, unit: GpuUnit, at: float) -> _OwnerAccount | None:
+    def _account(self, owner: OwnerKey, uuid: Uuid, unit: GpuUnit, at: float) -> OwnerAccount | None:
         account = self._accounts.get((owner, uuid))
         if account is None and len(self._accounts) < MAX_ACCOUNTS:
-            account = _OwnerAccount(unit.device.uuid, unit.instance_uuid, at)
+            account = self._remembered.pop((owner, uuid), None)
+            if account is None or at - account.here_at > REMEMBERED_SECONDS:
+                account = OwnerAccount(unit.device.uuid, unit.instance_uuid, at)
             self._accounts[owner, uuid] = account
         return account
 
@@ -177,7 +174,9 @@ class OwnerAccounts:
                     processes=0 if whole is None else whole.total.processes - owned.processes,
                     memory_bytes=ABSENT if whole is None else minus(whole.memory_used, owned.memory_bytes),
                     sm_ratio=ABSENT if whole is None else minus(device.utilization_ratio, owned.sm_ratio),
-                    gpu_seconds=ABSENT if whole is None else self._times.unattributed(kind, device.uuid),
+                    gpu_seconds=ABSENT
+                    if whole is None
+                    else self._times.unattributed(kind, device.uuid, device.uuid),
                     busy_seconds=left.busy_seconds,
                     energy_joules=left.energy_joules,
                 )
@@ -198,7 +197,7 @@ class OwnerAccounts:
             instance_uuid=uuid,
             processes=unit.total.processes - self._owned(uuid, unit, kind).processes,
             memory_bytes=memory,
-            gpu_seconds=self._times.unattributed(kind, uuid),
+            gpu_seconds=self._times.unattributed(kind, unit.device.uuid, uuid),
         )
 
     def _owned(self, uuid: Uuid, unit: GpuUnit, kind: str) -> Holding:
@@ -207,11 +206,11 @@ class OwnerAccounts:
             owner for owner in unit.owners if owner.kind == kind and (owner, uuid) in self._accounts
         )
 
-    def _uses(self, units: GpuUnits, scheduler_known: bool) -> Iterable[OwnerUse]:
+    def _uses(self, units: GpuUnits, allocating: frozenset[str]) -> Iterable[OwnerUse]:
         nothing = Holding()
         for (owner, uuid), account in self._accounts.items():
             now = units[uuid].owners.get(owner) if uuid in units else None
-            allocated = now is not None and scheduler_known and owner.kind == "pod"
+            allocated = now is not None and owner.kind in allocating
             holding = now or nothing
             yield OwnerUse(
                 owner=owner,
@@ -225,6 +224,9 @@ class OwnerAccounts:
                 held_seconds=account.held_seconds,
                 gpu_seconds=account.gpu_seconds,
                 busy_seconds=account.busy_seconds,
+                unknown_seconds=account.unknown_seconds,
+                idle_gpu_seconds=account.idle_gpu_seconds,
+                idle_seconds=account.idle_seconds,
                 energy_joules=account.energy_joules,
             )
 
@@ -235,6 +237,11 @@ class OwnerAccounts:
             left.sort()
             gone += [key for _, key in left[:-MAX_GONE]]
         for key in gone:
-            self._accounts.pop(key, None)
+            account = self._accounts.pop(key, None)
+            if account is not None:
+                account.leave()
+                self._remembered[key] = account
+        while len(self._remembered) > MAX_REMEMBERED:
+            self._remembered.popitem(last=False)
         if len(self._left) > 1024:
             self._left = {key: sums for key, sums in self._left.items() if key[1] in gpus}

@@ -1,7 +1,7 @@
 """Joins what is used with what was allocated: processes get owners, owners accounts, allocations `used`.
 
-In go a cycle's processes, devices and counters; out come the processes with their owners, and an `Ownership`.
-A part that fails costs its own facts and nothing else: without owners the processes stay as the driver listed
+Input: a cycle's processes, devices and counters; output: the processes with their owners, and an `Ownership`. A
+part that fails costs its own facts and nothing else: without owners the processes stay as the driver listed
 them.
 """
 
@@ -10,26 +10,30 @@ from __future__ import annotations
 import logging
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
-from gpuscope.owners.gpu_units import allocation_holders, process_owners, unit_of
+from gpuscope.owners.allocation_claims import JOB
+from gpuscope.owners.allocation_matching import Claims
+from gpuscope.owners.node_jobs import JobOwners, jobs_here, merge_facts
 from gpuscope.owners.owner_accounts import OwnerAccounts
 from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.owners.slurm_claims import LocalJobs, SlurmClaims
+from gpuscope.owners.unallocated_use import count_unallocated, used_allocations
 from gpuscope.readings import (
     ABSENT,
     Allocation,
     Counters,
     Device,
+    JobFacts,
     Maybe,
-    OwnerKey,
     Ownership,
     OwnerUse,
     Process,
+    SlurmState,
     Unattributed,
     Uuid,
-    unit_uuid,
 )
+from gpuscope.readings.device import NO_VALUES
 from gpuscope.worker import Worker
 
 if TYPE_CHECKING:
@@ -43,7 +47,14 @@ Processes = Maybe[tuple[Process, ...]]
 class Scheduler(Protocol):
     """Who was allocated which GPU; ABSENT while no scheduler has answered."""
 
-    def allocations(self, devices: Sequence[Device]) -> Maybe[tuple[Allocation, ...]]: ...
+    known_kinds: frozenset[str]
+
+    def allocations(
+        self,
+        devices: Sequence[Device],
+        local_claims: Claims = ABSENT,
+        facts: Mapping[str, JobFacts] = NO_VALUES,
+    ) -> Maybe[tuple[Allocation, ...]]: ...
 
 
 class OwnerJoin:
@@ -53,11 +64,17 @@ class OwnerJoin:
         accounts: OwnerAccounts | None = None,
         scheduler: Scheduler | None = None,
         job_files: Worker[JobFiles] | None = None,
+        node: str = "",
     ) -> None:
+        """`node` is this machine's name, by which Slurm's state has it."""
         self._enricher = enricher or ProcessEnricher()
         self._accounts = accounts or OwnerAccounts()
         self._scheduler = scheduler
         self._job_files = job_files
+        self._slurm_claims = SlurmClaims(node)
+        self._job_owners = JobOwners()
+        self._facts: Mapping[str, JobFacts] = NO_VALUES
+        self._facts_from: tuple[object, object] = (None, None)
         self._failures: Counter[str] = Counter()
 
     def stop_waiting(self) -> None:
@@ -73,13 +90,18 @@ class OwnerJoin:
         simulated: bool,
         now: float,
         monotonic: float,
+        slurm: Maybe[SlurmState] = ABSENT,
     ) -> tuple[Processes, Ownership]:
+        job_files = ABSENT if self._job_files is None else self._job_files.fresh()
+        local = self._slurm_claims.read(slurm, devices)
+        facts = self._job_facts(job_files, local)
         if processes is not ABSENT:
             try:
                 processes = self._enricher.advance(processes, simulated=simulated, now=now, monotonic=monotonic)
+                processes = self._job_owners.complete(processes, facts) if facts else processes
             except Exception:
                 self._failed("sessions")
-        allocations = self._allocations(devices, processes)
+        allocations = self._allocations(devices, processes, local, facts)
         uses: tuple[OwnerUse, ...] = ()
         left: tuple[Unattributed, ...] = ()
         try:
@@ -91,12 +113,16 @@ class OwnerJoin:
                 counters,
                 monotonic,
                 processes_known=processes is not ABSENT,
+                allocating=frozenset() if self._scheduler is None else self._scheduler.known_kinds,
             )
         except Exception:
             self._failed("owner_counters")
-        job_files = ABSENT if self._job_files is None else self._job_files.fresh()
+        known = () if allocations is ABSENT else allocations
+        held = [one.job for one in known if one.job is not ABSENT]
         return processes, Ownership(
             allocations=allocations,
+            unallocated=self._unallocated(devices, processes, allocations, facts, now),
+            jobs=jobs_here(held, present, facts),
             uses=uses,
             # Without the list of processes everything would look unattributed.
             unattributed=() if processes is ABSENT else left,
@@ -105,41 +131,54 @@ class OwnerJoin:
             failures={**self._enricher.failures(), **self._failures},
         )
 
-    def _allocations(self, devices: Sequence[Device], processes: Processes) -> Maybe[tuple[Allocation, ...]]:
+    def _job_facts(self, job_files: Maybe[JobFiles], local: Maybe[LocalJobs]) -> Mapping[str, JobFacts]:
+        """The same object until a prolog or Slurm has something new."""
+        if self._facts_from[0] is not job_files or self._facts_from[1] is not local:
+            self._facts_from = job_files, local
+            facts = dict({} if local is ABSENT else local.facts)
+            for job, said in () if job_files is ABSENT else job_files.jobs.items():
+                facts[job] = merge_facts(said, facts.get(job, JobFacts()))
+            self._facts = facts
+        return self._facts
+
+    def _allocations(
+        self,
+        devices: Sequence[Device],
+        processes: Processes,
+        local: Maybe[LocalJobs],
+        facts: Mapping[str, JobFacts],
+    ) -> Maybe[tuple[Allocation, ...]]:
         # Before the first GPU has been read, every device id would look like that of an unknown GPU.
         if self._scheduler is None or not devices:
             return ABSENT
         try:
-            allocations = self._scheduler.allocations(devices)
-            return ABSENT if allocations is ABSENT else tuple(mark_used(allocations, processes))
+            claims = ABSENT if local is ABSENT else local.claims
+            allocations = self._scheduler.allocations(devices, claims, facts)
+            return ABSENT if allocations is ABSENT else tuple(used_allocations(allocations, processes, facts))
         except Exception:
             self._failed("allocations")
             return ABSENT
+
+    def _unallocated(
+        self,
+        devices: Sequence[Device],
+        processes: Processes,
+        allocations: Maybe[tuple[Allocation, ...]],
+        facts: Mapping[str, JobFacts],
+        now: float,
+    ) -> Mapping[Uuid, int]:
+        # Only of Slurm: in Kubernetes programs of the node itself use GPUs as a matter of course.
+        if processes is ABSENT or allocations is ABSENT or self._scheduler is None:
+            return NO_VALUES
+        if JOB not in self._scheduler.known_kinds:
+            return NO_VALUES
+        try:
+            return count_unallocated(devices, processes, allocations, facts, now)
+        except Exception:
+            self._failed("allocations")
+            return NO_VALUES
 
     def _failed(self, part: str) -> None:
         if not self._failures[part]:
             log.exception("%s failed; everything else is still collected", part)
         self._failures[part] += 1
-
-
-def mark_used(allocations: Sequence[Allocation], processes: Processes) -> list[Allocation]:
-    """Sets `used` where a process of that pod or job is on that very GPU or instance.
-
-    Two pods cannot both have an unshared device: if one of them has a process on it, the other has ended and an
-    old kubelet still lists it. If neither has, both are kept.
-    """
-    present: set[tuple[OwnerKey, Uuid]] = set()
-    for process in () if processes is ABSENT else processes:
-        present |= {(owner, unit_of(process)) for owner in process_owners(process)}
-    marked, taken = [], set()
-    for allocation in allocations:
-        uuid = unit_uuid(allocation)
-        used = uuid is not ABSENT and any((owner, uuid) in present for owner in allocation_holders(allocation))
-        if used and _is_whole(allocation):
-            taken.add(allocation.device_id)
-        marked.append(replace(allocation, used=True) if used else allocation)
-    return [one for one in marked if one.used or not (_is_whole(one) and one.device_id in taken)]
-
-
-def _is_whole(allocation: Allocation) -> bool:
-    return allocation.pod is not ABSENT and allocation.replica is ABSENT

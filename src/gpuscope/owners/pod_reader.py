@@ -29,11 +29,14 @@ TIMEOUT_SECONDS: Final = 10.0
 
 @dataclass(frozen=True, slots=True)
 class PodMethod:
-    """A way to list this node's pods; `has_labels` if the list contains their labels."""
+    """A way to list this node's pods; `has_labels` if the list contains their labels.
+
+    A method that is not offered is left out, and that is no failure."""
 
     name: str
     list_pods: Callable[[], Sequence[Pod]]
     has_labels: bool = True
+    is_offered: Callable[[], bool] = lambda: True
 
 
 class PodReader:
@@ -51,6 +54,8 @@ class PodReader:
         failures: Counter[str] = Counter()
         reasons = []
         for method in self._methods:
+            if not method.is_offered():
+                continue
             try:
                 listed = method.list_pods()
             except (SourceError, OSError) as error:
@@ -73,10 +78,15 @@ class PodReader:
 
 def build_pod_reader(settings: Settings) -> PodReader:
     keep = label_filter(settings.pod_labels)
-    methods = []
-    if Path(settings.pods_socket).parent.is_dir():
-        methods.append(PodMethod("pods-api", lambda: list_pods(settings.pods_socket, keep, TIMEOUT_SECONDS)))
-    methods.append(PodMethod("pod-logs", lambda: read_pod_logs(settings.path_pod_logs), has_labels=False))
+    methods = [
+        PodMethod(
+            "pods-api",
+            lambda: list_pods(settings.pods_socket, keep, TIMEOUT_SECONDS),
+            # Kubelets before 1.37 have no such socket, and an upgraded one makes it while this agent runs.
+            is_offered=Path(settings.pods_socket).exists,
+        ),
+        PodMethod("pod-logs", lambda: read_pod_logs(settings.path_pod_logs), has_labels=False),
+    ]
     if settings.kubelet_url:
         methods.append(PodMethod("kubelet-https", lambda: _from_kubelet(settings, keep)))
     if settings.kubernetes_api:

@@ -8,6 +8,7 @@ alone.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.clock import Clock
@@ -16,19 +17,46 @@ from gpuscope.owners.grpc.call import call
 from gpuscope.owners.grpc.protobuf import fields, message, text
 from gpuscope.owners.lookup_timing import kubelet_timing
 from gpuscope.settings import Settings
-from gpuscope.worker import FunctionReader, Worker
+from gpuscope.worker import ReadResult, Worker
 
 LIST: Final = "/v1.PodResourcesLister/List"
 GPU_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/pgpu", "amd.com/gpu")
 MAX_CLAIMS: Final = 100_000
+MAX_OTHER_RESOURCES: Final = 100
 DRA_RESOURCE: Final = "gpu.nvidia.com"
+NVIDIA_IDS: Final = ("GPU-", "MIG-")
 TIMEOUT_SECONDS: Final = 10.0
 
 
+@dataclass(frozen=True, slots=True)
+class PodResources:
+    claims: tuple[AllocationClaim, ...]
+    other_resources: tuple[str, ...] = ()
+    """Allocated resources that are not known as GPUs: their pods are not in `claims`."""
+    unknown_gpu_resources: tuple[str, ...] = ()
+    """Those of them that have an id of an NVIDIA GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class PodResourcesReader:
+    socket: str
+    resource_names: tuple[str, ...]
+
+    def read(self) -> ReadResult[tuple[AllocationClaim, ...]]:
+        found = list_pod_resources(self.socket, self.resource_names, TIMEOUT_SECONDS)
+        names = ",".join(found.unknown_gpu_resources)
+        why = (
+            f"the kubelet allocated devices of {names}, which is not known as a GPU resource: no pod has them; "
+            f"set --resource-names {names}"
+        )
+        return ReadResult(found.claims, down=why if names else "")
+
+    def close(self) -> None:
+        pass
+
+
 def kubelet_worker(settings: Settings, clock: Clock) -> Worker[tuple[AllocationClaim, ...]]:
-    reader = FunctionReader(
-        lambda: list_claims(settings.kubelet_socket, settings.resource_names, TIMEOUT_SECONDS)
-    )
+    reader = PodResourcesReader(settings.kubelet_socket, tuple(settings.resource_names))
     return Worker(
         "kubelet",
         "allocations of this node's GPUs to pods",
@@ -43,7 +71,14 @@ def list_claims(
     socket: str, resource_names: Collection[str] = (), timeout: float = 10.0
 ) -> tuple[AllocationClaim, ...]:
     """Raises SourceError when the kubelet does not answer, or with something else."""
-    return decode_list(call(socket, LIST, timeout=timeout), resource_names)
+    return list_pod_resources(socket, resource_names, timeout).claims
+
+
+def list_pod_resources(
+    socket: str, resource_names: Collection[str] = (), timeout: float = 10.0
+) -> PodResources:
+    """Raises SourceError."""
+    return decode_pod_resources(call(socket, LIST, timeout=timeout), resource_names)
 
 
 def is_gpu(resource: str, also: Collection[str] = ()) -> bool:
@@ -52,16 +87,25 @@ def is_gpu(resource: str, also: Collection[str] = ()) -> bool:
 
 
 def decode_list(answer: bytes, resource_names: Collection[str] = ()) -> tuple[AllocationClaim, ...]:
+    return decode_pod_resources(answer, resource_names).claims
+
+
+def decode_pod_resources(answer: bytes, resource_names: Collection[str] = ()) -> PodResources:
     claims: dict[AllocationClaim, None] = {}  # each claim once, in the order of the answer
+    others: dict[str, bool] = {}
     for number, pod in fields(answer):
         if number == 1:
-            claims.update(dict.fromkeys(_pod_claims(message(pod), resource_names)))
+            claims.update(dict.fromkeys(_pod_claims(message(pod), resource_names, others)))
         if len(claims) > MAX_CLAIMS:
             break
-    return tuple(claims)
+    gpus = sorted(resource for resource, has_gpu_id in others.items() if has_gpu_id)
+    return PodResources(tuple(claims), tuple(sorted(others)), tuple(gpus))
 
 
-def _pod_claims(pod: bytes, resource_names: Collection[str]) -> Iterator[AllocationClaim]:
+def _pod_claims(
+    pod: bytes, resource_names: Collection[str], others: dict[str, bool]
+) -> Iterator[AllocationClaim]:
+    """Adds resources that are not known as GPUs to `others`, with whether one of their ids is a GPU's."""
     name = namespace = ""
     containers = []
     for number, value in fields(pod):
@@ -72,37 +116,40 @@ def _pod_claims(pod: bytes, resource_names: Collection[str]) -> Iterator[Allocat
         elif number == 3:
             containers.append(message(value))
     for container in containers:
-        container_name, devices = _container_devices(container, resource_names)
+        container_name, devices = _container_devices(container)
         for resource, device_id in devices:
-            yield AllocationClaim(
-                device_id=device_id,
-                resource=resource,
-                namespace=namespace,
-                pod=name,
-                container=container_name,
-            )
+            if resource == DRA_RESOURCE or is_gpu(resource, resource_names):
+                yield AllocationClaim(
+                    device_id=device_id,
+                    resource=resource,
+                    namespace=namespace,
+                    pod=name,
+                    container=container_name,
+                )
+            elif resource in others or len(others) < MAX_OTHER_RESOURCES:
+                others[resource] = others.get(resource, False) or device_id.startswith(NVIDIA_IDS)
 
 
-def _container_devices(container: bytes, resource_names: Collection[str]) -> tuple[str, list[tuple[str, str]]]:
+def _container_devices(container: bytes) -> tuple[str, list[tuple[str, str]]]:
     name, devices = "", []
     for number, value in fields(container):
         if number == 1:
             name = text(value)
         elif number == 2:
-            devices += _plugin_devices(message(value), resource_names)
+            devices += _plugin_devices(message(value))
         elif number == 5:
             devices += _dynamic_devices(message(value))
     return name, devices
 
 
-def _plugin_devices(entry: bytes, resource_names: Collection[str]) -> list[tuple[str, str]]:
+def _plugin_devices(entry: bytes) -> list[tuple[str, str]]:
     resource, ids = "", []
     for number, value in fields(entry):
         if number == 1:
             resource = text(value)
         elif number == 2:
             ids.append(text(value))
-    return [(resource, device_id) for device_id in ids] if is_gpu(resource, resource_names) else []
+    return [(resource, device_id) for device_id in ids]
 
 
 def _dynamic_devices(claim: bytes) -> list[tuple[str, str]]:

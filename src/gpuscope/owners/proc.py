@@ -51,6 +51,19 @@ class Proc:
     def cmdline(self, pid: int, max_bytes: int = 4096) -> bytes:
         return self._read(pid, "cmdline", max_bytes)
 
+    def read(self, pid: int, name: str) -> bytes:
+        """A small file of a process that does not hang: `stat`, `wchan`, `task/TID/schedstat`."""
+        return self._read(pid, name, 4096)
+
+    def threads(self, pid: int) -> list[int]:
+        try:
+            return [int(name) for name in os.listdir(f"{self.root}/{pid}/task")]  # noqa: PTH208 - see _read_file
+        except (FileNotFoundError, ProcessLookupError, NotADirectoryError):
+            raise ProcessGone from None
+
+    def read_file(self, name: str) -> bytes:
+        return self._read_file(f"{self.root}/{name}", 4096, False)
+
     def started_at(self, start_ticks: int) -> float:
         """Seconds since the epoch. The boot time is read once: setting the clock must not move start times."""
         if self._boot_time is None:

@@ -1,6 +1,6 @@
 """Active, idle or unknown: what a process does on a GPU, judged by when it last used the SMs.
 
-A process is idle only if the driver was asked all the time and reported no SM activity. Where the driver does
+A process is idle only if the driver was read all the time and reported no SM activity. Where the driver does
 not report it, as under MIG, the state is unknown; so it is until a process has been watched for long enough.
 """
 
@@ -15,7 +15,7 @@ ActivityKey = tuple[int, Maybe[float], Uuid]
 
 
 @dataclass(slots=True)
-class _Watched:
+class _ObservedActivity:
     """Since when a process has been watched, and when it last used the SMs; monotonic."""
 
     since: float
@@ -27,8 +27,8 @@ class ActivityStates:
 
     def __init__(self, idle_after: float) -> None:
         self._idle_after = idle_after
-        self._watched: dict[ActivityKey, _Watched] = {}
-        self._seen: dict[ActivityKey, _Watched] = {}
+        self._watched: dict[ActivityKey, _ObservedActivity] = {}
+        self._seen: dict[ActivityKey, _ObservedActivity] = {}
         self._now = self._monotonic = 0.0
 
     def __len__(self) -> int:
@@ -46,7 +46,7 @@ class ActivityStates:
             return UNKNOWN, ABSENT
         watched = self._watched.get(key)
         if watched is None:
-            watched = _Watched(self._monotonic)
+            watched = _ObservedActivity(self._monotonic)
         self._seen[key] = watched
         if sm_ratio > 0:
             watched.active_at = self._monotonic

@@ -1,6 +1,6 @@
 """Adds to each GPU process what the driver does not know: start time, owner, state and stable labels.
 
-In go the processes the driver lists; out come the same processes with these facts. A process that ended before
+Input: the processes the driver lists; output: the same processes with these facts. A process that ended before
 `/proc` was read keeps what the driver said about it and has no owner; one that is ending keeps what was known.
 Simulated processes bring their owners and are never looked up.
 """
@@ -13,15 +13,17 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.attribution import ContainerInfos, owner_of
+from gpuscope.owners.attribution import ContainerInfos, needs_job, owner_of
 from gpuscope.owners.cgroup import CgroupFacts
 from gpuscope.owners.gpu_units import unit_of
+from gpuscope.owners.node_jobs import NO_JOBS, NodeJobs
 from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.proc import Proc
 from gpuscope.owners.process_activity import ActivityStates
 from gpuscope.owners.process_labels import StableLabels
 from gpuscope.owners.process_lookup import FactsByProcess, KernelFacts, ProcessKey, keys_of
-from gpuscope.readings import ABSENT, Maybe, Owner, Process, ProcessLabels, Uuid
+from gpuscope.owners.process_work import ProcessWorkReader
+from gpuscope.readings import ABSENT, NO_WORK, Maybe, Owner, Process, ProcessLabels, ProcessWork, Uuid
 
 
 class Names(Protocol):
@@ -35,6 +37,14 @@ class Names(Protocol):
 
     def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
         """Whether a lookup that may know this pod or container has not answered since then (monotonic)."""
+        ...
+
+    def jobs(self, without_job: Collection[ProcessKey]) -> NodeJobs:
+        """Jobs on this node; those processes need one. The same object until something changes."""
+        ...
+
+    def job_is_pending(self, key: ProcessKey) -> bool:
+        """Whether the job of such a process may still be learned."""
         ...
 
 
@@ -62,6 +72,12 @@ class NoNames:
     def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
         return False
 
+    def jobs(self, without_job: Collection[ProcessKey]) -> NodeJobs:
+        return NO_JOBS
+
+    def job_is_pending(self, key: ProcessKey) -> bool:
+        return False
+
 
 class ProcessEnricher:
     """Without `proc` or `lookup` only states are judged."""
@@ -72,10 +88,12 @@ class ProcessEnricher:
         proc: Proc | None = None,
         lookup: Lookup | None = None,
         names: Names | None = None,
+        work: ProcessWorkReader | None = None,
     ) -> None:
+        self._work = work
         self._states = ActivityStates(idle_after)
         self._labels = StableLabels()
-        self._known: dict[int, _Known] = {}  # by PID, of the last cycle
+        self._known: dict[int, _KnownProcess] = {}  # by PID, of the last cycle
         self._proc = proc
         self._lookup = lookup
         self._names = names or NoNames()
@@ -85,7 +103,7 @@ class ProcessEnricher:
 
     def kept(self) -> int:
         """How many records it keeps about processes."""
-        return len(self._known) + len(self._owners) + len(self._states)
+        return len(self._known) + len(self._owners) + len(self._states) + len(self._work or ())
 
     def failures(self) -> Mapping[str, int]:
         """Lookups that failed since the start, by what could not be learned."""
@@ -98,34 +116,49 @@ class ProcessEnricher:
         self, processes: Sequence[Process], *, simulated: bool, now: float, monotonic: float
     ) -> tuple[Process, ...]:
         looked_up = None if simulated or self._proc is None else self._identify(processes, self._proc)
+        work = {} if looked_up is None else self._read_work(looked_up, monotonic)
         self._states.begin(now, monotonic)
         self._labels.begin(monotonic)
         done = []
         for number, process in enumerate(processes):
             known = looked_up[number] if looked_up is not None else None
             if known is None:
-                known = _Known(process.started_at, process.command, process.owner)
+                known = _KnownProcess(process.started_at, process.command, process.owner)
+            done_on_cpu = process.work if known.key is None else work.get(known.key, NO_WORK)
             unit = unit_of(process)
             key = (int(process.pid), known.started_at, unit)
             state, idle_since = self._states.state_of(key, process.sm_ratio)
-            done.append(_enriched(process, known, state, idle_since, *self._labels_of(process, unit, known)))
+            labels = self._labels_of(process, unit, known)
+            done.append(_enriched(process, known, done_on_cpu, state, idle_since, *labels))
         self._states.end()
         self._labels.end()
         return tuple(done)
 
-    def _labels_of(self, process: Process, unit: Uuid, known: _Known) -> tuple[Maybe[ProcessLabels], bool]:
+    def _read_work(
+        self, looked_up: Iterable[_KnownProcess | None], monotonic: float
+    ) -> Mapping[ProcessKey, ProcessWork]:
+        if self._work is None:
+            return {}
+        keys = dict.fromkeys(one.key for one in looked_up if one is not None and one.key is not None)
+        return self._work.advance(keys, monotonic)
+
+    def _labels_of(
+        self, process: Process, unit: Uuid, known: _KnownProcess
+    ) -> tuple[Maybe[ProcessLabels], bool]:
         """The labels of its series, and whether its owner was looked up."""
         key, facts = known.key, known.facts
         if key is None:  # nothing to look up, and nothing to recognise it by in the next cycle
             return ABSENT, True
 
         def is_pending(since: float) -> bool:
-            return facts is None or self._names.is_pending(facts.cgroup, since)
+            if facts is None or self._names.is_pending(facts.cgroup, since):
+                return True
+            return needs_job(facts) and self._names.job_is_pending(key)
 
         labels = self._labels.labels_of(process, unit, key, known.command, known.owner, is_pending)
         return labels, labels is not ABSENT
 
-    def _identify(self, processes: Sequence[Process], proc: Proc) -> list[_Known | None]:
+    def _identify(self, processes: Sequence[Process], proc: Proc) -> list[_KnownProcess | None]:
         """What is known about each process; None for one that is gone or is not the driver's."""
         keys = keys_of({int(process.pid) for process in processes}, proc)
         facts: FactsByProcess = {}
@@ -133,7 +166,9 @@ class ProcessEnricher:
             facts = self._lookup.facts_of([key for key, _ in keys.values()])
         pods = self._names.pods()
         containers = self._names.containers(*_container_ids(facts.values()))
-        result: list[_Known | None] = []
+        jobs = self._names.jobs([key for key, one in facts.items() if needs_job(one)])
+        named = _Named(pods, containers, jobs)
+        result: list[_KnownProcess | None] = []
         owners = {}
         for process in processes:
             key, comm = keys.get(int(process.pid), (None, ""))
@@ -147,9 +182,9 @@ class ProcessEnricher:
             else:
                 answer = facts.get(key) if self._lookup is not None else _NO_FACTS
                 own_facts = answer or _NO_FACTS
-                owners[key] = cached = self._make_owner(key, own_facts, pods, containers)
+                owners[key] = cached = self._make_owner(key, own_facts, named)
                 command = _command(process, comm, own_facts)
-                result.append(_Known(self._started_at(key), command, cached.owner, key, answer))
+                result.append(_KnownProcess(self._started_at(key), command, cached.owner, key, answer))
         self._owners = owners
         self._known = {
             int(process.pid): one for process, one in zip(processes, result, strict=True) if one is not None
@@ -163,19 +198,26 @@ class ProcessEnricher:
             self._failures["boot_time"] += 1
             return ABSENT
 
-    def _make_owner(
-        self, key: ProcessKey, facts: KernelFacts, pods: Pods, containers: ContainerInfos
-    ) -> _CachedOwner:
+    def _make_owner(self, key: ProcessKey, facts: KernelFacts, named: _Named) -> _CachedOwner:
         cached = self._owners.get(key)
-        if cached and cached.facts is facts and cached.pods is pods and cached.containers is containers:
+        if cached and cached.facts is facts and cached.named.is_same(named):
             return cached
-        owner = owner_of(facts, pods, containers)
+        owner = owner_of(facts, named.pods, named.containers, named.jobs, key.pid)
         if cached and owner.pod is ABSENT and cached.owner.pod is not ABSENT:
             owner = cached.owner  # a running process stays in its pod while the kubelet does not answer
         # The same object while nothing changes: label sets are cached by it.
-        return _CachedOwner(
-            facts, pods, containers, cached.owner if cached and cached.owner == owner else owner
-        )
+        return _CachedOwner(facts, named, cached.owner if cached and cached.owner == owner else owner)
+
+
+class _Named(NamedTuple):
+    """What the lookups know now; each part is the same object until it changes."""
+
+    pods: Pods
+    containers: ContainerInfos
+    jobs: NodeJobs
+
+    def is_same(self, other: _Named) -> bool:
+        return self.pods is other.pods and self.containers is other.containers and self.jobs is other.jobs
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,12 +225,11 @@ class _CachedOwner:
     """An owner, and what it was made from."""
 
     facts: KernelFacts
-    pods: Pods
-    containers: ContainerInfos
+    named: _Named
     owner: Owner
 
 
-class _Known(NamedTuple):
+class _KnownProcess(NamedTuple):
     started_at: Maybe[float]
     command: Maybe[str]
     owner: Owner
@@ -204,7 +245,8 @@ def _command(process: Process, comm: str, facts: KernelFacts) -> Maybe[str]:
 
 def _enriched(
     process: Process,
-    known: _Known,
+    known: _KnownProcess,
+    work: ProcessWork,
     state: str,
     idle_since: Maybe[float],
     labels: Maybe[ProcessLabels],
@@ -224,6 +266,7 @@ def _enriched(
         memory_ratio=process.memory_ratio,
         encoder_ratio=process.encoder_ratio,
         decoder_ratio=process.decoder_ratio,
+        work=work,
         owner=known.owner,
         state=state,
         idle_since=idle_since,

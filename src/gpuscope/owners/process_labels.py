@@ -13,7 +13,7 @@ from typing import Final
 from gpuscope.owners.process_lookup import ProcessKey
 from gpuscope.readings import ABSENT, Maybe, Owner, Process, ProcessLabels, Uuid
 
-OWNER_WAIT_SECONDS: Final = 30.0  # six times the interval at which the kubelet is asked
+OWNER_WAIT_SECONDS: Final = 30.0  # six times the interval of requests to the kubelet
 
 
 class StableLabels:

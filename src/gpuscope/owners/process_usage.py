@@ -1,8 +1,8 @@
 """CPU time, memory, parent and command line of processes on this machine, from /proc; and signals to them.
 
-A CPU ratio needs two looks: it is the share of one core between them, as in top. A process that has ended, or
-that this user may not see, is left out. A PID may be reused, so a signal is sent only to the process that was
-looked at: PID and start time must both agree.
+A CPU ratio needs two readings: it is the share of one core between them, as in top. A process that has ended,
+or that this user may not see, is left out. A PID may be reused, so a signal is sent only to the process that
+was read: PID and start time must both agree.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ProcessUsage:
     uid: int
     start_ticks: int
     cpu_ratio: float | None
-    """Of one core; None at the first look."""
+    """Share of one core; None at the first reading."""
     memory_bytes: int
     command_line: str
 
@@ -43,17 +43,21 @@ class ProcessUsage:
 
 
 @dataclass(frozen=True, slots=True)
-class _Stat:
+class UsageStat:
+    """What /proc/PID/stat says of the use of CPU and memory."""
+
     state: str
     parent_pid: int
     cpu_ticks: int
     start_ticks: int
     memory_bytes: int
     name: str
+    io_ticks: int = 0
+    """Waits for block I/O of the main thread; 0 where the kernel does not count them."""
 
 
 class ProcessUsageReader:
-    """`look` reads the given processes and all their ancestors."""
+    """`read` reads the given processes and all their ancestors."""
 
     def __init__(self, proc_root: str = "/proc", clock: Callable[[], float] = time.monotonic) -> None:
         self._root = proc_root
@@ -65,7 +69,7 @@ class ProcessUsageReader:
     def sees_the_machine(self) -> bool:
         return self._proc.sees_the_machine()
 
-    def look(self, pids: Iterable[int]) -> dict[int, ProcessUsage]:
+    def read(self, pids: Iterable[int]) -> dict[int, ProcessUsage]:
         found: dict[int, ProcessUsage] = {}
         at, times = self._clock(), {}
         for start in pids:
@@ -85,7 +89,7 @@ class ProcessUsageReader:
         self._commands = {key: text for key, text in self._commands.items() if key in times}
         return found
 
-    def _usage(self, pid: int, uid: int, stat: _Stat, at: float) -> ProcessUsage:
+    def _usage(self, pid: int, uid: int, stat: UsageStat, at: float) -> ProcessUsage:
         before = self._before.get((pid, stat.start_ticks))
         ratio = None
         if before is not None and at > before[0]:
@@ -94,7 +98,7 @@ class ProcessUsageReader:
             pid, stat.parent_pid, uid, stat.start_ticks, ratio, stat.memory_bytes, self._command(pid, stat)
         )
 
-    def _command(self, pid: int, stat: _Stat) -> str:
+    def _command(self, pid: int, stat: UsageStat) -> str:
         key = (pid, stat.start_ticks)
         known = self._commands.get(key)
         if known is None:
@@ -108,7 +112,7 @@ class ProcessUsageReader:
             self._commands[key] = known
         return known
 
-    def _stat(self, pid: int) -> _Stat | None:
+    def _stat(self, pid: int) -> UsageStat | None:
         try:
             with open(f"{self._root}/{pid}/stat", "rb") as file:  # noqa: PTH123 - each second for each process
                 return parse_usage(file.read(4096))
@@ -122,19 +126,20 @@ class ProcessUsageReader:
             return None
 
 
-def parse_usage(text: bytes) -> _Stat:
+def parse_usage(text: bytes) -> UsageStat:
     """ValueError if the text is not that of /proc/PID/stat. The name may contain spaces and brackets."""
     opened, closed = text.find(b"("), text.rfind(b")")
     rest = text[closed + 1 :].split()
     if opened < 0 or closed < opened or len(rest) < 22:
         raise ValueError("/proc/PID/stat is not in the expected format")
-    return _Stat(
+    return UsageStat(
         state=rest[0].decode("ascii", "replace"),
         parent_pid=int(rest[1]),
         cpu_ticks=int(rest[11]) + int(rest[12]),
         start_ticks=int(rest[19]),
         memory_bytes=int(rest[21]) * _PAGE_BYTES,
         name=text[opened + 1 : closed].decode("utf-8", "replace"),
+        io_ticks=int(rest[39]) if len(rest) > 39 else 0,
     )
 
 

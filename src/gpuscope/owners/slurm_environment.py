@@ -2,7 +2,8 @@
 
 The environment is text of the user, and only root can read that of other users. The job id is used only if the
 cgroup has none (proctrack/linuxproc, or the SLUID paths of Slurm 26.05); account, partition and array are
-nowhere else on the node.
+nowhere else on the node. In every component of a heterogeneous job they are those of its leader, and nothing
+names the component: there only the step is used.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ _NUMBER = re.compile(r"\d{1,10}\Z", re.ASCII)
 _NAME = re.compile(r"[\w.@+-]{1,64}\Z", re.ASCII)
 WANTED: Final = (
     b"SLURM_JOB_ID", b"SLURM_JOBID", b"SLURM_STEP_ID", b"SLURM_STEPID", b"SLURM_ARRAY_JOB_ID",
-    b"SLURM_ARRAY_TASK_ID", b"SLURM_JOB_ACCOUNT", b"SLURM_JOB_PARTITION", b"SLURM_JOB_USER",
+    b"SLURM_ARRAY_TASK_ID", b"SLURM_JOB_ACCOUNT", b"SLURM_JOB_PARTITION", b"SLURM_JOB_USER", b"SLURM_HET_SIZE",
 )  # fmt: skip
 
 
@@ -45,10 +46,13 @@ def parse_environment(text: bytes) -> SlurmVariables:
     def pick(pattern: re.Pattern[str], *names: bytes) -> Maybe[str]:
         return next((values[name] for name in names if name in values and pattern.match(values[name])), ABSENT)
 
+    step = pick(_NAME, b"SLURM_STEP_ID", b"SLURM_STEPID")
+    if b"SLURM_HET_SIZE" in values:
+        return SlurmVariables(job_step=step)
     array, task = pick(_NUMBER, b"SLURM_ARRAY_JOB_ID"), pick(_NUMBER, b"SLURM_ARRAY_TASK_ID")
     return SlurmVariables(
         job=pick(_NUMBER, b"SLURM_JOB_ID", b"SLURM_JOBID"),
-        job_step=pick(_NAME, b"SLURM_STEP_ID", b"SLURM_STEPID"),
+        job_step=step,
         job_array=ABSENT if array is ABSENT or task is ABSENT else f"{array}_{task}",
         job_account=pick(_NAME, b"SLURM_JOB_ACCOUNT"),
         job_partition=pick(_NAME, b"SLURM_JOB_PARTITION"),

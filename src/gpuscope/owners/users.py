@@ -59,10 +59,10 @@ class UserNames:
             self._tables.clear()
             self._ranges = None
         if (table, number) not in self._names:
-            self._names[table, number] = self._ask(table, number)
+            self._names[table, number] = self._find_name(table, number)
         return self._names[table, number]
 
-    def _ask(self, table: str, number: int) -> str | None:
+    def _find_name(self, table: str, number: int) -> str | None:
         if not self._uses_nss:
             return self._table(table).get(number)
         try:

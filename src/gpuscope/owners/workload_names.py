@@ -1,20 +1,28 @@
-"""Names of pods and containers, merged from the workers that know them.
+"""Names of pods, containers and jobs, merged from the workers that know them.
 
-Pods come from Kubernetes, containers from any number of runtimes. Everything may be absent: a machine without
-Kubernetes has no pods, and a runtime that does not answer has no names.
+Pods come from Kubernetes, containers from any number of runtimes, jobs from a prolog's files and slurmstepd.
+Everything may be absent: a machine without Kubernetes has no pods, and a runtime that does not answer has no
+names.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from gpuscope.owners.attribution import ContainerInfo, ContainerInfos
 from gpuscope.owners.cgroup import CgroupFacts
+from gpuscope.owners.node_jobs import NO_JOBS, NodeJobs
 from gpuscope.owners.pods import NO_PODS, Pods
-from gpuscope.readings import ABSENT
+from gpuscope.owners.process_lookup import ProcessKey
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.readings.device import NO_VALUES
 from gpuscope.worker import Worker
+
+if TYPE_CHECKING:
+    from gpuscope.owners.job_files import JobFiles
+    from gpuscope.owners.slurm_pids import JobsByPid, SlurmPids
 
 _UNNAMED: Final = ContainerInfo()
 _NONE_KNOWN: Final[ContainerInfos] = {}
@@ -43,10 +51,28 @@ class ContainerRuntime:
         return cgroup.container_id not in self.known()
 
 
+@dataclass(frozen=True, slots=True)
+class PidLookup:
+    """slurmstepd's answers, and the reader that asks for them."""
+
+    reader: SlurmPids
+    worker: Worker[JobsByPid]
+
+
 class WorkloadNames:
-    def __init__(self, pods: Worker[Pods] | None = None, runtimes: Sequence[ContainerRuntime] = ()) -> None:
+    def __init__(
+        self,
+        pods: Worker[Pods] | None = None,
+        runtimes: Sequence[ContainerRuntime] = (),
+        job_files: Worker[JobFiles] | None = None,
+        pids: PidLookup | None = None,
+    ) -> None:
         self._pods = pods
         self._runtimes = runtimes
+        self._job_files = job_files
+        self._pids = pids
+        self._jobs = NO_JOBS
+        self._jobs_from: tuple[object, object] = (None, None)
         self._merged_from: list[ContainerInfos] = []
         self._merged: ContainerInfos = {}
 
@@ -71,6 +97,25 @@ class WorkloadNames:
             }
         return self._merged
 
+    def jobs(self, without_job: Collection[ProcessKey]) -> NodeJobs:
+        """The same object until a prolog or slurmstepd has something new."""
+        files = ABSENT if self._job_files is None else self._job_files.fresh()
+        by_pid: Maybe[JobsByPid] = ABSENT
+        if self._pids is not None:
+            self._pids.reader.want(without_job)
+            by_pid = self._pids.worker.fresh()
+        if self._jobs_from[0] is not files or self._jobs_from[1] is not by_pid:
+            self._jobs_from = files, by_pid
+            self._jobs = NodeJobs(
+                NO_VALUES if files is ABSENT else files.sluids,
+                NO_VALUES if by_pid is ABSENT else by_pid,
+                NO_VALUES if files is ABSENT else files.jobs,
+            )
+        return self._jobs
+
+    def job_is_pending(self, key: ProcessKey) -> bool:
+        return self._pids is not None and not self._pids.reader.has_answered(key)
+
     def is_pending(self, cgroup: CgroupFacts, since: float) -> bool:
         return self._pod_is_pending(cgroup, since) or any(
             runtime.is_pending(cgroup) for runtime in self._runtimes
@@ -82,4 +127,8 @@ class WorkloadNames:
             return False
         if self._pods.has_answered_since(since):
             return False
-        return self.pods().find(cgroup.pod_uid, cgroup.container_id) is None
+        pod = self.pods().find(cgroup.pod_uid, cgroup.container_id)
+        if pod is None or cgroup.container_id is ABSENT:
+            return pod is None
+        # A pod is listed before its containers have started.
+        return pod.container(cgroup.container_id) is None

@@ -57,6 +57,7 @@ def aggregate(op: str, frame: Frame, groups: Groups, param: Floats | None) -> Fr
     """Return one row per group. `param` is the quantile at each step; None for other operators."""
     if not frame.labels:
         return Frame.empty(frame.values.shape[1])
+    groups.budget.reserve_copy(4 * frame.values.size)  # ordered and filled values, sums and their errors
     values, present = frame.values[groups.order], frame.present[groups.order]
     counts = np.add.reduceat(present, groups.starts[:-1], axis=0, dtype=np.int64)
     if param is not None:

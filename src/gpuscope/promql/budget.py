@@ -12,10 +12,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator
 from contextvars import ContextVar
+from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
 
 from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.portioned_sort import sort_in_portions
 from gpuscope.promql.query_errors import ExecutionError, QueryCanceledError, QueryTimeoutError
 from gpuscope.promql.sample_pool import SamplePool
 
@@ -36,8 +38,6 @@ FREE_SAMPLES = 100_000
 """Each query may use so many without the pool: small queries never wait for large ones."""
 LABELS_PER_LIMIT = 64
 """One label value may use this fraction of the limit: processing 100 MB of text would block all threads."""
-ROWS_PER_SORT = 65_536
-"""Rows sorted between two checks: about 100 ms."""
 
 _DEFAULTS = Limits()
 
@@ -81,6 +81,11 @@ class Budget:
             LIMITS_REACHED.count("query_timeout")
             raise QueryTimeoutError(f"query timed out in {during}")
 
+    def start_at(self, began: float) -> None:
+        """Count the time from an earlier moment of `time.monotonic`."""
+        if self._deadline is not None:
+            self._deadline -= time.monotonic() - began
+
     def seconds_left(self) -> float | None:
         """Return the time until the limit; None if there is no limit."""
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
@@ -97,25 +102,7 @@ class Budget:
 
     def sort(self, items: Iterable[T], key: Callable[[T], Any] | None = None) -> list[T]:
         """As `sorted`, in portions with checks: sorting a million label sets takes seconds."""
-        every = list(items)
-        if len(every) <= ROWS_PER_SORT:
-            self.check("sorting")
-            every.sort(key=key)
-            return every
-        runs = [every[at : at + ROWS_PER_SORT] for at in range(0, len(every), ROWS_PER_SORT)]
-        for run in runs:
-            self.check("sorting")
-            run.sort(key=key)
-        while len(runs) > 1:
-            pairs = [runs[at : at + 2] for at in range(0, len(runs), 2)]
-            runs = []
-            for pair in pairs:
-                self.check("sorting")
-                # Python's sort detects two sorted runs and merges them.
-                merged = [one for run in pair for one in run]
-                merged.sort(key=key)
-                runs.append(merged)
-        return runs[0]
+        return sort_in_portions(items, key, partial(self.check, "sorting"))
 
     def charge(self, samples: int, overhead: int = 0) -> None:
         """Count samples that are or will be in memory; they use up an earlier reservation.
@@ -129,14 +116,14 @@ class Budget:
         self._reserved = 0
         if self.samples > self.peak:
             self.peak = self.samples
-        self._update_pool()
+        self.update_pool()
         self.check()
 
     def release(self, samples: int, overhead: int = 0) -> None:
         """Release memory that was charged."""
         self.samples -= samples
         self._overhead -= overhead
-        self._update_pool()
+        self.update_pool()
 
     def keep_only(self, samples: int) -> None:
         """Release everything except a result of this many samples."""
@@ -145,14 +132,14 @@ class Budget:
     def close(self) -> None:
         """Release everything."""
         self.samples = self._label_bytes = self._overhead = self._reserved = 0
-        self._update_pool()
+        self.update_pool()
 
     def __del__(self) -> None:
         # If the caller did not call `close`: a failed query must not keep memory of the pool.
         if getattr(self, "_taken", 0):
             self.close()
 
-    def _update_pool(self) -> None:
+    def update_pool(self) -> None:
         """Take memory beyond the free samples from the pool, or return it."""
         held = self.samples + self._overhead + self._reserved + self._label_bytes // BYTES_PER_SAMPLE
         if held <= FREE_SAMPLES and not self._taken:
@@ -178,19 +165,20 @@ class Budget:
         """
         self._check_samples(self.samples + samples)
         self._reserved += samples
-        self._update_pool()
+        self.update_pool()
 
     def reserve_copy(self, samples: int) -> None:
         """Reserve memory for a copy of values that are charged already: it is taken from the pool, but does not
         count towards the sample limit again."""
         self._reserved += samples * FRAME_BYTES_PER_SAMPLE // BYTES_PER_SAMPLE
-        self._update_pool()
+        self.update_pool()
 
     def admit(self, series: int, samples: int) -> None:
-        """Reserve memory for series and samples that a store will load; a few series are not counted."""
+        """Reserve memory for series and samples that a store will load; a few series are not counted. A store
+        that works without loading anything passes zeros, to be stopped in time."""
         if samples or series > ITEMS_PER_CHECK:
             self.reserve(samples + series * SAMPLES_PER_SERIES)
-            self.check()
+        self.check()
 
     def _check_samples(self, samples: int) -> None:
         if samples > self._max_samples:
@@ -209,7 +197,7 @@ class Budget:
                 f"query processing would make more than {self._max_label_bytes} bytes of label text,"
                 f" or a label of more than {self._max_label_bytes // LABELS_PER_LIMIT} (query_max_label_bytes)"
             )
-        self._update_pool()
+        self.update_pool()
 
     def run(self, work: Callable[[], T]) -> T:
         """Call `work` with this budget as the one that `check_running` uses."""

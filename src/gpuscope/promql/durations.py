@@ -193,7 +193,7 @@ def _find(text: str) -> Iterator[FoundDuration]:
         at += 1
         if not is_offset and tokens[at - 1].group() != "[":
             continue
-        reader = _Reader(tokens, at)
+        reader = _DurationParser(tokens, at)
         try:
             found = reader.offset() if is_offset else reader.brackets()
         except _NoDuration:
@@ -202,7 +202,7 @@ def _find(text: str) -> Iterator[FoundDuration]:
         at = reader.at
 
 
-class _Reader:
+class _DurationParser:
     """Recursive descent with PromQL's precedence; `check_size` limits the depth."""
 
     def __init__(self, tokens: list[re.Match[str]], at: int) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import partial
 from operator import attrgetter
 from typing import TypeVar
 
@@ -110,13 +111,23 @@ class Engine:
         except BadQueryError:
             return True
 
-    def budget(self, timeout_seconds: float | None = None, cancelled: threading.Event | None = None) -> Budget:
-        """Create the budget of one query; its time starts now."""
+    def budget(
+        self,
+        timeout_seconds: float | None = None,
+        cancelled: threading.Event | None = None,
+        *,
+        received_at: float | None = None,
+    ) -> Budget:
+        """Create the budget of one query. Its time starts now, or at `received_at` of `time.monotonic`: as in
+        Prometheus, the time limit includes the time that the query waits for others."""
         limit = self.timeout_seconds
         if timeout_seconds is not None and (limit is None or timeout_seconds < limit):
             limit = timeout_seconds
         budget = Budget(self.max_samples, limit, cancelled, self.max_label_bytes, self.pool)
         budget.check("query execution")
+        if received_at is not None:
+            budget.start_at(received_at)
+            budget.check("query queue")
         return budget
 
     def _evaluator(
@@ -189,8 +200,7 @@ def _range(evaluator: Evaluator, tree: Expr, steps: Steps) -> Matrix:
             raise BadQueryError(
                 f"invalid expression type {kind.value} for range query, must be scalar or instant vector"
             )
-    evaluator.budget.check("sorting")
-    order = frame.labels.order()
+    order = frame.labels.order(partial(evaluator.budget.check, "sorting"))
     if (order[1:] < order[:-1]).any():
         evaluator.budget.reserve_copy(frame.values.size)
         frame = frame.rows(order)

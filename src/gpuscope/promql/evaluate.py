@@ -51,6 +51,7 @@ DAY_MS = 86_400_000
 MAX_PORTION_SAMPLES = 1_000_000
 
 _Select = Callable[[Sequence[Matcher], int, int], SeriesColumns]
+_SelectSeries = Callable[[Sequence[Matcher], int, int], Sequence[Series]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,8 +75,10 @@ class Evaluator:
             # The budget's method, not one of the evaluator: a reference cycle would delay freeing the samples.
             self._all: _Select = partial(columns.select_columns, admit=budget.admit)
             self._newest: _Select = partial(columns.latest_columns, admit=budget.admit)
+            self._one_by_one: _SelectSeries = partial(columns.select, admit=budget.admit)
         else:
             self._all = self._newest = partial(_to_columns, storage)
+            self._one_by_one = storage.select
         self._settings = settings
         self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], SeriesColumns] = {}
         # By identity: the tree lives longer than the evaluator, and hashing a node hashes its whole subtree.
@@ -195,8 +198,9 @@ class Evaluator:
         """Return the stored samples of a range selector at one time, without stale markers."""
         selector = expr.vector
         end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
-        series = self._load(self._all, selector, end_ms - expr.range_ms + 1, end_ms)
-        return [select.without_markers(one) for one in self.budget.watch(series.series())]
+        series = self._one_by_one(selector.matchers, end_ms - expr.range_ms + 1, end_ms)
+        self.budget.charge(sum(len(one.timestamps) for one in series), len(series) * SAMPLES_PER_SERIES)
+        return [select.without_markers(one) for one in self.budget.watch(series)]
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps

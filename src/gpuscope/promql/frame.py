@@ -6,7 +6,7 @@ that have a sample, because NaN is an ordinary value. Values of other cells are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -14,9 +14,15 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscope.label_columns import LabelColumns, concatenate
+from gpuscope.label_columns import LabelColumns, PairTable, concatenate
 from gpuscope.promql import labels as label_sets
-from gpuscope.promql.budget import ITEMS_PER_CHECK, SAMPLES_PER_LABEL_SET, Budget, reserve_running_copy
+from gpuscope.promql.budget import (
+    BYTES_PER_SAMPLE,
+    ITEMS_PER_CHECK,
+    SAMPLES_PER_LABEL_SET,
+    Budget,
+    reserve_running_copy,
+)
 from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.series import Labels
 
@@ -88,9 +94,36 @@ class Frame:
         reserve_running_copy(len(kept) * self.values.shape[1])
         return self.rows(kept)
 
-    def relabel(self, change: Callable[[Labels], Labels], budget: Budget) -> Frame:
-        changed = [change(one) for one in budget.watch(self.labels)]
-        return Frame(LabelColumns.of(changed), self.values, self.present)
+    def set_label(
+        self,
+        target: str,
+        sources: Collection[str],
+        value_of: Callable[[Labels, int], str | None],
+        budget: Budget,
+    ) -> Frame:
+        """Set one label to what `value_of` returns: "" removes the label, None keeps it.
+
+        `value_of` is called once for each distinct combination of the labels `sources`, with the number of
+        series that have it.
+        """
+        labels = self.labels
+        if len(labels) > ITEMS_PER_CHECK:
+            budget.charge(0, labels.codes.size * labels.codes.itemsize // BYTES_PER_SAMPLE)
+        found = labels.keep(sources)
+        groups = found.groups
+        # A table with a base belongs to this query: it can be extended without copying.
+        table = labels.table if labels.table.base is not None else PairTable.over(labels.table)
+        numbers = np.zeros(len(groups.first), np.int32)
+        is_kept = np.zeros(len(groups.first), np.bool_)
+        counts = np.bincount(groups.member, minlength=len(groups.first)).tolist()
+        for group, one in enumerate(budget.watch(found.take(groups.first))):
+            value = value_of(one, counts[group])
+            is_kept[group] = value is None
+            if value:
+                numbers[group] = table.number((target, value))
+        member = groups.member
+        column = np.where(is_kept[member], labels.column(target), numbers[member])
+        return Frame(labels.with_table(table).with_column(target, column), self.values, self.present)
 
     def drop_metric_names(self, budget: Budget) -> Frame:
         """Remove the metric names; rows may then have equal labels."""

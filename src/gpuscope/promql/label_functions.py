@@ -32,14 +32,14 @@ def label_replace(frame: Frame, target: str, template: str, source: str, pattern
     check_label_name(target, "invalid destination label name in label_replace(): {}")
     parts = _parse_template(template, regex)
 
-    def change(labels: Labels) -> Labels:
+    def value_of(labels: Labels, count: int) -> str | None:
         found = regex.fullmatch(label_sets.as_utf8(label_sets.get(labels, source)))
         if found is None:
-            return labels
+            return None
         groups = {part: found.group(part) or "" for part in parts if isinstance(part, int)}
-        return _assign(labels, target, "", [groups[p] if isinstance(p, int) else p for p in parts], budget)
+        return _join("", [groups[part] if isinstance(part, int) else part for part in parts], count, budget)
 
-    return frame.relabel(change, budget).merged()
+    return frame.set_label(target, [source], value_of, budget).merged()
 
 
 def _parse_template(template: str, regex: Any) -> _Template:
@@ -67,18 +67,21 @@ def label_join(frame: Frame, target: str, separator: str, sources: list[str], bu
         check_label_name(source, "invalid source label name in label_join(): {}")
     check_label_name(target, "invalid destination label name in label_join(): {}")
 
-    def change(labels: Labels) -> Labels:
+    def value_of(labels: Labels, count: int) -> str:
         by_name = dict(labels)
-        return _assign(labels, target, separator, [by_name.get(source, "") for source in sources], budget)
+        return _join(separator, [by_name.get(source, "") for source in sources], count, budget)
 
-    return frame.relabel(change, budget).merged()
+    return frame.set_label(target, sources, value_of, budget).merged()
 
 
-def _assign(labels: Labels, target: str, separator: str, parts: list[str], budget: Budget) -> Labels:
-    """Set `target` to the joined parts; charge the budget before joining them."""
+def _join(separator: str, parts: list[str], count: int, budget: Budget) -> str:
+    """Join the parts; first charge the budget for each of the series: the encoded result repeats the text."""
     length = sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1)
-    budget.charge_labels(length, is_ascii=separator.isascii() and all(map(str.isascii, parts)))
-    return label_sets.assign(labels, target, separator.join(parts))
+    is_ascii = separator.isascii() and all(map(str.isascii, parts))
+    budget.charge_labels(length, is_ascii=is_ascii)
+    if count > 1:
+        budget.charge_labels(length * (count - 1), is_ascii=is_ascii, sets=count - 1)
+    return separator.join(parts)
 
 
 def check_label_name(name: str, message: str) -> None:

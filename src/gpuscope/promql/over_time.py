@@ -54,14 +54,14 @@ def last(values: Floats, low: Ints, counts: Ints) -> Floats:
 
 
 def minimum(values: Floats, low: Ints, counts: Ints) -> Floats:
-    return _reduce(np.fmin, values, low, counts)
+    return reduce_windows(np.fmin, values, low, counts)
 
 
 def maximum(values: Floats, low: Ints, counts: Ints) -> Floats:
-    return _reduce(np.fmax, values, low, counts)
+    return reduce_windows(np.fmax, values, low, counts)
 
 
-def _reduce(operation: np.ufunc, values: Floats, low: Ints, counts: Ints) -> Floats:
+def reduce_windows(operation: np.ufunc, values: Floats, low: Ints, counts: Ints) -> Floats:
     # reduceat needs positions inside the array: one more sample allows the last window to end at the end.
     padded = np.append(values, np.nan)
     edges = np.empty(2 * low.size, dtype=np.int64)

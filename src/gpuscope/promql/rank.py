@@ -27,6 +27,7 @@ def top_or_bottom(frame: Frame, groups: Groups, k: Floats, *, largest: bool) -> 
         return Frame.empty(frame.values.shape[1])
     _check_counts(k)
     wanted = np.trunc(k)
+    groups.budget.reserve_copy(4 * frame.values.size)  # positions and masks of a group, and the result
     rows: list[int] = []
     masks = []
     for begin, end in groups.spans():

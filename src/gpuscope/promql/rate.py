@@ -29,8 +29,8 @@ def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> tuple[
     ends = ends.ravel() if everywhere else ends[present]
     difference = windows.values[last] - windows.values[low]
     if counter:
-        _add_resets(windows, low, last, difference)
-    factor = _extrapolation_factor(windows, low, last, ends, difference, counter)
+        add_resets(windows, low, last, difference)
+    factor = extrapolation_factor(windows, low, last, ends, difference, counter)
     if per_second:
         factor /= windows.range_ms / 1000
     result = difference * factor
@@ -38,7 +38,7 @@ def extrapolated(windows: Windows, *, counter: bool, per_second: bool) -> tuple[
     return values, present
 
 
-def _extrapolation_factor(
+def extrapolation_factor(
     windows: Windows, low: Ints, last: Ints, ends: Ints, difference: Floats, counter: bool
 ) -> Floats:
     """Return by which factor to extend each window's sampled interval."""
@@ -59,7 +59,7 @@ def _extrapolation_factor(
     return factor
 
 
-def _add_resets(windows: Windows, low: Ints, last: Ints, difference: Floats) -> None:
+def add_resets(windows: Windows, low: Ints, last: Ints, difference: Floats) -> None:
     """Add to `difference`, in time order, the value before each reset inside the window."""
     resets = np.flatnonzero(windows.values[1:] < windows.values[:-1]) + 1
     if not resets.size:

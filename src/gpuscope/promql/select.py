@@ -39,6 +39,7 @@ def latest(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budget) ->
 def latest_times(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budget) -> Frame:
     """As `latest`, with each sample's time in seconds as its value."""
     budget.reserve(len(series) * len(at))
+    budget.check()
     position, recent = _search(series, at, lookback_ms)
     found = recent[series.axis]
     found &= series.pick(position).view(np.int64) != STALE_NAN_BITS

@@ -7,21 +7,44 @@ from gpuscope.readings.host import Filesystem, FilesystemError, HostReading
 from gpuscope.readings.ownership import (
     Allocation,
     GpuTime,
+    JobFacts,
     OwnerKey,
     Ownership,
     OwnerUse,
     Unattributed,
     UnitTime,
 )
-from gpuscope.readings.process import ACTIVE, IDLE, NO_OWNER, UNKNOWN, Owner, Pid, Process, ProcessLabels
+from gpuscope.readings.process import (
+    ACTIVE,
+    IDLE,
+    NO_OWNER,
+    NO_WORK,
+    UNKNOWN,
+    Owner,
+    Pid,
+    Process,
+    ProcessLabels,
+    ProcessWork,
+)
 from gpuscope.readings.slurm import SlurmState
-from gpuscope.readings.snapshot import AgentCost, Counters, Driver, Reading, Snapshot, SourceStatus
+from gpuscope.readings.snapshot import (
+    NO_TREND,
+    AgentCost,
+    Counters,
+    Driver,
+    GpuTrend,
+    Reading,
+    Snapshot,
+    SourceStatus,
+)
 
 __all__ = [
     "ABSENT",
     "ACTIVE",
     "IDLE",
     "NO_OWNER",
+    "NO_TREND",
+    "NO_WORK",
     "UNKNOWN",
     "Absent",
     "AgentCost",
@@ -33,7 +56,9 @@ __all__ = [
     "FilesystemError",
     "GpuEvent",
     "GpuTime",
+    "GpuTrend",
     "HostReading",
+    "JobFacts",
     "Maybe",
     "MigInstance",
     "Owner",
@@ -43,6 +68,7 @@ __all__ = [
     "Pid",
     "Process",
     "ProcessLabels",
+    "ProcessWork",
     "Reading",
     "SlurmState",
     "Snapshot",

@@ -51,6 +51,7 @@ class HostReading:
     memory: Mapping[str, float] = NO_VALUES  # by suffix: MemTotal_bytes, HugePages_Free
     kernel: Mapping[str, float] = NO_VALUES  # by name without node_: context_switches_total, procs_running
     vmstat: Mapping[str, float] = NO_VALUES  # by the names in /proc/vmstat
+    clock: Mapping[str, float] = NO_VALUES  # by suffix of node_timex_*: offset_seconds, sync_status
     filesystems: tuple[Filesystem, ...] = ()
     filesystem_errors: tuple[FilesystemError, ...] = ()
     disks: Mapping[str, Mapping[str, float]] = NO_VALUES  # device -> suffix -> value

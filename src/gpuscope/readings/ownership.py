@@ -29,16 +29,28 @@ class Allocation:
     pod_labels: tuple[tuple[str, str], ...] = ()
     container: Maybe[str] = ABSENT
     job: Maybe[str] = ABSENT
+    account: Maybe[str] = ABSENT  # the job's
     used: bool = False  # whether a process of the owner uses it
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class OwnerKey:
-    """`kind` is user, pod or job; only pods have a namespace."""
+    """`kind` is user, pod, job or account (a job's); only pods have a namespace."""
 
     kind: str
     name: str
     namespace: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFacts:
+    """A job of a batch system on this node, as its prolog, Slurm or its processes describe it."""
+
+    user: Maybe[str] = ABSENT
+    account: Maybe[str] = ABSENT
+    partition: Maybe[str] = ABSENT
+    array: Maybe[str] = ABSENT  # "9_1": the array's job and the task in it
+    ends_at: Maybe[float] = ABSENT  # by its time limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,17 +67,25 @@ class OwnerUse:
     sm_ratio: Maybe[float] = ABSENT
     held_seconds: float = 0.0
     gpu_seconds: float = 0.0  # its share of the held time: shared GPUs are split, MIG instances count by slices
-    busy_seconds: Maybe[float] = ABSENT
+    busy_seconds: Maybe[float] = ABSENT  # SM time; of a MIG instance by its slices
+    unknown_seconds: float = 0.0  # of gpu_seconds: the work is not known
+    idle_gpu_seconds: float = 0.0  # of gpu_seconds: stretches of 15 minutes and more below 5 %
+    idle_seconds: Maybe[float] = ABSENT  # how long it has been below 5 %; 0 while it works
     energy_joules: Maybe[float] = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTime:
-    """A whole GPU or a MIG instance: GPU-seconds in which somebody or nobody held it."""
+    """A whole GPU or a MIG instance: GPU-seconds in which somebody or nobody held it, and what its holders did
+    together."""
 
     uuid: Uuid
     held_seconds: float
     free_seconds: float
+    busy_seconds: Maybe[float] = ABSENT
+    unknown_seconds: float = 0.0
+    idle_seconds: float = 0.0
+    energy_joules: Maybe[float] = ABSENT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,6 +118,8 @@ class Ownership:
     """Owners in one snapshot. `allocations` is ABSENT if no scheduler could be queried."""
 
     allocations: Maybe[tuple[Allocation, ...]] = ABSENT
+    unallocated: Mapping[Uuid, int] = NO_VALUES  # processes by unit that none of its holders has
+    jobs: Mapping[str, JobFacts] = NO_VALUES  # by job id: those that hold or use a GPU of this node
     uses: tuple[OwnerUse, ...] = ()
     unattributed: tuple[Unattributed, ...] = ()
     times: tuple[GpuTime, ...] = ()

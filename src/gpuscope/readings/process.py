@@ -58,6 +58,23 @@ _ACTIVE: Final = {ACTIVE: 1, IDLE: 0}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessWork:
+    """What a process does on the CPU: means over the last minute, as shares of the time or of one core."""
+
+    cpu_ratio: Maybe[float] = ABSENT
+    run_ratio: Maybe[float] = ABSENT  # of its main thread
+    busiest_thread_ratio: Maybe[float] = ABSENT  # ran or waited for a core; its children's main threads too
+    io_wait_ratio: Maybe[float] = ABSENT  # of the process or the child that waits most
+    network_wait_ratio: Maybe[float] = ABSENT
+    resident_memory_bytes: Maybe[float] = ABSENT
+    children: Maybe[int] = ABSENT
+    children_cpu_ratio: Maybe[float] = ABSENT
+
+
+NO_WORK: Final = ProcessWork()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
     pid: Pid
     gpu_uuid: Uuid  # of the whole GPU
@@ -71,6 +88,7 @@ class Process:
     memory_ratio: Maybe[float] = ABSENT
     encoder_ratio: Maybe[float] = ABSENT
     decoder_ratio: Maybe[float] = ABSENT
+    work: ProcessWork = NO_WORK
     owner: Owner = NO_OWNER
     state: str = (
         UNKNOWN  # active, idle (no SM activity for a while), or unknown (the driver does not report it)

@@ -154,7 +154,7 @@ class SchedulerStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmQuery:
-    """How one kind of request to Slurm does: a command, a path of slurmrestd, a page of slurmctld."""
+    """The state of one kind of request to Slurm: a command, a path of slurmrestd, a page of slurmctld."""
 
     name: str
     success: bool
@@ -198,3 +198,4 @@ class SlurmState:
     scheduler: Maybe[SchedulerStats] = ABSENT
     queries: tuple[SlurmQuery, ...] = ()
     max_job_series: int = 1000
+    max_pending_series: int = 100

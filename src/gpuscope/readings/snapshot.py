@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from gpuscope.readings.absent import ABSENT, Maybe
 from gpuscope.readings.device import NO_VALUES, Device, Uuid
@@ -68,6 +69,20 @@ class Counters:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTrend:
+    """The recent past of a GPU or MIG instance, which a single reading does not show. Times are since the
+    epoch."""
+
+    utilization_minute_ratio: Maybe[float] = ABSENT
+    power_minute_watts: Maybe[float] = ABSENT
+    hung_since: Maybe[float] = ABSENT  # full utilisation, power near idle, no traffic
+    free_since: Maybe[float] = ABSENT  # no process and no allocation
+
+
+NO_TREND: Final = GpuTrend()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AgentCost:
     """The agent's own CPU time and memory."""
 
@@ -90,6 +105,7 @@ class Snapshot:
     slurm: Maybe[SlurmState] = ABSENT  # on the one machine that reads the cluster
     cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that is not idle
     counters: Mapping[Uuid, Counters] = NO_VALUES
+    trends: Mapping[Uuid, GpuTrend] = NO_VALUES
     xids: tuple[XidTotal, ...] = ()
     events: tuple[GpuEvent, ...] = ()  # the most recent events, oldest first
     sources: tuple[SourceStatus, ...] = ()

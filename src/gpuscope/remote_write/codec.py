@@ -1,8 +1,8 @@
-"""Prometheus' remote write 1.0, the protobuf message inside the snappy block: encode and decode.
+"""Prometheus' remote write 1.0: encodes and decodes the protobuf message inside the snappy block.
 
-Plain Python, no generated code: a series' labels are bytes that never change, so the encoder glues known
-bytes together and the decoder looks known bytes up. The decoder's short cut is safe because only bytes that
-were fully parsed as labels before are known, and what follows them must be exactly one well-formed sample.
+Without generated code: the labels of a series are the same bytes in every request, so the encoder joins cached
+bytes and the decoder looks them up in a cache. The lookup is safe because the cache has only bytes that were
+parsed as labels before, and exactly one well-formed sample must follow them.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from gpuscope.varint import WireError, encode_varint, read_varint
 
 Labels = tuple[tuple[str, str], ...]
 Resolve = Callable[[Labels], int | None]
-"""Sorted labels to whatever number the caller knows the series by; None for labels that cannot be taken,
-`NO_ROOM` for a new series that a limit refuses."""
+"""Maps sorted labels to the caller's number of the series; None if the labels are invalid, `NO_ROOM` if a limit
+refuses a new series."""
 
 NO_ROOM = -3
 MAX_CACHED = 1_000_000
 MAX_LABELS_PER_SAMPLE = 10
-"""Of all series of a request together: so many times its samples."""
+"""A request may have this many labels per sample, over all its series."""
 _DOUBLE = struct.Struct("<d")
 _UNKNOWN = -1
 _INVALID = -2
@@ -53,17 +53,17 @@ def encode_samples(samples: Iterable[tuple[bytes, int, float]]) -> bytes:
 
 
 class OversizedLabels(Exception):
-    """A series has more or longer labels than are taken; it is refused alone, and not read further."""
+    """A series has more or longer labels than the limits allow: the series is refused, the others are not."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageLimits:
-    """How much of everything one request may have: a few bytes can stand for one of them."""
+    """What one request may contain: a few bytes of it can encode a series, a label or a sample."""
 
     max_samples: int = Limits().write_max_samples
     max_symbols: int = Limits().write_max_symbols
     max_text_bytes: int = 4 * Limits().write_max_decoded_bytes
-    """Of all labels of a 2.0 request: a symbol can be referred to any number of times."""
+    """Of all labels of a 2.0 request: any number of labels can refer to one symbol."""
     max_labels_per_series: int = Limits().write_max_labels
     max_name_bytes: int = Limits().write_max_label_name_bytes
     max_value_bytes: int = Limits().write_max_label_value_bytes
@@ -97,7 +97,7 @@ class MessageLimits:
             raise OversizedLabels
 
     def max_fields_per_series(self) -> int:
-        """Whatever they are: a series of 16 million empty ones is refused before they are in memory."""
+        """Fields of any kind: a series of 16 million empty fields is refused before it is in memory."""
         return self.max_samples + 2 * self.max_labels_per_series
 
     def check_symbols(self, count: int) -> None:
@@ -108,13 +108,13 @@ class MessageLimits:
 
 @dataclass(slots=True)
 class Decoded:
-    """Samples side by side; what the request also had and nobody keeps is counted."""
+    """The samples of a request as columns, and counts of what is not stored."""
 
     series: list[int] = field(default_factory=list)
     times: list[int] = field(default_factory=list)
     values: list[float] = field(default_factory=list)
-    invalid: int = 0  # samples whose labels cannot be taken
-    oversized: int = 0  # series with more or longer labels than are taken
+    invalid: int = 0  # samples with invalid labels
+    oversized: int = 0  # series with more or longer labels than the limits allow
     histograms: int = 0  # native histograms
     exemplars: int = 0
     no_room: int = 0  # samples of new series that a limit refuses
@@ -127,8 +127,8 @@ class Decoded:
         return len(self.series) + refused + self.histograms + self.exemplars
 
 
-class WriteDecoder:
-    """Remembers series by the bytes of their labels. Not for several threads at once."""
+class SeriesDecoder:
+    """Both versions: series are remembered by a key made of the bytes of their labels, at most MAX_CACHED."""
 
     def __init__(self, resolve: Resolve, limits: MessageLimits | None = None) -> None:
         self._resolve = resolve
@@ -137,6 +137,15 @@ class WriteDecoder:
 
     def forget(self) -> None:
         self._known.clear()
+
+    def _remember(self, key: bytes, series: int) -> None:
+        if len(self._known) >= MAX_CACHED:
+            self._known.clear()
+        self._known[key] = series
+
+
+class WriteDecoder(SeriesDecoder):
+    """Remote write 1.0. Not for several threads at once."""
 
     def decode(self, body: bytes) -> Decoded:
         found = Decoded()
@@ -224,16 +233,14 @@ class WriteDecoder:
             return _INVALID
         resolved = self._resolve(decoded) if decoded else None
         number = _INVALID if resolved is None else resolved
-        if len(self._known) >= MAX_CACHED:
-            self._known.clear()
         if number >= 0:
-            self._known[key] = number
+            self._remember(key, number)
         return number
 
 
 class _Times(dict[bytes, int | None]):
-    """Six bytes of a varint to milliseconds: a request has few different times. None for bytes that are not one
-    number: such a message is read field by field."""
+    """Caches six bytes of a varint → milliseconds, because a request has few different times. None if the bytes
+    are not one varint: such a message is read field by field."""
 
     def __missing__(self, packed: bytes) -> int | None:
         whole = packed[-1] < 0x80 and all(byte >= 0x80 for byte in packed[:-1])
@@ -242,7 +249,7 @@ class _Times(dict[bytes, int | None]):
 
 
 def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:
-    """The length of what follows, and where it begins."""
+    """The length of a length-delimited field, and the offset of its content."""
     if position < end and data[position] < 0x80:
         length, position = data[position], position + 1
     else:
@@ -253,7 +260,7 @@ def read_length(data: bytes, position: int, end: int) -> tuple[int, int]:
 
 
 def _fields(message: bytes) -> Iterable[tuple[int, bytes]]:
-    """Length-delimited fields of a message; those of other kinds as number 0 without content."""
+    """The length-delimited fields of a message; a field of another wire type yields number 0 and no content."""
     position, end = 0, len(message)
     while position < end:
         tag, position = read_varint(message, position, end)
@@ -281,7 +288,7 @@ def skip_number(message: bytes, position: int, end: int, kind: int) -> int:
 
 
 LABEL_FRAME_BYTES = 32
-"""More than the tags and lengths inside a label take."""
+"""An upper bound for the tags and lengths inside a label."""
 
 
 def _label(payload: bytes, limits: MessageLimits) -> tuple[str, str]:

@@ -8,13 +8,11 @@ are counted, metadata and created timestamps are skipped: nothing here keeps the
 from __future__ import annotations
 
 from gpuscope.remote_write.codec import (
-    MAX_CACHED,
     NO_ROOM,
     Decoded,
     Labels,
-    MessageLimits,
     OversizedLabels,
-    Resolve,
+    SeriesDecoder,
     read_length,
     read_sample,
     skip_number,
@@ -25,24 +23,16 @@ _SYMBOLS, _TIMESERIES = 4, 5
 _LABELS_REFS, _SAMPLES, _HISTOGRAMS, _EXEMPLARS = 1, 2, 3, 4
 _MAX_REF_BYTES = 10
 _SEPARATOR = b"\xff"
-"""A byte that UTF-8 does not have."""
+"""A byte that does not occur in UTF-8."""
 
 
-class WriteDecoderV2:
-    """Remembers series by the text of their labels. Not for several threads at once."""
-
-    def __init__(self, resolve: Resolve, limits: MessageLimits | None = None) -> None:
-        self._resolve = resolve
-        self._limits = limits or MessageLimits()
-        self._known: dict[bytes, int] = {}
-
-    def forget(self) -> None:
-        self._known.clear()
+class WriteDecoderV2(SeriesDecoder):
+    """Remote write 2.0. Not for several threads at once."""
 
     def decode(self, body: bytes) -> Decoded:
         symbols, messages = self._pieces(body)
         found = Decoded()
-        for start, stop in messages:  # after all symbols, wherever they stand
+        for start, stop in messages:  # symbols may come after the series that use them
             try:
                 self._series(body, start, stop, symbols, found)
             except OversizedLabels:
@@ -51,7 +41,7 @@ class WriteDecoderV2:
         return found
 
     def _pieces(self, body: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
-        """The symbols, and where each series begins and ends."""
+        """The symbol table, and the start and end offset of each series."""
         symbols: list[bytes] = []
         messages: list[tuple[int, int]] = []
         max_symbols, others = self._limits.max_symbols, 0
@@ -97,7 +87,7 @@ class WriteDecoderV2:
             if kind != 2:
                 start = position
                 position = skip_number(body, position, end, kind)
-                if number == _LABELS_REFS and kind == 0:  # a sender that does not pack them
+                if number == _LABELS_REFS and kind == 0:  # an unpacked reference
                     refs.append(read_varint(body, start, end)[0])
                     self._limits.check_labels_of_series(len(refs) // 2)
                 continue
@@ -127,7 +117,7 @@ class WriteDecoderV2:
     def _number(self, raw: list[bytes]) -> int | None:
         key = _SEPARATOR.join(raw)
         number = self._known.get(key)
-        # A symbol with the separator in it is no UTF-8 and could look like other labels.
+        # A symbol that contains the separator is not UTF-8, and its key could equal that of other labels.
         if number is not None and key.count(_SEPARATOR) == len(raw) - 1:
             return number
         for name, value in zip(raw[::2], raw[1::2], strict=True):
@@ -135,9 +125,7 @@ class WriteDecoderV2:
         labels = _labels(raw)
         number = self._resolve(labels) if labels else None
         if number is not None and number >= 0:
-            if len(self._known) >= MAX_CACHED:
-                self._known.clear()
-            self._known[key] = number
+            self._remember(key, number)
         return number
 
 
@@ -173,7 +161,7 @@ def _labels(raw: list[bytes]) -> Labels:
 
 
 def _numbers(body: bytes, position: int, end: int) -> list[int]:
-    """Packed: one after the other."""
+    """Packed varints."""
     numbers: list[int] = []
     while position < end:
         byte = body[position]

@@ -1,4 +1,5 @@
-"""The connection of a remote-write sender to its receiver: a POST, and what of the response matters to it.
+"""The connection of a remote-write sender to its receiver: a POST, and the part of the response that the sender
+needs.
 
 Of the text only the beginning is kept. Every failure is an OSError.
 """

@@ -1,8 +1,8 @@
-"""What remote writers send, into the store.
+"""Receives remote write 1.0 and 2.0 and appends the samples to the store.
 
-A sender's samples are sorted by the target they were scraped from (`job` and `instance`), because the store
-keeps what shares its times together; without those labels the sender's address stands in. Each sample is
-judged alone: those the store refuses are counted and told to the sender, the others are kept.
+Samples are grouped by the target they were scraped from (labels `job` and `instance`), because the store keeps
+samples with the same timestamps together; without these labels they are grouped by the sender's address. The
+store accepts or refuses each sample; refused samples are counted by reason and reported to the sender.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from gpuscope.varint import WireError
 
 INVALID = "invalid_labels"
 OVERSIZED = "label_limits"
-"""More labels than `write_max_labels`, or longer ones than `write_max_label_name_bytes` and its sibling."""
+"""More labels than `write_max_labels`, or longer than `write_max_label_{name,value}_bytes`."""
 HISTOGRAM = "native_histogram"
 NO_SAMPLES = "no_samples"
 """A series of a 2.0 request without a sample or histogram, which the protocol forbids."""
@@ -43,19 +43,19 @@ class Received:
     series_refused: str = ""
     """Why new series were refused."""
     takes_out_of_order: bool = False
-    """Whether `out_of_order_time_window` is set: Prometheus then has another word for what is too old."""
+    """Whether `out_of_order_time_window` is set; what Prometheus says about old samples depends on it."""
 
 
 @dataclass(slots=True)
 class _Slots:
-    """Series by the decoder's number: the target they belong to and their id in the store."""
+    """The target and the store's id of each series, by the number that the decoder uses for it."""
 
     targets: list[int] = field(default_factory=list)
     series: list[int] = field(default_factory=list)
 
 
 class Receiver:
-    """May be called from several threads; decoding is one at a time, waiting for the disk is not."""
+    """Thread-safe: requests are decoded one at a time, and wait for the disk at the same time."""
 
     def __init__(self, store: Store, server_limits: Limits | None = None) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class Receiver:
         self.refused: Counter[str] = Counter()
 
     def take(self, packed: bytes, sender: str, *, version: int = 1) -> Received:
-        """Raises WireError for bytes that are no request, StoreError if nothing can be kept now."""
+        """Raises WireError if `packed` is not a valid request, StoreError if the store cannot append now."""
         body = unpack(packed, self.server_limits.write_max_decoded_bytes)
         decoder = self._decoder if version == 1 else self._decoder_v2
         for attempt in (1, 2):
@@ -81,7 +81,7 @@ class Receiver:
                 decoded, ticks = self._ticks(decoder, body, sender)
             try:
                 return self._store_all(decoded, ticks)
-            except UnknownSeriesError:  # series were removed meanwhile: once more, with new ids
+            except UnknownSeriesError:  # series were deleted after decoding: decode again to get new ids
                 if attempt == 2:
                     raise
                 with self._lock:
@@ -140,7 +140,7 @@ class Receiver:
             return None
         target = self._target(table)
         kept = tuple(pair for pair in labels if pair[1] != "")
-        # Its allowance is the sender's: the labels are the client's to choose.
+        # New series count against the limit of the sender's address: a client chooses its labels freely.
         series = int(self._store.resolve(target, [kept], origin=self._sender)[0])
         if not series:
             return NO_ROOM
@@ -160,8 +160,8 @@ class Receiver:
 
     def families(self) -> Iterator[MetricFamily]:
         for name, value, text in (
-            ("requests", self.requests, "Remote-write requests taken."),
-            ("samples", self.accepted, "Samples taken by remote write."),
+            ("requests", self.requests, "Remote-write requests received."),
+            ("samples", self.accepted, "Samples stored from remote write."),
         ):
             full = f"gpuscope_received_{name}_total"
             yield MetricFamily(full, "counter", text, [Sample(NO_LABELS, value)])
@@ -185,13 +185,13 @@ def _message_limits(limits: Limits) -> MessageLimits:
 
 
 def unpack(packed: bytes, limit: int) -> bytes:
-    """The request inside a snappy block; its size is known, and bounded, before anything is unpacked."""
+    """Decompresses a snappy block; the size is in its header and is checked before memory is allocated."""
     try:
         size = cramjam.snappy.decompress_raw_len(packed)
         if size > limit:
             LIMITS_REACHED.count("write_max_decoded_bytes")
             raise WireError(
-                f"the request has {size} bytes unpacked, {limit} are allowed (write_max_decoded_bytes)"
+                f"the request has {size} bytes uncompressed; the limit is {limit} (write_max_decoded_bytes)"
             )
         return bytes(cramjam.snappy.decompress_raw(packed))
     except cramjam.DecompressionError as error:

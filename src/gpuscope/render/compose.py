@@ -1,4 +1,4 @@
-"""A compose project: compose.yaml and its overrides, Prometheus, Alertmanager, rules, Grafana's provisioning.
+"""A compose project: compose.yaml and its overrides, Prometheus, Alertmanager, rules, Grafana's dashboards.
 
 Profiles: `single` (agent, Prometheus, Grafana, Alertmanager), `up` (gpuscope alone), `node` and `master` (a
 cluster). How containers reach the GPUs is an override file, chosen in `.env`.
@@ -15,6 +15,8 @@ from typing import Final
 
 from gpuscope.render import RenderedFile, read_shipped
 from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
+from gpuscope.render.grafana import GrafanaPlan, grafana_files
+from gpuscope.render.grafana.dashboard_texts import ENGLISH
 from gpuscope.render.prometheus import ScrapePlan, prometheus_files
 
 STATIC_FILES: Final = (
@@ -22,13 +24,13 @@ STATIC_FILES: Final = (
     "compose.nvidia.yaml",
     "compose.demo.yaml",
     "compose.slurm.yaml",
-    "grafana/datasources.yml",
-    "grafana/dashboards.yml",
 )
 GPU_ACCESS: Final = ("nvidia", "devices", "demo")
 DEVICES_FILE: Final = "compose.devices.yaml"
 FIRST_GPU_LINE: Final = "      - /dev/nvidia0:/dev/nvidia0\n"
 MAX_GPU_DEVICES: Final = 64
+DASHBOARDS_PATH: Final = "/var/lib/gpuscope/dashboards"
+"""Inside Grafana's container."""
 QUERY_LOG: Final = "/prometheus/query.log"
 SECRET_MODE: Final = 0o444
 """The folder is closed to other users of the machine (0700); inside a container the service's user reads it."""
@@ -42,6 +44,10 @@ class ComposePlan:
     slurm_host: str = ""
     gpu_access: str = "nvidia"
     gpu_count: int = 1
+    language: str = ENGLISH
+    """Of Grafana's dashboards."""
+    page_url: str = ""
+    """gpuscope's page, for links to it in Grafana."""
 
 
 def compose_files(plan: ComposePlan) -> list[RenderedFile]:
@@ -90,6 +96,15 @@ def _configuration(plan: ComposePlan) -> Iterator[RenderedFile]:
                 yield RenderedFile(f"prometheus/{profile}/{file.path}", file.content)
     yield from (file for file in prometheus_files(single) if file.path.startswith("rules/"))
     yield RenderedFile("alertmanager/alertmanager.yml", alertmanager_file(AlertmanagerPlan()).content)
+    grafana = GrafanaPlan(
+        language=plan.language,
+        page_url=plan.page_url,
+        prometheus_url="$PROMETHEUS_URL",
+        dashboards_path=DASHBOARDS_PATH,
+        scrape_interval=single.scrape_interval,
+    )
+    for file in grafana_files(grafana):
+        yield RenderedFile(f"grafana/{file.path}", file.content)
 
 
 def _devices_text(gpu_count: int) -> str:

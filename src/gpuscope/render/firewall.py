@@ -47,7 +47,7 @@ def _firewalld(rows: Sequence[PortRow], role: str, network: str) -> list[str]:
 
 def _gce(rows: Sequence[PortRow], role: str, network: str) -> list[str]:
     tag = GCE_TAGS[role]
-    # icmp: so that ping works, the first thing everybody tries.
+    # icmp, because users test a connection with ping first.
     allowed = ",".join([*(f"tcp:{row.number}" for row in rows), "icmp"])
     return [
         f"gcloud compute firewall-rules create allow-{tag} --direction=INGRESS --source-ranges={network}"

@@ -32,7 +32,7 @@ class PortRow:
     opened_to: str
     """MONITORING, USERS, or LOCAL: no firewall rule, because the service has no login."""
     optional: bool = False
-    """Not opened unless it is asked for."""
+    """Opened only on request."""
 
 
 PORTS: Final = (

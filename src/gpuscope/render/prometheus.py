@@ -1,7 +1,7 @@
 """prometheus.yml for a cluster: jobs `node`, `gpuscope` (or `dcgm`) and `slurm`, with host names as `instance`.
 
-In: a `ScrapePlan`. Out: prometheus.yml, one target file per job and the shipped rules; or prometheus.yml alone,
-with the targets in it. Prometheus notices a changed target file without a restart.
+Input: a `ScrapePlan`. Output: prometheus.yml, one target file per job and the shipped rules; or prometheus.yml
+alone, with the targets in it. Prometheus notices a changed target file without a restart.
 """
 
 from __future__ import annotations

@@ -15,6 +15,7 @@ METRICS: Final = ("gpuscope", "dcgm", "nvidia_smi")
 _ONLY_FOR: Final = {
     "gpuscope-gpu": "gpuscope",
     "gpuscope-node": "gpuscope",
+    "gpuscope-rollups": "gpuscope",
     "gpuscope-use": "gpuscope",
     "dcgm-exporter": "dcgm",
     "nvidia-gpu-exporter": "nvidia_smi",

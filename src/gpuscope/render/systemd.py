@@ -1,7 +1,7 @@
 """systemd units for agent, up, server and textfile, with this machine's path of `gpuscope` in them.
 
-In: the shipped units of deploy/systemd. Out: their texts, and the `systemctl` commands that install or remove
-them. A unit that was not written by gpuscope is never replaced or removed.
+Input: the shipped units of deploy/systemd. Output: their texts, and the `systemctl` commands that install or
+remove them. A unit that was not written by gpuscope is never replaced or removed.
 """
 
 from __future__ import annotations

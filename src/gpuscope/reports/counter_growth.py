@@ -8,7 +8,7 @@ is read in fine steps.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -16,7 +16,8 @@ import numpy as np
 
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.go_quote import quote
-from gpuscope.promql.frame import Floats
+from gpuscope.promql.ast_json import duration_text
+from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix
 from gpuscope.series import Labels
 
@@ -24,114 +25,154 @@ CHUNKS: Final = 120
 MIN_CHUNK_MS: Final = 60_000
 FINE_STEP_MS: Final = 5_000
 MAX_FINE_POINTS: Final = 10_000
+MAX_FINE_SAMPLES: Final = 1_000_000
+"""Of one chunk. More series are read in coarser steps: of a reset, at most one such step is not counted."""
 LOOK_BEFORE: Final = "1d"
 """A counter that was silent for longer before the range counts as new: an agent that was down for a day."""
-MAX_REFINED: Final = 2_000
-"""Chunks read in fine steps. Of further ones only the value after the reset counts: too little, never more."""
+MAX_SINGLE_SERIES: Final = 20
+"""So many series that went back in a chunk are named in the query; of more, all series are read."""
 _ROUNDING: Final = 1e-9
 
 
 @dataclass(frozen=True, slots=True)
-class Growth:
-    """One counter."""
+class ChunkGrid:
+    """A range in chunks of equal length: a first chunk with samples from before the range would look like a
+    counter that went back. If no number of chunks divides it, it begins up to `count` milliseconds early."""
 
-    labels: Mapping[str, str]
-    total: float
-    first_chunk_ms: int
-    """The end of the first chunk in which it has a value."""
-    existed_before: bool
+    start_ms: int
+    end_ms: int
+    step_ms: int
+    count: int
+
+    @classmethod
+    def of(cls, start_ms: int, end_ms: int) -> ChunkGrid:
+        length_ms = end_ms - start_ms
+        most = min(CHUNKS, max(1, length_ms // MIN_CHUNK_MS))
+        count = next((one for one in range(most, most // 2, -1) if length_ms % one == 0), most)
+        step_ms = -(-length_ms // count)
+        return cls(end_ms - count * step_ms, end_ms, step_ms, count)
+
+    async def read(self, engine: QueryEngine, function: str, selector: str) -> Matrix:
+        expression = f"{function}({selector}[{duration_text(self.step_ms)}])"
+        return await engine.range(expression, self.start_ms + self.step_ms, self.end_ms, self.step_ms)
 
 
-async def counter_growth(engine: QueryEngine, selector: str, start_ms: int, end_ms: int) -> list[Growth]:
+@dataclass(frozen=True, slots=True)
+class CounterGrowth:
+    """The counters of a selector. `by_chunk` has a row for each and a column for each chunk."""
+
+    labels: list[Labels]
+    by_chunk: Floats
+    present: Bools
+    chunks: ChunkGrid
+    existed_before: Bools
+
+    @property
+    def chunk_ends_ms(self) -> Ints:
+        return self.chunks.start_ms + self.chunks.step_ms * np.arange(1, self.chunks.count + 1)
+
+    @property
+    def totals(self) -> Floats:
+        found: Floats = self.by_chunk.sum(axis=1)
+        return found
+
+
+async def counter_growth(engine: QueryEngine, selector: str, start_ms: int, end_ms: int) -> CounterGrowth:
     """`selector` is an instant selector such as `x_total{kind="user"}`."""
-    step_ms = chunk_ms(start_ms, end_ms)
-    last = await _chunks(engine, "last_over_time", selector, start_ms, end_ms, step_ms)
-    low = _by_labels(await _chunks(engine, "min_over_time", selector, start_ms, end_ms, step_ms))
-    resets = _by_labels(await _chunks(engine, "resets", selector, start_ms, end_ms, step_ms))
-    before = await engine.instant(f"last_over_time({selector}[{LOOK_BEFORE}])", start_ms)
-    earlier = {_key(labels): float(value) for labels, value in zip(before.labels, before.values, strict=True)}
-    refine = _Refiner(engine, selector, step_ms)
-    found = []
-    for row, labels in enumerate(last.labels):
-        key = _key(labels)
-        chunks = np.flatnonzero(last.present[row])
-        value, total = earlier.get(key, 0.0), 0.0
-        for chunk in chunks.tolist():
-            now, at_ms = float(last.values[row, chunk]), int(last.times_ms[chunk])
-            # `resets` sees what happened inside a chunk, the lowest value what happened at its beginning.
-            went_back = resets[key][chunk] > 0 or low[key][chunk] < value * (1 - _ROUNDING)
-            total += await refine.growth(labels, at_ms, value, now) if went_back else max(0.0, now - value)
-            value = now
-        if len(chunks):
-            found.append(Growth(dict(key), total, int(last.times_ms[chunks[0]]), key in earlier))
-    return found
+    chunks = ChunkGrid.of(start_ms, end_ms)
+    last = await chunks.read(engine, "last_over_time", selector)
+    keys = [without_name(labels) for labels in last.labels]
+    low = _in_order(keys, await chunks.read(engine, "min_over_time", selector))
+    resets = _in_order(keys, await chunks.read(engine, "resets", selector))
+    earlier = await values_before(engine, selector, chunks.start_ms)
+    before = _value_before_each_chunk(last, np.array([earlier.get(key, 0.0) for key in keys]))
+    # `resets` sees what happened inside a chunk, the lowest value what happened at its beginning.
+    went_back = last.present & ((resets > 0) | (low < before * (1 - _ROUNDING)))
+    # Where a counter begins, its lowest value says nothing about a reset.
+    begins = last.present & (before == 0)
+    if begins.any() and await engine.hides_resets():
+        went_back |= begins
+    grown = np.where(last.present, np.maximum(0.0, last.values - before), 0.0)
+    for chunk in np.flatnonzero(went_back.any(axis=0)).tolist():
+        rows = np.flatnonzero(went_back[:, chunk]).tolist()
+        reader = _FineReader(engine, selector, int(last.times_ms[chunk]), chunks.step_ms)
+        values = await reader.read([keys[row] for row in rows], len(keys))
+        for row in rows:
+            ends = (*values.get(keys[row], ()), float(last.values[row, chunk]))
+            grown[row, chunk] = _sum_of_steps(float(before[row, chunk]), ends)
+    existed = np.array([key in earlier for key in keys], dtype=np.bool_)
+    return CounterGrowth(keys, grown, last.present, chunks, existed)
 
 
-async def first_samples(
-    engine: QueryEngine, selector: str, chunk_end_ms: int, start_ms: int, end_ms: int
-) -> dict[Labels, tuple[int, float]]:
-    """Time and value of each counter's first sample in one chunk of a range."""
-    step_ms = chunk_ms(start_ms, end_ms)
-    fine_ms = _fine_ms(step_ms)
-    matrix = await engine.range(
-        f"last_over_time({selector}[{fine_ms}ms])", chunk_end_ms - step_ms + fine_ms, chunk_end_ms, fine_ms
-    )
-    found = {}
-    for labels, values, present in zip(matrix.labels, matrix.values, matrix.present, strict=True):
-        first = int(np.argmax(present))
-        found[_key(labels)] = (int(matrix.times_ms[first]), float(values[first]))
-    return found
+async def values_before(engine: QueryEngine, selector: str, at_ms: int) -> dict[Labels, float]:
+    found = await engine.instant(f"last_over_time({selector}[{LOOK_BEFORE}])", at_ms)
+    return {
+        without_name(labels): value for labels, value in zip(found.labels, found.values.tolist(), strict=True)
+    }
 
 
-def chunk_ms(start_ms: int, end_ms: int) -> int:
-    return max(MIN_CHUNK_MS, -(-(end_ms - start_ms) // CHUNKS))
+def without_name(labels: Labels) -> Labels:
+    return tuple(pair for pair in labels if pair[0] != "__name__")
 
 
 def _fine_ms(step_ms: int) -> int:
     return max(FINE_STEP_MS, step_ms // MAX_FINE_POINTS)
 
 
-async def _chunks(
-    engine: QueryEngine, function: str, selector: str, start_ms: int, end_ms: int, step_ms: int
-) -> Matrix:
-    first_ms = end_ms - (-(-(end_ms - start_ms) // step_ms) - 1) * step_ms
-    return await engine.range(f"{function}({selector}[{step_ms}ms])", first_ms, end_ms, step_ms)
+def _in_order(keys: Sequence[Labels], matrix: Matrix) -> Floats:
+    """The rows in the order of `keys`; 0 where the matrix has no value."""
+    rows = {without_name(labels): row for row, labels in enumerate(matrix.labels)}
+    values = np.where(matrix.present, matrix.values, 0.0)
+    found = np.zeros((len(keys), len(matrix.times_ms)))
+    for number, key in enumerate(keys):
+        if key in rows:
+            found[number] = values[rows[key]]
+    return found
 
 
-class _Refiner:
-    """Reads one counter over one chunk in fine steps."""
+def _value_before_each_chunk(last: Matrix, earlier: Floats) -> Floats:
+    """The counter's value when each chunk begins: that of the last chunk before it that has one."""
+    rows, columns = last.values.shape
+    filled = np.concatenate([earlier.reshape(rows, 1), np.where(last.present, last.values, 0.0)], axis=1)
+    known = np.concatenate([np.ones((rows, 1), dtype=np.bool_), last.present], axis=1)
+    source = np.maximum.accumulate(np.where(known, np.arange(columns + 1), 0), axis=1)
+    found: Floats = np.take_along_axis(filled, source, axis=1)[:, :-1]
+    return found
 
-    def __init__(self, engine: QueryEngine, selector: str, step_ms: int) -> None:
-        self._engine = engine
-        self._name = selector.partition("{")[0]
-        self._step_ms = step_ms
-        self._fine_ms = _fine_ms(step_ms)
-        self._left = MAX_REFINED
 
-    async def growth(self, labels: Labels, end_ms: int, value: float, last: float) -> float:
-        """From `value` before the chunk until `last` at its end."""
-        if self._left <= 0:
-            return last
-        self._left -= 1
-        one = f"{self._name}{{{_matchers(labels)}}}"
-        expression = f"last_over_time({one}[{self._fine_ms}ms])"
-        start_ms = end_ms - self._step_ms + self._fine_ms
-        matrix = await self._engine.range(expression, start_ms, end_ms, self._fine_ms)
-        values = matrix.values[0][matrix.present[0]].tolist() if matrix.labels else []
-        total = 0.0
-        for now in (*values, last):  # the fine steps may end shortly before the chunk
-            total += now - value if now >= value else now
-            value = now
-        return total
+def _sum_of_steps(value: float, values: Sequence[float]) -> float:
+    total = 0.0
+    for now in values:
+        total += now - value if now >= value else now
+        value = now
+    return total
+
+
+@dataclass(frozen=True, slots=True)
+class _FineReader:
+    """Reads counters over one chunk in fine steps."""
+
+    engine: QueryEngine
+    selector: str
+    chunk_end_ms: int
+    chunk_ms: int
+
+    async def read(self, series: Sequence[Labels], all_series: int) -> dict[Labels, list[float]]:
+        if len(series) <= MAX_SINGLE_SERIES:
+            name = self.selector.partition("{")[0]
+            selectors = [f"{name}{{{_matchers(labels)}}}" for labels in series]
+        else:
+            selectors = [self.selector]
+        count = min(all_series, len(series)) if len(selectors) > 1 else all_series
+        fine_ms = max(_fine_ms(self.chunk_ms), self.chunk_ms * count // MAX_FINE_SAMPLES)
+        expression = " or ".join(f"last_over_time({one}[{duration_text(fine_ms)}])" for one in selectors)
+        start_ms = self.chunk_end_ms - self.chunk_ms + fine_ms
+        matrix = await self.engine.range(expression, start_ms, self.chunk_end_ms, fine_ms)
+        return {
+            without_name(labels): values[present].tolist()
+            for labels, values, present in zip(matrix.labels, matrix.values, matrix.present, strict=True)
+        }
 
 
 def _matchers(labels: Labels) -> str:
-    return ",".join(f"{name}={quote(value)}" for name, value in labels if name != "__name__")
-
-
-def _key(labels: Labels) -> Labels:
-    return tuple(pair for pair in labels if pair[0] != "__name__")
-
-
-def _by_labels(matrix: Matrix) -> dict[Labels, Floats]:
-    return {_key(labels): values for labels, values in zip(matrix.labels, matrix.values, strict=True)}
+    return ",".join(f"{name}={quote(value)}" for name, value in labels)

@@ -1,149 +1,148 @@
-"""A usage report as text, CSV, JSON or one HTML page without scripts. Names are escaped for each of them."""
+"""A usage report as text of 80 columns, or as CSV. Names are escaped for each of them."""
 
 from __future__ import annotations
 
 import csv
-import html
 import io
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+import textwrap
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
 
-from gpuscope.reports.rates import Rates
-from gpuscope.reports.usage import GROUPS, UsageReport, UsageRow, total_row
+from gpuscope.reports.usage import PARTS, UsageReport, UsageRow, total_row
+from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.rfc3339 import to_rfc3339
 
 Escape = Callable[[str], str]
-PARTS: Final = ("owners", "unattributed", "free", "lost", "stranded")
+WIDTH: Final = 80
+MIN_NAME: Final = 12
 MAX_NAME: Final = 30
-_COLUMNS: Final = ("GPU-hours", "busy", "idle", "busy %", "kWh")
 
 
-def _number(value: float | None, digits: int = 1) -> str:
+def number_text(value: float | None, digits: int = 1) -> str:
     return "–" if value is None else f"{value:,.{digits}f}"
 
 
-def _share(row: UsageRow) -> str:
+def busy_percent(row: UsageRow) -> str:
     return "–" if row.busy is None or row.held <= 0 else f"{100 * row.busy / row.held:.0f}"
 
 
-def _cells(row: UsageRow, rates: Rates | None) -> list[str]:
-    cells = [_number(row.held), _number(row.busy), _number(row.idle), _share(row), _number(row.energy_kwh)]
-    return cells + ([_number(row.cost, 2)] if rates else [])
+def energy_text(row: UsageRow) -> str:
+    return ("~" if row.is_energy_estimate else "") + number_text(row.energy_kwh)
 
 
-def text_lines(report: UsageReport, rates: Rates | None, escape: Escape) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class UsageColumn:
+    head: str
+    cell: Callable[[UsageRow], str]
+    may_be_left_out: int = 0
+    """When there is no room: 1 first, 0 never."""
+
+
+def usage_columns(report: UsageReport) -> list[UsageColumn]:
+    columns = [
+        UsageColumn("GPU-hours", lambda row: number_text(row.held)),
+        UsageColumn("busy", lambda row: number_text(row.busy)),
+        UsageColumn("idle", lambda row: number_text(row.idle), 2),
+    ]
+    if any(row.unknown >= 0.05 for row in report.rows):
+        columns.append(UsageColumn("unknown", lambda row: number_text(row.unknown)))
+    columns += [
+        UsageColumn("idle-held", lambda row: number_text(row.idle_held)),
+        UsageColumn("busy %", busy_percent, 1),
+        UsageColumn("kWh", energy_text),
+    ]
+    if report.co2_grams_per_kwh is not None:
+        columns.append(UsageColumn("kg CO₂", lambda row: number_text(row.co2_kg)))
+    if report.rates is not None:
+        columns.append(UsageColumn("cost", lambda row: number_text(row.cost, 2)))
+    return columns
+
+
+def row_name(row: UsageRow) -> str:
+    return "/".join(filter(None, row.names)) or "unknown"
+
+
+def range_text(report: UsageReport) -> str:
+    return f"{to_rfc3339(report.start_ms // 1000)} to {to_rfc3339(report.end_ms // 1000)}"
+
+
+def text_lines(report: UsageReport, kind: str, escape: Escape) -> Iterator[str]:
     """At most 80 columns wide."""
-    span = f"{to_rfc3339(report.start_ms / 1000)} to {to_rfc3339(report.end_ms / 1000)}"
-    yield f"usage by {report.by}, {span}, {report.gpus} GPUs"
+    yield from _wrap(f"{kind} by {report.by}, {range_text(report)}, {report.gpus} GPUs", "")
     yield ""
-    heads = [*_COLUMNS, *(["cost"] if rates else [])]
-    rows = [*report.rows, total_row(report.rows)]
-    names = [escape("/".join(filter(None, row.names)) or "unknown")[:MAX_NAME] for row in rows]
-    width = max(len(report.by), *map(len, names)) if names else len(report.by)
-    yield f"{report.by:<{width}}" + "".join(f"{head:>10}" for head in heads)[: 80 - width]
-    for name, row in zip(names, rows, strict=True):
-        yield f"{name:<{width}}" + "".join(f"{cell:>10}" for cell in _cells(row, rates))[: 80 - width]
+    yield from _table(report, escape)
     yield ""
-    invariant = report.invariant
-    yield f"{_number(invariant.gpu_hours)} GPU-hours = " + " + ".join(
-        f"{_number(getattr(invariant, part))} {part}" for part in PARTS
-    )
-    if rates:
-        yield f"cost: {rates.text} per {'kWh' if rates.basis == 'kWh' else f'GPU-hour {rates.basis}'}"
+    yield from _wrap(invariant_text(report))
+    yield from (line for sentence in price_sentences(report) for line in _wrap(sentence))
+    for note in report.notes:
+        yield from _wrap(f"note: {escape(note)}")
     for sentence in report.missing:
-        yield f"missing: {escape(sentence)}"
+        yield from _wrap(f"missing: {escape(sentence)}")
 
 
-def to_csv(report: UsageReport, rates: Rates | None, cell: Callable[[object], str]) -> str:
+def invariant_text(report: UsageReport) -> str:
+    parts = " + ".join(f"{number_text(getattr(report.invariant, part))} {part}" for part in PARTS)
+    return f"{number_text(report.invariant.gpu_hours)} GPU-hours = {parts}"
+
+
+def price_sentences(report: UsageReport) -> Iterator[str]:
+    rates = report.rates
+    if rates is not None:
+        yield f"cost: {rates.text} per {'kWh' if rates.basis == 'kWh' else f'GPU-hour {rates.basis}'}"
+    if report.co2_grams_per_kwh is not None:
+        yield f"CO₂: {report.co2_grams_per_kwh:g} g per kWh"
+
+
+def _wrap(text: str, indent: str = "  ") -> list[str]:
+    return textwrap.wrap(text, WIDTH, subsequent_indent=indent, break_on_hyphens=False) or [""]
+
+
+def _table(report: UsageReport, escape: Escape) -> Iterator[str]:
+    rows = [*report.rows, total_row(report.rows)]
+    columns, widths = _fitting(usage_columns(report), rows)
+    room = WIDTH - sum(widths)
+    names = [_cut(escape(row_name(row)), min(room, MAX_NAME)) for row in rows]
+    width = max(map(len, (report.by, *names)))
+    yield f"{_cut(report.by, room):<{min(width, room)}}" + "".join(
+        f"{column.head:>{size}}" for column, size in zip(columns, widths, strict=True)
+    )
+    for name, row in zip(names, rows, strict=True):
+        cells = (f"{column.cell(row):>{size}}" for column, size in zip(columns, widths, strict=True))
+        yield f"{name:<{min(width, room)}}" + "".join(cells)
+
+
+def _fitting(columns: list[UsageColumn], rows: list[UsageRow]) -> tuple[list[UsageColumn], list[int]]:
+    """Without the columns that leave no room for a name."""
+    while True:
+        widths = [2 + max(len(one.head), *(len(one.cell(row)) for row in rows)) for one in columns]
+        optional = sorted((one for one in columns if one.may_be_left_out), key=lambda one: one.may_be_left_out)
+        if sum(widths) <= WIDTH - MIN_NAME or not optional:
+            return columns, widths
+        columns = [one for one in columns if one is not optional[0]]
+
+
+def _cut(text: str, width: int) -> str:
+    """Without its middle: names of pods differ at their ends."""
+    if len(text) <= width:
+        return text
+    end = (width - 1) // 2
+    return f"{text[: width - 1 - end]}…{text[-end:] if end else ''}"
+
+
+def to_csv(report: UsageReport, cell: Callable[[object], str]) -> str:
+    """`cell` escapes a name for spreadsheets; an empty cell is not known."""
     out = io.StringIO()
     writer = csv.writer(out)
-    writer.writerow(
-        [
-            *GROUPS[report.by],
-            "gpu_hours",
-            "busy_hours",
-            "idle_hours",
-            "energy_kwh",
-            *(["cost"] if rates else []),
-        ]
-    )
+    has_cost, has_co2 = report.rates is not None, report.co2_grams_per_kwh is not None
+    heads = ["gpu_hours", "busy_hours", "idle_hours", "unknown_hours", "idle_held_hours", "energy_kwh"]
+    heads += ["energy_is_estimate", *(["cost"] if has_cost else []), *(["co2_kg"] if has_co2 else [])]
+    writer.writerow([*parse_grouping(report.by).columns, *heads])
     for row in report.rows:
-        numbers = [row.held, row.busy, row.idle, row.energy_kwh, *([row.cost] if rates else [])]
-        writer.writerow([*map(cell, row.names), *("" if one is None else f"{one:.6g}" for one in numbers)])
+        numbers = [row.held, row.busy, row.idle, row.unknown, row.idle_held, row.energy_kwh]
+        cells = ["" if one is None else f"{one:.6g}" for one in numbers]
+        cells.append(str(row.is_energy_estimate).lower())
+        more = [*([row.cost] if has_cost else []), *([row.co2_kg] if has_co2 else [])]
+        cells += ["" if one is None else f"{one:.6g}" for one in more]
+        writer.writerow([*map(cell, row.names), *cells])
     return out.getvalue()
-
-
-def to_json(report: UsageReport, rates: Rates | None) -> dict[str, Any]:
-    """`None` is not known; the invariant's last five parts add up to the first."""
-    invariant = report.invariant
-    return {
-        "by": report.by,
-        "start": report.start_ms / 1000,
-        "end": report.end_ms / 1000,
-        "gpus": report.gpus,
-        "rows": [_row_json(report, row, rates) for row in report.rows],
-        "invariant": {name: getattr(invariant, name) for name in ("gpu_hours", *PARTS)},
-        "missing": report.missing,
-        **({"rate": rates.text, "rate_basis": rates.basis} if rates else {}),
-    }
-
-
-def _row_json(report: UsageReport, row: UsageRow, rates: Rates | None) -> dict[str, Any]:
-    return {
-        **dict(zip(GROUPS[report.by], row.names, strict=True)),
-        "gpu_hours": row.held,
-        "busy_hours": row.busy,
-        "idle_hours": row.idle,
-        "energy_kwh": row.energy_kwh,
-        **({"cost": row.cost} if rates else {}),
-    }
-
-
-_STYLE: Final = """
-body{font:15px/1.5 system-ui,sans-serif;max-width:60em;
-margin:2em auto;padding:0 1em;color:#1b1f24}
-table{border-collapse:collapse;width:100%}
-th,td{padding:.3em .6em;text-align:right;border-bottom:1px solid #d8dee4}
-th:first-child,td:first-child{text-align:left}.bar{display:flex;height:1.2em;border-radius:3px;overflow:hidden}
-.owners{background:#2f6feb}.unattributed{background:#8b949e}.free{background:#d8dee4}.lost{background:#cf222e}
-.stranded{background:#bf8700}.busy{background:#1a7f37}.idle{background:#d4a72c}td .bar{min-width:12em}
-@media(prefers-color-scheme:dark){body{background:#0d1117;color:#e6edf3}
-th,td{border-color:#30363d}.free{background:#30363d}}
-"""
-
-
-def to_html(report: UsageReport, rates: Rates | None) -> str:
-    heads = [report.by, "", *_COLUMNS, *(["cost"] if rates else [])]
-    most = max((row.held for row in report.rows), default=0.0)
-    head_cells = "".join(f"<th>{head}</th>" for head in heads)
-    body = "".join(_html_row(row, rates, most) for row in report.rows)
-    invariant = report.invariant
-    whole = invariant.gpu_hours or 1.0
-    parts = [(part, getattr(invariant, part)) for part in PARTS]
-    bar = "".join(
-        f'<span class="{part}" style="width:{100 * hours / whole:.2f}%"></span>' for part, hours in parts
-    )
-    legend = ", ".join(f"{_number(hours)} {part}" for part, hours in parts)
-    span = f"{to_rfc3339(report.start_ms / 1000)} to {to_rfc3339(report.end_ms / 1000)}"
-    notes = "".join(f"<p>Missing: {html.escape(sentence)}</p>" for sentence in report.missing)
-    return (
-        f'<!doctype html><html lang="en"><meta charset="utf-8"><title>GPU usage by {report.by}</title>'
-        f"<style>{_STYLE}</style><h1>GPU usage by {report.by}</h1><p>{span}, {report.gpus} GPUs</p>"
-        f'<div class="bar" role="img" aria-label="{html.escape(legend)}">{bar}</div>'
-        f"<p>{_number(invariant.gpu_hours)} GPU-hours: {html.escape(legend)}</p>{notes}"
-        f"<table><thead><tr>{head_cells}</tr></thead><tbody>{body}</tbody></table></html>\n"
-    )
-
-
-def _html_row(row: UsageRow, rates: Rates | None, most: float) -> str:
-    name = html.escape("/".join(filter(None, row.names)) or "unknown")
-    parts: Sequence[tuple[str, float]] = (
-        [("owners", row.held)]
-        if row.busy is None
-        else [("busy", min(row.busy, row.held)), ("idle", row.idle or 0.0)]
-    )
-    bar = "".join(
-        f'<span class="{kind}" style="width:{100 * hours / (most or 1):.2f}%"></span>' for kind, hours in parts
-    )
-    cells = "".join(f"<td>{cell}</td>" for cell in _cells(row, rates))
-    return f'<tr><td>{name}</td><td><div class="bar">{bar}</div></td>{cells}</tr>'

@@ -44,6 +44,8 @@ class ActiveAlert:
     keep_firing_since_ns: int | None = None
     is_restored: bool = False
     """From the state file, and not returned by an evaluation since."""
+    looked_up_at_ns: int = 0
+    """When the annotations with queries were expanded; 0 if never."""
 
     def needs_sending(self, at_ns: int, resend_delay_ns: int) -> bool:
         if self.state is AlertState.PENDING:
@@ -99,11 +101,13 @@ class AlertTable:
                 self.has_changed = True
             else:
                 known.value, known.annotations, known.is_restored = new.value, new.annotations, False
+                known.looked_up_at_ns = new.looked_up_at_ns
         active = [alert for alert in list(self) if self._advance(alert, alert.labels in found, at_ns)]
         if self._held_evaluations:
             self._held_evaluations -= 1
         if 0 < limit < len(active):
             self._alerts.clear()
+            self.has_changed = True
             raise TooManyAlerts(f"exceeded limit of {limit} with {len(active)} alerts")
         return active
 

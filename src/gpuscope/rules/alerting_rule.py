@@ -15,19 +15,11 @@ from gpuscope.episode_log import EpisodeLog
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.rules.alert import Alert
 from gpuscope.rules.alert_state import ActiveAlert, AlertState, AlertTable, TooManyAlerts
+from gpuscope.rules.alert_templates import AlertDraft, AlertTemplates, LookupBudget
 from gpuscope.rules.evaluated_rule import EvaluatedRule, RuleFailed, overlay
 from gpuscope.rules.generator_url import generator_url
-from gpuscope.rules.interfaces import (
-    ParsedTemplate,
-    RuleQueries,
-    RuleQueryError,
-    RuleSample,
-    RuleTemplateError,
-    TemplateData,
-    TemplateExpander,
-)
+from gpuscope.rules.interfaces import RuleQueries, RuleSample, TemplateData, TemplateExpander
 from gpuscope.rules.rule_spec import SECOND_NS, RuleSpec
-from gpuscope.rules.template_counts import TEMPLATE_COUNTS
 from gpuscope.series import Labels
 
 log = logging.getLogger("gpuscope")
@@ -42,6 +34,7 @@ class AlertContext:
     external_url: str
     resend_delay_ns: int = 60 * SECOND_NS
     max_alerts: int = 100_000
+    max_template_queries: int = 500
 
 
 class AlertingRule(EvaluatedRule):
@@ -50,17 +43,10 @@ class AlertingRule(EvaluatedRule):
         self._context = context
         self.is_restored = is_restored
         """False while old state may still be restored: until then no `ALERTS` are written."""
-        self._labels = self._parse(spec.labels)
-        self._annotations = self._parse(spec.annotations)
+        self._templates = AlertTemplates(spec, context.templates)
         self.table = AlertTable(spec.for_ns, spec.keep_firing_for_ns)
         self._lock = threading.Lock()
         self._template_log = EpisodeLog(log, f"alert {spec.name}: a template fails")
-
-    def _parse(self, texts: Labels) -> list[tuple[str, str, ParsedTemplate | None]]:
-        """A text without an action is constant: most labels are."""
-        name = f"__alert_{self.spec.name}"
-        parse = self._context.templates.parse
-        return [(key, text, parse(text, name) if "{{" in text else None) for key, text in texts]
 
     def copy_state(self, other: AlertingRule) -> None:
         self.table.copy_from(other.table)
@@ -69,14 +55,17 @@ class AlertingRule(EvaluatedRule):
         """The samples of `ALERTS` and `ALERTS_FOR_STATE`; raises RuleFailed or RuleQueryError."""
         vector = queries.instant(self.spec.expression, query_at_ms)
         self._check_count(len(vector.labels))
-        found: dict[Labels, ActiveAlert] = {}
+        drafts: dict[Labels, AlertDraft] = {}
         failures: list[str] = []
+        budget = LookupBudget(self._context.max_template_queries)
         for labels, value in zip(vector.labels, vector.values.tolist(), strict=True):
-            alert = self._new_alert(labels, value, at_ns, queries, failures)
-            if alert.labels in found:
+            draft = self._draft(self._template_data(labels, value, at_ns, queries, budget), at_ns, failures)
+            if draft.alert.labels in drafts:
                 raise RuleFailed("vector contains metrics with the same labelset after applying alert labels")
-            found[alert.labels] = alert
+            drafts[draft.alert.labels] = draft
+        self._templates.annotate(list(drafts.values()), budget, at_ns, failures)
         self._log_template_failures(failures)
+        found = {labels: draft.alert for labels, draft in drafts.items()}
         with self._lock:
             try:
                 active = self.table.update(found, at_ns, limit)
@@ -92,24 +81,26 @@ class AlertingRule(EvaluatedRule):
                 "(rules_max_alerts)"
             )
 
-    def _new_alert(
-        self, labels: Labels, value: float, at_ns: int, queries: RuleQueries, failures: list[str]
-    ) -> ActiveAlert:
+    def _template_data(
+        self, labels: Labels, value: float, at_ns: int, queries: RuleQueries, budget: LookupBudget
+    ) -> TemplateData:
         def query(expression: str) -> list[tuple[dict[str, str], float]]:
             # At the evaluation time, without the query offset, as Prometheus does it.
+            budget.count()
             result = queries.instant(expression, at_ns // 1_000_000)
             return list(zip(map(dict, result.labels), result.values.tolist(), strict=True))
 
         context = self._context
-        data = TemplateData(
-            dict(labels), context.external_labels, context.external_url, value, query, at_ns / SECOND_NS
-        )
-        own = tuple((name, _expand(text, parsed, data, failures)) for name, text, parsed in self._labels)
-        annotations = tuple(
-            (name, _expand(text, parsed, data, failures)) for name, text, parsed in self._annotations
-        )
-        final = overlay(drop_metric_name(labels), (*own, ("alertname", self.spec.name)))
-        return ActiveAlert(final, annotations, value, at_ns)
+        seconds = at_ns / SECOND_NS
+        return TemplateData(dict(labels), context.external_labels, context.external_url, value, query, seconds)
+
+    def _draft(self, data: TemplateData, at_ns: int, failures: list[str]) -> AlertDraft:
+        own = self._templates.expand_labels(data, failures)
+        final = overlay(drop_metric_name(tuple(data.labels.items())), (*own, ("alertname", self.spec.name)))
+        known = self.table.get(final)
+        if known is not None and known.state is AlertState.INACTIVE:
+            known = None  # it ended: this is a new one
+        return AlertDraft(ActiveAlert(final, (), data.value, at_ns), data, known)
 
     def _log_template_failures(self, failures: Sequence[str]) -> None:
         if failures:
@@ -168,15 +159,3 @@ class AlertingRule(EvaluatedRule):
 
 def drop_metric_name(labels: Labels) -> Labels:
     return tuple(pair for pair in labels if pair[0] != "__name__")
-
-
-def _expand(text: str, parsed: ParsedTemplate | None, data: TemplateData, failures: list[str]) -> str:
-    if parsed is None:
-        return text
-    TEMPLATE_COUNTS.expansions += 1
-    try:
-        return parsed.expand(data)
-    except (RuleTemplateError, RuleQueryError) as error:
-        TEMPLATE_COUNTS.failures += 1
-        failures.append(str(error))
-        return f"<error expanding template: {error}>"

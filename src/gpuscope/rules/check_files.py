@@ -9,7 +9,7 @@ from gpuscope.series import Labels
 
 
 def find_duplicates(groups: Sequence[GroupSpec]) -> list[RuleSpec]:
-    """One of each rules that have the same name and labels; they would write the same series."""
+    """One rule of each set with the same name and labels: these rules would write the same series."""
     seen: dict[tuple[str, Labels], int] = {}
     duplicates: list[RuleSpec] = []
     for rule in sorted((rule for group in groups for rule in group.rules), key=lambda rule: rule.key):

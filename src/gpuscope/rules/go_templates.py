@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuscope.limits import Limits
 from gpuscope.rules import templates
 from gpuscope.rules.interfaces import ParsedTemplate, RuleTemplateError, TemplateData, TemplateExpander
 
@@ -16,19 +17,22 @@ class _GoTemplate:
             functions = templates.prometheus_functions(data.query, data.at_seconds, data.external_url)
             return self._template.expand(values, functions)
         except templates.TemplateError as error:
-            raise RuleTemplateError(str(error)) from None
+            # Prometheus' own words, which end up in annotations.
+            raise RuleTemplateError(f"error executing template {self._template.name}: {error}") from None
 
 
 class GoTemplates:
-    def __init__(self) -> None:
+    def __init__(self, limits: Limits) -> None:
         self._functions = templates.prometheus_functions()
+        self._limits = limits
 
     def parse(self, text: str, name: str) -> ParsedTemplate:
         try:
-            return _GoTemplate(templates.parse(templates.ALERT_PRELUDE + text, name, self._functions))
+            whole = templates.ALERT_PRELUDE + text
+            return _GoTemplate(templates.parse(whole, name, self._functions, limits=self._limits))
         except templates.TemplateError as error:
             raise RuleTemplateError(str(error)) from None
 
 
-def load_templates() -> TemplateExpander:
-    return GoTemplates()
+def load_templates(limits: Limits | None = None) -> TemplateExpander:
+    return GoTemplates(limits or Limits())

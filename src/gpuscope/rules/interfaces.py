@@ -1,6 +1,6 @@
 """What the rule engine needs from outside: a PromQL engine, a place for samples, and templates.
 
-Goes in: expressions, samples, template texts. Every failure of an engine is a `RuleQueryError`, of a template a
+Input: expressions, samples, template texts. Every failure of an engine is a `RuleQueryError`, of a template a
 `RuleTemplateError`; both carry the sentence that the rule shows as `lastError` or in the alert.
 """
 

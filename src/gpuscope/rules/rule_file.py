@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -110,7 +111,7 @@ class _GroupReader:
             interval_ns=self._duration(entry, "interval") or self._interval_ns,
             rules=tuple(rules),
             query_offset_ns=offset,
-            limit=self._count(entry, "limit"),
+            limit=self._limit(entry),
         )
 
     def _rule(self, entry: YamlMapping, group: str, number: int, group_labels: dict[str, str]) -> RuleSpec:
@@ -172,8 +173,10 @@ class _GroupReader:
             if not isinstance(table, YamlMapping):
                 continue
             for name, text in table.items():
+                if not isinstance(text, str):
+                    continue  # empty, or a mistake that `_pairs` names
                 try:
-                    self._templates.parse(text or "", f"__alert_{alert}")
+                    self._templates.parse(text, f"__alert_{alert}")
                 except RuleTemplateError as error:
                     wrong(table.value_places[name], f"{kind} {quote(name)}: {error}")
 
@@ -201,7 +204,7 @@ class _GroupReader:
             self._mistakes.add(entry.places[key], f"{key} must be a list; put '- ' before each {kind}")
             return []
         for number, item in enumerate(found, 1):
-            if not isinstance(item, YamlMapping):
+            if item is not None and not isinstance(item, YamlMapping):  # an empty entry is left out, as there
                 self._mistakes.add(_value_place(entry, key), f"{kind} {number} must be a mapping")
         return [item for item in found if isinstance(item, YamlMapping)]
 
@@ -222,9 +225,11 @@ class _GroupReader:
             self._mistakes.add(_value_place(entry, key), f"{key}: {error}")
             return 0
 
-    def _count(self, entry: YamlMapping, key: str) -> int:
+    def _limit(self, entry: YamlMapping) -> int:
+        """0 is no limit, and so is a negative number, as in Prometheus."""
+        key = "limit"
         value = entry.get(key)
-        if value is None:
+        if value is None or re.fullmatch(r"-\d+", str(value), re.ASCII):
             return 0
         try:
             return parse_config_count(value)

@@ -45,7 +45,7 @@ class _EndedGroup:
 
 
 @dataclass(frozen=True, slots=True)
-class _Reload:
+class _PendingReload:
     specs: tuple[GroupSpec, ...]
     environment: RuleEnvironment
 
@@ -58,7 +58,7 @@ class RuleRunner:
         self._state_file = state_file
         self._scheduled: list[_Scheduled] = []
         self._ended: list[_EndedGroup] = []
-        self._reload: _Reload | None = None
+        self._reload: _PendingReload | None = None
         self._saved_at = environment.clock.monotonic()
         self.wake = threading.Event()
         """Set when `run_due` should be called before the time it returned."""
@@ -70,7 +70,7 @@ class RuleRunner:
 
     def replace_groups(self, specs: Sequence[GroupSpec], environment: RuleEnvironment) -> None:
         """Use these groups from now on."""
-        self._reload = _Reload(tuple(specs), environment)
+        self._reload = _PendingReload(tuple(specs), environment)
         self.wake.set()
 
     # For the evaluation thread.

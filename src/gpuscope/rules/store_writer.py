@@ -1,7 +1,7 @@
 """`SampleWriter` over the store of this process: samples and stale markers of rules, one target for each rule.
 
-What is stored also goes to the remote-write queues. A series that the store refuses is left out and the rule
-says so; its other series are stored.
+Roll-ups are targets of another name, which the store keeps longer. What is stored also goes to the remote-write
+queues. A series that the store refuses is left out and the rule says so; its other series are stored.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ from collections.abc import Sequence
 import numpy as np
 
 from gpuscope.rules.interfaces import ForStateSample, RuleSample
+from gpuscope.rules.shipped.rollup_rules import is_long_kept
 from gpuscope.scrape.sink import Sink
 from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from gpuscope.store import Store, StoreError, Tick, UnknownSeriesError
+from gpuscope.store.options import ROLLUP_TARGET_PREFIX
 
 STALE: float = struct.unpack("<d", struct.pack("<Q", STALE_NAN_BITS))[0]
 MAX_REMEMBERED_RULES = 20_000
@@ -47,7 +49,8 @@ class StoreWriter:
     def _append(
         self, rule: str, at_ms: int, labels: Sequence[Labels], values: Sequence[float], *, only_stale: bool
     ) -> str:
-        target = self._store.target(f"rule {rule}")
+        is_rollup = is_long_kept(dict(labels[0]).get("__name__", ""))
+        target = self._store.target(f"{ROLLUP_TARGET_PREFIX if is_rollup else 'rule '}{rule}")
         ids = self._resolve(rule, target, labels)
         kept = ids > 0
         numbers = np.array(values, np.float64)

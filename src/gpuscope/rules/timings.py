@@ -5,6 +5,7 @@ Prometheus' quantiles cover ten minutes. Here they cover the newest MAX_RECENT e
 
 from __future__ import annotations
 
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -17,20 +18,24 @@ RECENT_SECONDS = 600.0
 
 
 class Timings:
+    """Any thread may observe."""
+
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
+        self._lock = threading.Lock()
         self._recent: deque[tuple[float, float]] = deque(maxlen=MAX_RECENT)
         self.bucket_counts = [0] * len(BUCKETS)
         self.count = 0
         self.sum_seconds = 0.0
 
     def observe(self, seconds: float) -> None:
-        self._recent.append((self._clock(), seconds))
-        self.count += 1
-        self.sum_seconds += seconds
-        for index, bound in enumerate(BUCKETS):
-            if seconds <= bound:
-                self.bucket_counts[index] += 1
+        with self._lock:
+            self._recent.append((self._clock(), seconds))
+            self.count += 1
+            self.sum_seconds += seconds
+            for index, bound in enumerate(BUCKETS):
+                if seconds <= bound:
+                    self.bucket_counts[index] += 1
 
     def quantile(self, share: float) -> float:
         """NaN if nothing was observed in the last ten minutes."""

@@ -21,19 +21,16 @@ from gpuscope.scrape.content_type import PROTOCOLS, UNREADABLE_PROTOCOLS
 from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
 from gpuscope.scrape.http_config import HttpConfig, read_http_config, split_credentials
 from gpuscope.scrape.job_limits import JobLimits, default_job_limits, read_job_limits
+from gpuscope.scrape.provider_configs import UNSUPPORTED_KINDS, ProviderConfig, read_providers
 from gpuscope.scrape.redact import redact
 from gpuscope.scrape.relabel import ACTIONS, RelabelRule
 
 DEFAULT_INTERVAL = 60.0
 DEFAULT_TIMEOUT = 10.0
 
-SD_KINDS = (
-    "azure", "consul", "digitalocean", "dns", "docker", "dockerswarm", "ec2", "eureka", "gce", "hetzner",
-    "http", "ionos", "kubernetes", "kuma", "lightsail", "linode", "marathon", "nerve", "nomad", "openstack",
-    "ovhcloud", "puppetdb", "scaleway", "serverset", "stackit", "triton", "uyuni", "vultr",
-)  # fmt: skip
 _JOB_UNSUPPORTED = (
-    *(f"{kind}_sd_configs" for kind in SD_KINDS), *HTTP_UNSUPPORTED, "scrape_protocols", "enable_compression",
+    *(f"{kind}_sd_configs" for kind in UNSUPPORTED_KINDS), *HTTP_UNSUPPORTED,
+    "scrape_protocols", "enable_compression",
     "native_histogram_bucket_limit", "native_histogram_min_bucket_factor",
     "scrape_native_histograms", "scrape_classic_histograms", "always_scrape_classic_histograms",
     "convert_classic_histograms_to_nhcb", "keep_dropped_targets", "scrape_failure_log_file",
@@ -81,6 +78,7 @@ class ScrapeJob:
     files: tuple[str, ...] = ()
     """Absolute glob patterns of file_sd files."""
     files_refresh: float = 300.0
+    providers: tuple[ProviderConfig, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,6 +237,7 @@ def _job(table: ConfigMapping, defaults: ScrapeJob, file: str, warnings: list[st
         static=tuple(read_group(group) for group in table.tables("static_configs")),
         files=files,
         files_refresh=refresh,
+        providers=read_providers(table, warnings),
     )
     table.finish(_JOB_UNSUPPORTED, warnings.append)
     return job

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from gpuscope.errors import UsageError
+from gpuscope.regular_file import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.yaml_file import YamlMapping, load_yaml, one_line, shown
 
 __all__ = ["ConfigMapping", "load_yaml", "parse_config_count", "parse_config_duration", "parse_config_size"]
@@ -171,7 +172,7 @@ class ConfigMapping:
         if inline:
             self.fail(key, f"set either this or {key}_file, not both")
         try:
-            return path.read_text("utf-8").strip()
+            return read_regular_text(path, MAX_SECRET_BYTES).strip()
         except (OSError, UnicodeDecodeError) as error:
             self.fail(f"{key}_file", f"{path} cannot be read: {error}")
 

@@ -1,4 +1,4 @@
-"""Discovers a job's targets: static ones and those in file_sd files, which may change at any time.
+"""Discovers a job's targets: static ones, those in file_sd files, and those of its target providers.
 
 If a file becomes unreadable or invalid, its last valid targets stay, as in Prometheus: a half-written file must
 not end every series of a fleet.
@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
-from gpuscope.scrape.config import ScrapeJob, TargetGroup, glob_files, read_group
+from gpuscope.limits import Limits
+from gpuscope.regular_file import read_regular_text
+from gpuscope.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, glob_files, read_group
 from gpuscope.scrape.config_values import ConfigMapping, load_yaml
+from gpuscope.scrape.providers import TargetProvider
+from gpuscope.scrape.providers.provider_runner import build_provider
 from gpuscope.settings import home_path
 
 log = logging.getLogger("gpuscope.scrape")
@@ -34,6 +40,7 @@ class Discovery:
     """One job's target groups; `groups` reads files that changed since the last call."""
 
     job: ScrapeJob
+    providers: tuple[TargetProvider, ...] = ()
     _files: dict[Path, _File] = field(default_factory=dict)
 
     def groups(self) -> tuple[TargetGroup, ...]:
@@ -47,6 +54,8 @@ class Discovery:
                 known = self._files[path] = _File(EpisodeLog(log, f"targets in {path}", level=logging.ERROR))
             self._refresh(path, known)
             groups += known.groups
+        for provider in self.providers:
+            groups += provider.groups()
         return tuple(groups)
 
     def _refresh(self, path: Path, known: _File) -> None:
@@ -65,15 +74,35 @@ class Discovery:
         known.stamp, known.groups = stamp, groups
 
 
+def build_discoveries(
+    config: ScrapeConfig, before: Sequence[Discovery], workers: Executor, limits: Limits
+) -> list[Discovery]:
+    """Targets that providers of the same configuration found before stay until the first answer."""
+    known = {
+        (discovery.job.name, provider.config): provider.groups()
+        for discovery in before
+        for provider in discovery.providers
+    }
+    discoveries = []
+    for job in config.jobs:
+        providers = tuple(build_provider(one, workers, limits) for one in job.providers)
+        for provider in providers:
+            provider.adopt(known.get((job.name, provider.config), ()))
+        discoveries.append(Discovery(job, providers))
+    return discoveries
+
+
 def read_target_file(path: Path) -> tuple[TargetGroup, ...]:
     """A file_sd file: a list of {targets, labels} in JSON or YAML."""
     document: object
     if path.suffix == ".json":
         try:
-            document = json.loads(path.read_text("utf-8"))
+            document = json.loads(read_regular_text(path))
         except json.JSONDecodeError as error:
             raise UsageError(f"{path}: line {error.lineno}, column {error.colno}: {error.msg}") from None
-        except (OSError, ValueError, RecursionError) as error:
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from None
+        except (ValueError, RecursionError) as error:
             raise UsageError(f"{path}: {error}") from None
     else:
         document = load_yaml(path)
@@ -104,7 +133,7 @@ def targets_from_argument(text: str) -> tuple[tuple[TargetGroup, ...], tuple[str
         return (), (str(path.absolute()),)
     if _is_file(path):
         try:
-            lines = path.read_text("utf-8").splitlines()
+            lines = read_regular_text(path).splitlines()
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--targets {text}: {error}") from None
         words = [line.split("#", 1)[0].strip() for line in lines]

@@ -7,28 +7,18 @@ body nor a compression bomb is ever in memory. The caller applies the scrape tim
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
-import ssl
 import zlib
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import httpx2
 
-from gpuscope import __version__
 from gpuscope.scrape.content_type import is_openmetrics
-from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.scrape.target_client import CLIENT_ERRORS, TargetClient
 
-ACCEPT = (
-    "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,"
-    "application/openmetrics-text;version=0.0.1;q=0.5,"
-    "text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,text/plain;version=0.0.4;q=0.3,*/*;q=0.2"
-)
 SMALL_BODY_BYTES = 1 << 20
-READ_BYTES = 1 << 16
-logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs every request
 
 
 class ScrapeError(Exception):
@@ -83,71 +73,35 @@ class Fetched:
     openmetrics: bool
 
 
-def new_client(http: HttpConfig, *, trust_env: bool = False) -> httpx2.AsyncClient:
-    """An HTTP client for one job's targets or one engine. Scrapes ignore the environment's proxy settings."""
-    return httpx2.AsyncClient(
-        verify=http.tls or _default_tls(),
-        follow_redirects=http.follow_redirects,
-        max_redirects=10,
-        trust_env=trust_env,
-        timeout=None,  # the caller limits the whole scrape
-        limits=httpx2.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=300),
-        headers={"user-agent": f"gpuscope/{__version__}", **dict(http.headers)},
-    )
-
-
-_shared_tls: list[ssl.SSLContext] = []
-
-
-def _default_tls() -> ssl.SSLContext:
-    # A context with the system's certificates takes megabytes, so all targets share one.
-    if not _shared_tls:
-        _shared_tls.append(ssl.create_default_context())
-    return _shared_tls[0]
-
-
 async def fetch(
-    client: httpx2.AsyncClient,
-    url: str,
-    *,
-    timeout_seconds: float,
-    max_bytes: int,
-    share: BodyShare,
-    server_name: str = "",
-    fallback_protocol: str = "",
+    client: TargetClient, *, max_bytes: int, share: BodyShare, fallback_protocol: str = ""
 ) -> Fetched:
-    headers = {
-        "accept": ACCEPT,
-        "accept-encoding": "gzip",
-        "x-prometheus-scrape-timeout-seconds": f"{timeout_seconds:g}",
-    }
-    client.cookies.clear()  # cookies would accumulate; Prometheus keeps none
-    extensions = {"sni_hostname": server_name} if server_name else {}
     try:
-        async with client.stream("GET", url, headers=headers, extensions=extensions) as response:
-            if response.status_code != 200:
-                raise ScrapeError(
-                    f"server returned HTTP status {response.status_code} {response.reason_phrase}".rstrip()
-                )
+        async with client.get() as response:
+            if response.status != 200:
+                raise ScrapeError(f"server returned HTTP status {response.status} {response.reason}".rstrip())
             try:
-                openmetrics = is_openmetrics(response.headers.get("content-type", ""), fallback_protocol)
+                openmetrics = is_openmetrics(response.header("content-type"), fallback_protocol)
             except ValueError as error:
-                async for _ in response.aiter_raw(1):
+                async for _ in response.pieces():
                     raise ScrapeError(str(error)) from None
                 return Fetched(b"", False)  # an empty body: Prometheus ignores its type
-            return Fetched(await _read(response, max_bytes, share), openmetrics)
-    except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError, ValueError, OSError) as error:
-        raise ScrapeError(_error_text(error, url)) from None
+            encoding = response.header("content-encoding")
+            return Fetched(await read_body(response.pieces(), encoding, max_bytes, share), openmetrics)
+    except CLIENT_ERRORS as error:
+        raise ScrapeError(_error_text(error, client.url)) from None
 
 
-async def _read(response: httpx2.Response, max_bytes: int, share: BodyShare) -> bytes:
-    encoding = response.headers.get("content-encoding", "identity").strip().lower()
+async def read_body(
+    raw_pieces: AsyncIterator[bytes], content_encoding: str, max_bytes: int, share: BodyShare
+) -> bytes:
+    encoding = content_encoding.strip().lower()
     if encoding not in ("identity", "gzip", ""):
         raise ScrapeError(f"the body is encoded as {encoding[:40]!r}, which was not requested")
     unpack = zlib.decompressobj(16 + zlib.MAX_WBITS) if encoding == "gzip" else None
     parts: list[bytes] = []
     size = 0
-    async for raw in response.aiter_raw(READ_BYTES):
+    async for raw in raw_pieces:
         pending = raw
         while pending:
             piece = pending if unpack is None else _unpack(unpack, pending)

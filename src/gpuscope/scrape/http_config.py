@@ -14,6 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gpuscope.errors import UsageError
+from gpuscope.regular_file import MAX_SECRET_BYTES, check_regular_file, read_regular_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the agent has no such file and must not import YAML
@@ -115,7 +116,7 @@ def _plain_headers(table: ConfigMapping) -> list[tuple[str, str]]:
         headers += [(name, value) for value in (*header.strings("values"), *header.strings("secrets"))]
         for path in header.strings("files"):
             try:
-                headers.append((name, (table.folder / path).read_text("utf-8").strip()))
+                headers.append((name, read_regular_text(table.folder / path, MAX_SECRET_BYTES).strip()))
             except (OSError, UnicodeDecodeError) as error:
                 header.fail("files", error)
     for name, value in headers:
@@ -130,12 +131,15 @@ def _tls(table: ConfigMapping) -> ssl.SSLContext:
         if ca := table.raw("ca"):
             context = ssl.create_default_context(cadata=str(ca))
         if ca_file := table.file("ca_file"):
-            context = ssl.create_default_context(cafile=str(ca_file))
+            context = ssl.create_default_context(cafile=str(check_regular_file(ca_file)))
         if table.has("cert") or table.has("key"):
             table.fail("cert and key", "inline certificates are not supported; use cert_file and key_file")
         cert, key = table.file("cert_file"), table.file("key_file")
         if cert or key:
-            context.load_cert_chain(_given(table, "cert_file", cert), _given(table, "key_file", key))
+            # Without `password` OpenSSL prompts for one on the terminal.
+            context.load_cert_chain(
+                _given(table, "cert_file", cert), _given(table, "key_file", key), password=lambda: b""
+            )
     except OSError as error:  # includes ssl.SSLError
         table.fail("ca_file, cert_file or key_file", error)
     for key_name, apply in (("min_version", _set_minimum), ("max_version", _set_maximum)):
@@ -155,7 +159,7 @@ def _tls(table: ConfigMapping) -> ssl.SSLContext:
 def _given(table: ConfigMapping, key: str, path: Path | None) -> Path:
     if path is None:
         table.fail(key, "cert_file and key_file must be set together")
-    return path
+    return check_regular_file(path)
 
 
 _Apply = Callable[[ssl.SSLContext, ssl.TLSVersion], None]

@@ -1,12 +1,14 @@
-"""Ingests a scraped body into the store: parse, label, check, append. Runs in a worker thread.
+"""Ingests a scraped body into the store: parse, label, check, append.
 
 A series gets its store id only after the whole scrape has been accepted: a refused scrape creates no series.
 The cache of raw series text therefore holds slots, and an array maps slots to ids. If a series occurs twice in
-one scrape, the first sample counts, as in Prometheus, and `lastError` reports it.
+one scrape, the first sample counts, as in Prometheus, and `lastError` reports it. Most scrapes differ from the
+last one only in values: `ingest_values` takes those, on the event loop; `ingest` takes all, in a worker thread.
 """
 
 from __future__ import annotations
 
+import logging
 import time
 from concurrent.futures import Future
 from dataclasses import dataclass
@@ -14,6 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.exposition.line_diff import DROPPED, LastScrape
 from gpuscope.exposition.parser import Exposition, LimitError, Metadata, Pairs, ParseError, SeriesCache
 from gpuscope.exposition.series_text import OUT_OF_RANGE_MS
 from gpuscope.limits import LIMITS_REACHED
@@ -25,14 +28,40 @@ from gpuscope.scrape.target_appender import Report, TargetAppender, sorted_label
 from gpuscope.series import Labels
 from gpuscope.store import Appended
 
+log = logging.getLogger(__name__)
+
+OWNER_LABELS = frozenset({"pod", "namespace", "container"})
+"""Labels that say whose a series is; Kubernetes' discovery gives a target labels of the same names."""
 RAW_LINES_PER_SAMPLE = 4
 """Lines per allowed sample: room for comments and for samples that metric relabelling drops."""
+MAX_EVENT_LOOP_BYTES = 256 << 10
+"""A larger body is not compared on the event loop: this takes about a millisecond."""
+MAX_MISSES = 3
+"""So many scrapes in a row whose lines changed; the next `SCRAPES_AFTER_MISSES` are not compared."""
+SCRAPES_AFTER_MISSES = 16
 
 
 @dataclass(frozen=True, slots=True)
 class IngestResult:
     stored: Future[Appended]
     note: str = ""  # a problem that did not fail the scrape
+
+
+@dataclass(frozen=True, slots=True)
+class _Accepted:
+    """The last scrape that was accepted without a note, and the series of its values."""
+
+    scrape: LastScrape
+    slots: NDArray[np.int32]
+    ids: NDArray[np.int64]
+    openmetrics: bool
+    samples: int
+    """Scraped, including dropped series."""
+
+
+MAX_REMEMBERED_BYTES_PER_SERIES = 1024
+"""Of a response that stays in memory until the next one. `max_series` limits series, and thereby responses:
+without it, 20 targets with 30 MiB of comments each keep 600 MiB."""
 
 
 class TargetIngester:
@@ -44,6 +73,7 @@ class TargetIngester:
         self.metadata: dict[str, Metadata] = {}
         self._limits = target.job.limits
         self._target_labels = dict(target.labels)
+        self._logged_clashes: set[str] = set()
         self._reset()
 
     def _reset(self) -> None:
@@ -53,6 +83,9 @@ class TargetIngester:
         self._pending: list[Labels] = []
         self._refused: dict[int, Labels] = {}
         """Slots of series that the store refused; each scrape requests them again."""
+        self._last: _Accepted | None = None
+        """While this is known, the cache is empty: the same texts are in the scrape."""
+        self._misses = 0
 
     def fail(self, at_ms: int, duration_seconds: float) -> Future[Appended]:
         if self.appender.refresh():
@@ -64,10 +97,43 @@ class TargetIngester:
         self.appender.forget()
         self._reset()
 
-    def ingest(self, fetched: Fetched, at_ms: int, started: float) -> IngestResult:
-        """Raises ScrapeError if the scrape is refused. `started` is monotonic time."""
+    def ingest_values(self, fetched: Fetched, at_ms: int, started: float) -> IngestResult | None:
+        """Ingests a scrape that differs from the last one only in values; returns None if it does not, if it is
+        large, or if the store's queue is full. Never waits: for the event loop."""
+        if len(fetched.body) > MAX_EVENT_LOOP_BYTES or self.appender.has_sink:
+            return None
+        return self._ingest_values(fetched, at_ms, started, wait=False)
+
+    def _ingest_values(
+        self, fetched: Fetched, at_ms: int, started: float, *, wait: bool
+    ) -> IngestResult | None:
         if self.appender.refresh():
             self._reset()
+        last = self._last
+        if last is None or fetched.openmetrics is not last.openmetrics:
+            return None
+        values = last.scrape.read_values(fetched.body)
+        if values is None:
+            return None
+        report = Report(True, time.monotonic() - started, last.samples, len(last.ids))
+        if wait:
+            stored = self.appender.submit(at_ms, last.ids, values, report)
+        else:
+            queued = self.appender.try_submit(at_ms, last.ids, values, report)
+            if queued is None:
+                return None
+            stored = queued
+        last.scrape.replace(fetched.body, values)
+        self._misses = 0
+        return IngestResult(stored)
+
+    def ingest(self, fetched: Fetched, at_ms: int, started: float) -> IngestResult:
+        """Raises ScrapeError if the scrape is refused. `started` is monotonic time. For a worker thread: may
+        wait for the store."""
+        known = self._ingest_values(fetched, at_ms, started, wait=True)
+        if known is not None:
+            return known
+        self._forget_last()
         try:
             exposition = self._parse(fetched)
         except ScrapeError:
@@ -95,7 +161,36 @@ class TargetIngester:
             note = f"{len(self._refused)} series refused: {self.appender.series_refused()}"
         if len(self._ids) > 4 * kept + 1000:  # bounds memory when series change often
             self._reset()
+        elif not note and not timed and len(fetched.body) <= MAX_REMEMBERED_BYTES_PER_SERIES * (kept + 100):
+            self._remember(fetched, exposition, slots, ids)
         return IngestResult(stored, note)
+
+    def _remember(
+        self, fetched: Fetched, parsed: Exposition, slots: NDArray[np.int64], ids: NDArray[np.int64]
+    ) -> None:
+        """Keeps this scrape to compare the next one with; not for a target whose lines change each time."""
+        self._misses += 1
+        if self._misses > MAX_MISSES:
+            if self._misses <= MAX_MISSES + SCRAPES_AFTER_MISSES:
+                return
+            self._misses = MAX_MISSES
+        scrape = LastScrape.of(fetched.body, parsed, self._cache, self._limits.text.line_bytes)
+        if scrape is None:
+            return
+        self._last = _Accepted(scrape, slots.astype(np.int32), ids, fetched.openmetrics, parsed.samples)
+        self._cache.clear()
+
+    def _forget_last(self) -> None:
+        """Before a text is parsed: fills the cache with the series of the last one."""
+        last, self._last = self._last, None
+        if last is not None:
+            slots: list[int | None] = [*last.slots.tolist(), None]  # None is at `DROPPED`
+            places = ((text, -1 if place == DROPPED else place) for text, place in last.scrape.series_texts())
+            self._cache.learn((text, slots[place]) for text, place in places)
+
+    def cached_series(self) -> int:
+        """How many series are remembered; bounded, also when series change with each scrape."""
+        return len(self._ids)
 
     def _resolve_pending(self) -> int:
         """Gets ids for new and previously refused series; returns the number of series added."""
@@ -139,6 +234,7 @@ class TargetIngester:
     def _slot(self, pairs: Pairs) -> int | None:
         """Returns a slot for a new series; None if relabelling drops it."""
         labels = merge_labels(pairs, self._target_labels, self.target.job.honor_labels)
+        self._log_clashes(labels)
         if self.target.job.metric_relabel:
             changed = relabel(labels, self.target.job.metric_relabel)
             if not changed:  # rules that remove every label drop the series too
@@ -151,6 +247,17 @@ class TargetIngester:
             raise _too_many(len(self._pending) + 1, self._limits.samples)
         self._pending.append(sorted_labels(labels))
         return len(self._ids) + len(self._pending) - 1
+
+    def _log_clashes(self, labels: dict[str, str]) -> None:
+        """Once for each label: the owner of every series is then under another name than queries expect."""
+        for name in OWNER_LABELS & self._target_labels.keys():
+            if f"exported_{name}" in labels and name not in self._logged_clashes:
+                self._logged_clashes.add(name)
+                log.warning(
+                    "job %s, %s: the label %s of its series is stored as exported_%s, because the target has a "
+                    "label of that name; set honor_labels: true",
+                    *(self.target.job.name, self._target_labels.get("instance", ""), name, name),
+                )
 
 
 def _too_many(samples: int, limit: int) -> ScrapeError:

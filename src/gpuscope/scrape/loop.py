@@ -14,13 +14,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-import httpx2
-
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.scrape.fetch import BodyShare, ScrapeBodyBudget, ScrapeError, fetch
-from gpuscope.scrape.ingest import TargetIngester
+from gpuscope.scrape.fetch import BodyShare, Fetched, ScrapeBodyBudget, ScrapeError, fetch
+from gpuscope.scrape.ingest import IngestResult, TargetIngester
 from gpuscope.scrape.target import ScrapeTarget
+from gpuscope.scrape.target_client import TargetClient
 from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.store import StoreError, UnknownSeriesError
 
@@ -47,10 +46,11 @@ class ScrapeCounts:
 @dataclass(slots=True)
 class ScrapeLoop:
     ingester: TargetIngester
-    client: httpx2.AsyncClient
+    client: TargetClient
     workers: Executor
     counts: ScrapeCounts
     bodies: ScrapeBodyBudget
+    discovered: dict[str, str]  # labels before relabelling; they may change while the target stays the same
     refusal: str = ""  # reason not to scrape this target: its job exceeds target_limit
     health: str = "unknown"
     last_error: str = ""
@@ -123,17 +123,14 @@ class ScrapeLoop:
             async with asyncio.timeout(target.timeout):
                 fetched = await fetch(
                     self.client,
-                    target.url,
-                    timeout_seconds=target.timeout,
                     max_bytes=limits.body_bytes,
                     share=share,
-                    server_name=target.job.http.server_name,
                     fallback_protocol=target.job.fallback_protocol,
                 )
         except TimeoutError:
             raise ScrapeError(f"no complete response within {target.timeout:g}s (scrape_timeout)") from None
         for attempt in (1, 2):
-            result = await self._in_worker(lambda: self.ingester.ingest(fetched, at_ms, started))
+            result = await self._ingest(fetched, at_ms, started)
             try:
                 await asyncio.wrap_future(result.stored)
                 break
@@ -143,6 +140,13 @@ class ScrapeLoop:
                     raise
         self._store_works()
         return result.note
+
+    async def _ingest(self, fetched: Fetched, at_ms: int, started: float) -> IngestResult:
+        """Only values have changed in most scrapes: passing those to a thread would take longer."""
+        result = self.ingester.ingest_values(fetched, at_ms, started)
+        if result is None:
+            return await self._in_worker(lambda: self.ingester.ingest(fetched, at_ms, started))
+        return result
 
     async def _fail(self, at_ms: int, duration: float) -> None:
         try:

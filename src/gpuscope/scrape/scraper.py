@@ -24,13 +24,15 @@ from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.scrape.config import ScrapeConfig, ScrapeJob
-from gpuscope.scrape.discovery import Discovery
-from gpuscope.scrape.fetch import ScrapeBodyBudget, new_client
+from gpuscope.scrape.discovery import Discovery, build_discoveries
+from gpuscope.scrape.fetch import ScrapeBodyBudget
 from gpuscope.scrape.ingest import TargetIngester
 from gpuscope.scrape.loop import ScrapeCounts, ScrapeLoop
+from gpuscope.scrape.providers.provider_runner import MIN_UPDATE_SECONDS, ProviderRunner
 from gpuscope.scrape.sink import Sink
 from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets, duration_text
 from gpuscope.scrape.target_appender import TargetAppender
+from gpuscope.scrape.target_client import TargetClient
 from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.store import Store, StoreError
 
@@ -57,6 +59,7 @@ class Scraper:
         sink: Sink | None = None,
         reload_config: Callable[[], ScrapeConfig] | None = None,
         limits: Limits | None = None,
+        min_update_seconds: float = MIN_UPDATE_SECONDS,
     ) -> None:
         """`reload_config` is called when a password or certificate file of the configuration changed."""
         self._store = store
@@ -66,34 +69,39 @@ class Scraper:
         self._reload_config = reload_config
         self._config = config
         self._file_stamps = _file_stamps(config.files)
-        self._discoveries = [Discovery(job) for job in config.jobs]
+        self._limits = limits or Limits()
+        self._discoveries = build_discoveries(config, [], workers, self._limits)
+        self._providers = ProviderRunner(self._check_targets_now, min_update_seconds)
         self._loops: dict[Key, ScrapeLoop] = {}
         self._dropped: list[DroppedTarget] = []
         self._dropped_counts: Counter[str] = Counter()
-        self._max_targets = (limits or Limits()).scrape_max_targets
-        self._bodies = ScrapeBodyBudget((limits or Limits()).scrape_max_pending_bytes)
+        self._max_targets = self._limits.scrape_max_targets
+        self._bodies = ScrapeBodyBudget(self._limits.scrape_max_pending_bytes)
         self._target_limit_log = EpisodeLog(
             log, "target limit", level=logging.ERROR, recovered="all targets are scraped again"
         )
         self._changed: asyncio.Event | None = None
         self._event_loop: asyncio.AbstractEventLoop | None = None
         self.counts = ScrapeCounts()
+        self.has_looked_for_targets = False
+        """False until the first discovery has ended, with or without targets."""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Scrapes until `stop` is set."""
         self._changed, self._event_loop = asyncio.Event(), asyncio.get_running_loop()
         stopping = asyncio.create_task(stop.wait())
-        looking_fails = False
+        is_failing = False
         try:
             while not stop.is_set():
                 self._changed.clear()
                 try:
                     await self._update_targets()
-                    looking_fails = False
+                    is_failing = False
                 except Exception:
-                    if not looking_fails:
+                    if not is_failing:
                         log.exception("target discovery failed; the current targets stay")
-                    looking_fails = True
+                    is_failing = True
+                self.has_looked_for_targets = True
                 reloaded = asyncio.create_task(self._changed.wait())
                 await asyncio.wait(
                     (stopping, reloaded), timeout=self._check_interval(), return_when=asyncio.FIRST_COMPLETED
@@ -101,15 +109,20 @@ class Scraper:
                 reloaded.cancel()
         finally:
             stopping.cancel()
+            await self._providers.stop()
             await self._stop_all()
 
     def reload(self, config: ScrapeConfig) -> None:
         """Thread-safe."""
         self._config = config
         self._file_stamps = _file_stamps(config.files)
-        self._discoveries = [Discovery(job) for job in config.jobs]
-        if self._event_loop is not None and self._changed is not None:
-            self._event_loop.call_soon_threadsafe(self._changed.set)
+        self._discoveries = build_discoveries(config, self._discoveries, self._workers, self._limits)
+        if self._event_loop is not None:
+            self._event_loop.call_soon_threadsafe(self._check_targets_now)
+
+    def _check_targets_now(self) -> None:
+        if self._changed is not None:
+            self._changed.set()
 
     def _check_interval(self) -> float | None:
         refreshes = [discovery.job.files_refresh for discovery in self._discoveries if discovery.job.files]
@@ -132,16 +145,20 @@ class Scraper:
         """Discovers the current targets and updates the loops."""
         running = asyncio.get_running_loop()
         await running.run_in_executor(self._workers, self._reload_changed_secrets)
+        discoveries = self._discoveries
+        await self._providers.run_only(
+            provider for discovery in discoveries for provider in discovery.providers
+        )
         targets: dict[Key, tuple[ScrapeTarget, str]] = {}
         dropped: list[DroppedTarget] = []
         counts: Counter[str] = Counter()
-        for discovery in self._discoveries:
+        for discovery in discoveries:
             room = self._max_targets - len(targets)
             discovered = await running.run_in_executor(self._workers, discover_targets, discovery, room)
             dropped += discovered.dropped[: MAX_DROPPED - len(dropped)]
             counts[discovery.job.name] += discovered.dropped_count
             refusal = _too_many(discovery.job, len(discovered.targets))
-            targets |= {_key(target): (target, refusal) for target in discovered.targets}
+            targets |= {key: (target, refusal) for key, target in discovered.targets.items()}
         self._dropped, self._dropped_counts = dropped, counts
         self._report_target_limit(len(targets) > self._max_targets)
         await self._update_loops(dict(islice(targets.items(), self._max_targets)))
@@ -170,13 +187,16 @@ class Scraper:
                 await _cancel(known)
                 self._start(key, target, known.ingester.appender, refusal)
             else:
-                known.refusal = refusal
+                known.refusal, known.discovered = refusal, target.discovered
 
     def _start(self, key: Key, target: ScrapeTarget, appender: TargetAppender, refusal: str) -> None:
         ingester = TargetIngester(target, appender)
         # One client per target: with a shared pool every request scans the connections of all targets.
-        client = new_client(target.job.http)
-        loop = ScrapeLoop(ingester, client, self._workers, self.counts, self._bodies, refusal)
+        http = target.job.http
+        client = TargetClient(target.url, http, timeout_seconds=target.timeout, server_name=http.server_name)
+        loop = ScrapeLoop(
+            ingester, client, self._workers, self.counts, self._bodies, target.discovered, refusal
+        )
         self._loops[key] = loop
         loop.task = asyncio.create_task(loop.run(self._salt), name=f"scrape {target.url}")
 
@@ -248,13 +268,14 @@ class Scraper:
         ):
             full = f"gpuscope_scrape_{name}_total"
             yield MetricFamily(full, "counter", help_text, [Sample(NO_LABELS, value)])
+        yield from self._providers.families()
 
 
 @dataclass(slots=True)
 class DiscoveredTargets:
     """One job's targets, some of its dropped targets, and the number of all dropped ones."""
 
-    targets: list[ScrapeTarget] = field(default_factory=list)
+    targets: dict[Key, ScrapeTarget] = field(default_factory=dict)
     dropped: list[DroppedTarget] = field(default_factory=list)
     dropped_count: int = 0
 
@@ -264,7 +285,7 @@ def discover_targets(discovery: Discovery, room: int) -> DiscoveredTargets:
     result = DiscoveredTargets()
     for target in build_targets(discovery.job, discovery.groups()):
         if isinstance(target, ScrapeTarget):
-            result.targets.append(target)
+            result.targets[_key(target)] = target  # of equal ones the last is shown, as in Prometheus
             if len(result.targets) > room:
                 break
         else:
@@ -310,7 +331,7 @@ async def _cancel(loop: ScrapeLoop) -> None:
 def _active(loop: ScrapeLoop) -> dict[str, Any]:
     target = loop.target
     return {
-        "discoveredLabels": target.discovered,
+        "discoveredLabels": loop.discovered,
         "labels": dict(target.labels),
         "scrapePool": target.job.name,
         "scrapeUrl": target.url,

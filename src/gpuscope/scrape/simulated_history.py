@@ -67,7 +67,7 @@ class _NodeFill:
         if past is None:
             self.feed.take(snapshot)
         else:  # this snapshot has the counters of before; the next one is stored
-            self.node.go_on_from(past.composer, past.until)
+            self.node.continue_from(past.composer, past.until)
 
 
 class SimulatedHistory:

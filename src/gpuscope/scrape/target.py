@@ -47,16 +47,10 @@ class DroppedTarget:
 
 
 def build_targets(job: ScrapeJob, groups: tuple[TargetGroup, ...]) -> Iterator[ScrapeTarget | DroppedTarget]:
-    seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+    """Several may be equal: containers without a port have the same address, for example."""
     for group in groups:
         for address in group.targets:
-            target = build_target(job, discovered_labels(job, group, address))
-            if isinstance(target, ScrapeTarget):
-                key = (target.url, target.labels)
-                if key in seen:
-                    continue
-                seen.add(key)
-            yield target
+            yield build_target(job, discovered_labels(job, group, address))
 
 
 def discovered_labels(job: ScrapeJob, group: TargetGroup, address: str) -> dict[str, str]:

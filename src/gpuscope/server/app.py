@@ -39,7 +39,7 @@ def build_app(
             Route("/-/healthy", healthy),
             Route("/-/ready", is_ready),
             Route("/metrics", metrics),
-            *(access.login.routes() if access is not None else ()),
+            *((*access.login.routes(), *access.users.routes()) if access is not None else ()),
             *routes,
         ],
         fallback=page_files,

@@ -20,6 +20,7 @@ from gpuscope.server.api_types.demo_json import DemoLoadAnswer, LoadedGpuJson
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.sources.demo.fleet import DemoFleet
+from gpuscope.sources.demo.simulated_load import SimulatedLoad, copied_bytes_per_second
 
 MAX_BODY_BYTES: Final = 16 << 10
 KEYS: Final = frozenset({"kind", "seconds", "target", "node", "gpus", "memory_bytes"})
@@ -65,7 +66,7 @@ def start_load(fleet: DemoFleet, clock: Clock, wanted: dict[str, Any]) -> DemoLo
         seconds=_number(wanted, "seconds", 45.0),
         memory_bytes=None if memory is None else int(_number(wanted, "memory_bytes", 0)),
     )
-    return {"node": node, "gpus": [_to_json(device) for device in gpus], "ends_at": load.ends_at}
+    return {"node": node, "gpus": [_to_json(device, load) for device in gpus], "ends_at": load.ends_at}
 
 
 def _select(devices: Sequence[Device], wanted: object) -> list[Device]:
@@ -82,10 +83,12 @@ def _select(devices: Sequence[Device], wanted: object) -> list[Device]:
     return [whole[str(name)] for name in dict.fromkeys(map(str, wanted))]
 
 
-def _to_json(device: Device) -> LoadedGpuJson:
+def _to_json(device: Device, load: SimulatedLoad) -> LoadedGpuJson:
     gpu: LoadedGpuJson = {"gpu": str(device.index), "uuid": device.uuid}
     if device.model is not ABSENT:
         gpu["model"] = device.model
+    if copied := copied_bytes_per_second(device, load.kind, load.target):
+        gpu["bytes_per_second"] = sum(copied.values())
     return gpu
 
 

@@ -6,7 +6,6 @@ published, off the scrape path; others on the first request.
 
 from __future__ import annotations
 
-import html
 import threading
 import time
 import zlib
@@ -41,6 +40,13 @@ class _Rendering:
     gzipped: bytes | None = None
     requested_at: float = float("-inf")
 
+    def encode_if_requested(self, families: list[MetricFamily], since: float) -> bytes | None:
+        """None if nobody has asked for this format since then; its bytes are not kept either."""
+        if self.requested_at > since:
+            return self.encoder.encode(families)
+        self.encoder.forget()
+        return None
+
 
 @dataclass(slots=True)
 class _Latest:
@@ -66,7 +72,7 @@ class Exporter:
         families = [family for builder in self._builders for family in builder.to_families(snapshot)]
         renderings = [rendering for rendering in (self._text, self._openmetrics) if rendering is not None]
         recent = time.monotonic() - RECENT_SECONDS
-        bodies = [r.encoder.encode(families) if r.requested_at > recent else None for r in renderings]
+        bodies = [r.encode_if_requested(families, since=recent) for r in renderings]
         with self._lock:
             self._latest = _Latest(snapshot, families)
             for rendering, body in zip(renderings, bodies, strict=True):
@@ -115,12 +121,14 @@ class Exporter:
 
     async def _ready(self, request: Request) -> Response:
         snapshot = self._latest.snapshot
-        if snapshot is not None and (not self._needs_gpus or any(not d.lost for d in snapshot.devices)):
-            return text("ready")
         reasons = [f"{s.name}: {s.why}" for s in snapshot.sources if not s.up] if snapshot else []
+        if snapshot is not None and (not self._needs_gpus or any(not d.lost for d in snapshot.devices)):
+            return text("ready, but a source is down. " + " ".join(reasons) if reasons else "ready")
         return text("no fresh GPU data. " + " ".join(reasons), 503)
 
     def _landing(self, metrics_path: str) -> Response:
+        import html  # here, because its table of entities is 0.3 MiB that an agent seldom needs
+
         snapshot = self._latest.snapshot
         rows = "".join(
             f"<tr><td>{html.escape(s.name)}<td>{'up' if s.up else 'down'}<td>{html.escape(s.why)}"

@@ -20,7 +20,14 @@ from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING, Gone, GoneTarget, Missing
 from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.scrape.target_health import TargetHealth
-from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastSeen, last_seen_nodes, look_up
+from gpuscope.server.gone_history import (
+    DAY_SECONDS,
+    SNAPSHOT_METRIC,
+    HistoryQuery,
+    LastSeen,
+    last_seen_nodes,
+    look_up,
+)
 from gpuscope.server.unread_gpus import UnreadGpus
 
 log = logging.getLogger("gpuscope.live")
@@ -48,14 +55,14 @@ class GoneWatch:
 
     def __init__(
         self,
-        ask: Ask,
+        query_history: HistoryQuery,
         read_targets: ReadTargets,
         *,
         known_jobs_only: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._ask = ask
-        self._unread = UnreadGpus(ask, clock)
+        self._query_history = query_history
+        self._unread = UnreadGpus(query_history, clock)
         self._read_targets = read_targets
         self._known_jobs_only = known_jobs_only
         self._clock = clock
@@ -67,12 +74,12 @@ class GoneWatch:
         self._looked_at = float("-inf")
         self._episode = EpisodeLog(log, "nodes that are gone cannot be looked up")
 
-    async def look(self, samples: Sequence[Sample]) -> Missing:
+    async def find_missing(self, samples: Sequence[Sample]) -> Missing:
         """What is missing beside these samples of now."""
-        gone, unread = await self._look_for_gone(samples), await self._unread.look(samples)
+        gone, unread = await self._find_gone(samples), await self._unread.find_missing(samples)
         return replace(gone, samples=[*gone.samples, *unread.samples], unread=unread.unread)
 
-    async def _look_for_gone(self, samples: Sequence[Sample]) -> Missing:
+    async def _find_gone(self, samples: Sequence[Sample]) -> Missing:
         """Refreshed when a node has left, and every few seconds."""
         now = self._clock()
         present = await asyncio.to_thread(_present, samples)
@@ -92,14 +99,14 @@ class GoneWatch:
 
     async def _refresh(self, present: Mapping[str, tuple[str, float]], now: float) -> Missing:
         if now - self._looked_at > FORGET_AFTER_SECONDS:
-            self._nodes |= await last_seen_nodes(self._ask, now)
+            self._nodes |= await last_seen_nodes(self._query_history, now)
         # An agent that died while nobody scraped leaves samples without an end, visible for 5 min.
         fresh = {one for one, (_, taken_at) in present.items() if now - taken_at <= STALE_SECONDS}
         states = await self._read_targets()
         down = [state for state in states if self._is_missed(state, fresh)]
         lost = (self._nodes.keys() - present.keys()) | {state.instance for state in down}
         self._found = {instance: seen for instance, seen in self._found.items() if instance in lost}
-        self._found |= await look_up(self._ask, lost - self._found.keys(), now)
+        self._found |= await look_up(self._query_history, lost - self._found.keys(), now)
         return self._describe(lost, down, now)
 
     def _is_missed(self, state: TargetHealth, fresh: Collection[str]) -> bool:
@@ -117,8 +124,8 @@ class GoneWatch:
         for instance in lost:
             seen, told = self._found[instance], by_instance.get(instance)
             if told is None and not seen.was_scraped and now - seen.node_at < DAY_SECONDS:
-                told = Gone(since=seen.node_at)  # it pushed, and does no more
-            # A target that answered but was never a node is somebody else's exporter.
+                told = Gone(since=seen.node_at)  # it sent samples by remote write and has stopped
+            # A target that answered but was never a node is another exporter.
             if told is not None and (seen.samples or not told.answered):
                 nodes[instance] = told
         self._forget(lost - nodes.keys(), now)
@@ -146,6 +153,6 @@ class GoneWatch:
         if successes:
             return Gone(since=max(successes), why=state.error)
         if state.first_try is None and seen.first_try is None:
-            seen.first_try = self._clock()  # kept: history is asked once, and `since` must not move
+            seen.first_try = self._clock()  # kept: the history is queried once, and `since` must not move
         tries = [at for at in (state.first_try, seen.first_try) if at is not None]
         return Gone(since=min(tries), why=state.error, answered=seen.answered)

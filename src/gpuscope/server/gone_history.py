@@ -27,7 +27,7 @@ _GPU_IDENTITY: Final = ("gpuscope_gpu_info", "gpuscope_mig_info")
 _IDENTITY: Final = ("gpuscope_agent_info", *_GPU_IDENTITY)
 
 Found = tuple[Mapping[str, str], float]
-Ask = Callable[[str, float], Awaitable[Iterable[Found]]]
+HistoryQuery = Callable[[str, float], Awaitable[Iterable[Found]]]
 """An instant query at a time: labels and values."""
 
 
@@ -51,29 +51,31 @@ class LastRead:
     samples: list[Sample] = field(default_factory=list)
 
 
-async def last_seen_nodes(ask: Ask, now: float) -> dict[str, str]:
+async def last_seen_nodes(query_history: HistoryQuery, now: float) -> dict[str, str]:
     """The job of every node seen within a day, by instance."""
-    found = await ask(f"count_over_time(gpuscope_agent_info[{_WINDOW}])", now)
+    found = await query_history(f"count_over_time(gpuscope_agent_info[{_WINDOW}])", now)
     return {labels.get("instance", ""): labels.get("job", "") for labels, _ in found}
 
 
-async def look_up(ask: Ask, instances: Iterable[str], now: float) -> dict[str, LastSeen]:
+async def look_up(query_history: HistoryQuery, instances: Iterable[str], now: float) -> dict[str, LastSeen]:
     wanted = sorted(instances)
     seen: dict[str, LastSeen] = {instance: LastSeen() for instance in wanted}
     for start in range(0, len(wanted), MAX_INSTANCES_PER_QUERY):
         only = _matcher(wanted[start : start + MAX_INSTANCES_PER_QUERY])
-        await _look_up_scrapes(ask, only, now, seen)
-        await _look_up_identity(ask, only, now, seen)
+        await _look_up_scrapes(query_history, only, now, seen)
+        await _look_up_identity(query_history, only, now, seen)
     return seen
 
 
-async def last_read_gpus(ask: Ask, instances: Iterable[str], now: float) -> dict[str, LastRead]:
+async def last_read_gpus(
+    query_history: HistoryQuery, instances: Iterable[str], now: float
+) -> dict[str, LastRead]:
     wanted = sorted(instances)
     read: dict[str, LastRead] = {instance: LastRead() for instance in wanted}
     for start in range(0, len(wanted), MAX_INSTANCES_PER_QUERY):
         only = _matcher(wanted[start : start + MAX_INSTANCES_PER_QUERY])
         for name in _GPU_IDENTITY:  # whole GPUs first: the last of them says when it was
-            times = await _last_times(ask, f"timestamp({name}{only})", now)
+            times = await _last_times(query_history, f"timestamp({name}{only})", now)
             latest = {_key(labels): (labels, at) for labels, at in times}
             for labels, at in latest.values():
                 one = read[labels["instance"]]
@@ -89,26 +91,32 @@ def _matcher(instances: Iterable[str]) -> str:
     return "{instance=~" + quote(one_of(instances)) + "}"
 
 
-async def _look_up_scrapes(ask: Ask, only: str, now: float, seen: dict[str, LastSeen]) -> None:
+async def _look_up_scrapes(
+    query_history: HistoryQuery, only: str, now: float, seen: dict[str, LastSeen]
+) -> None:
     up = f"up{only}"
-    for labels, best in await ask(f"max_over_time({up}[{_WINDOW}])", now):
+    for labels, best in await query_history(f"max_over_time({up}[{_WINDOW}])", now):
         seen[labels["instance"]].answered |= best == 1
-    for labels, at in await _last_times(ask, f"timestamp({up}) and {up} == 1", now):
+    for labels, at in await _last_times(query_history, f"timestamp({up}) and {up} == 1", now):
         one = seen[labels["instance"]]
         one.up_at = at if one.up_at is None else max(one.up_at, at)
     for window in _WINDOWS:
-        for labels, at in await ask(f"min_over_time(timestamp({up})[{window}])", now):
+        for labels, at in await query_history(f"min_over_time(timestamp({up})[{window}])", now):
             one = seen[labels["instance"]]
             one.first_try = at if one.first_try is None else min(one.first_try, at)
-    for labels, _ in await ask(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now):
+    for labels, _ in await query_history(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now):
         seen[labels["instance"]].was_scraped = True
 
 
-async def _look_up_identity(ask: Ask, only: str, now: float, seen: dict[str, LastSeen]) -> None:
+async def _look_up_identity(
+    query_history: HistoryQuery, only: str, now: float, seen: dict[str, LastSeen]
+) -> None:
     for name in _IDENTITY:  # the agent first: its last sample says which GPUs were there to the end
         series = f"{name}{only}"
-        found = list(await ask(f"count_over_time({series}[{_WINDOW}])", now))
-        times = {_key(labels): at for labels, at in await _last_times(ask, f"timestamp({series})", now)}
+        found = list(await query_history(f"count_over_time({series}[{_WINDOW}])", now))
+        times = {
+            _key(labels): at for labels, at in await _last_times(query_history, f"timestamp({series})", now)
+        }
         for labels, _ in found:
             one = seen[labels["instance"]]
             at = times.get(_key(labels), one.node_at)
@@ -120,11 +128,11 @@ async def _look_up_identity(ask: Ask, only: str, now: float, seen: dict[str, Las
             one.samples.append((SNAPSHOT_METRIC, {"instance": instance}, one.node_at))
 
 
-async def _last_times(ask: Ask, times: str, now: float) -> list[Found]:
+async def _last_times(query_history: HistoryQuery, times: str, now: float) -> list[Found]:
     """The latest of each series of timestamps."""
     found = []
     for window in _WINDOWS:
-        found += list(await ask(f"max_over_time(({times})[{window}])", now))
+        found += list(await query_history(f"max_over_time(({times})[{window}])", now))
     return sorted(found, key=lambda one: one[1])
 
 

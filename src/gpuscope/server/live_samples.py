@@ -6,19 +6,19 @@ and kept, because from second to second only the values change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from gpuscope.collect.collector import Collector
-from gpuscope.health.facts import Sample
+from gpuscope.health.facts import LABELLED, Sample
 from gpuscope.metrics.families import Builder
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.metrics.selection import MetricSelection
-from gpuscope.readings import Snapshot
-from gpuscope.server.live_metrics import LIVE_METRICS, NONZERO_METRICS, SLOW_METRICS
+from gpuscope.readings import ABSENT, Snapshot
+from gpuscope.server.fleet_samples import FleetSamples, SortLater
+from gpuscope.server.live_metrics import LIVE_METRICS, NEEDED_VALUES, NONZERO_METRICS, SLOW_METRICS
 
 SLOW_SECONDS: Final = 5.0
 """How long samples of SLOW_METRICS are used again."""
@@ -35,15 +35,17 @@ def snapshot_samples(snapshot: Snapshot) -> list[Sample]:
 
 class LiveSamples:
     def __init__(self, collectors: Sequence[Collector]) -> None:
-        self._nodes = [_Node(collector) for collector in collectors]
+        self.nodes = [_Node(collector) for collector in collectors]
 
-    async def read(self) -> Iterator[Sample]:
-        """Lazy, node by node: the fifty thousand samples of 1,000 GPUs at once would start a full garbage
-        collection."""
-        return self.samples()
+    async def read(self) -> SortLater:
+        return self.samples
 
-    def samples(self) -> Iterator[Sample]:
-        return chain.from_iterable(node.samples() for node in self._nodes)
+    def samples(self) -> FleetSamples:
+        found: dict[str, list[Sample]] = {}
+        for node in self.nodes:
+            name, samples = node.samples()
+            found[name] = [*found[name], *samples] if name in found else samples
+        return found
 
 
 class _Node:
@@ -52,25 +54,34 @@ class _Node:
         self._fast = _builders([name for name in LIVE_METRICS if name not in SLOW_METRICS])
         self._slow = _builders([name for name in LIVE_METRICS if name in SLOW_METRICS])
         self._slow_samples: list[Sample] = []
-        self._devices: tuple[object, ...] = ()
+        self._subjects: tuple[object, ...] = ()
         self._slow_at = float("-inf")
-        self._merged: dict[int, Mapping[str, str]] = {}  # by the identity of a label set
+        self.merged_labels: dict[int, Mapping[str, str]] = {}  # by the identity of a label set
         self._kept: list[LabelSet] = []  # while they are kept, no other object has their identity
+        self._newest: tuple[Snapshot, list[Sample]] | None = None
 
-    def samples(self) -> list[Sample]:
+    def samples(self) -> tuple[str, list[Sample]]:
+        """The node's name and its samples: the same list as long as the snapshot is the same."""
         snapshot = self._collector.snapshot
-        # A GPU that is lost or comes back must not have its old numbers for a moment.
-        devices = tuple((device.uuid, device.lost, len(device.instances)) for device in snapshot.devices)
-        if devices != self._devices or not 0 <= snapshot.taken_at - self._slow_at < SLOW_SECONDS:
-            self._slow_samples = self._build(self._slow, snapshot)
-            self._devices, self._slow_at = devices, snapshot.taken_at
+        if self._newest is None or self._newest[0] is not snapshot:
+            self._newest = snapshot, self._samples_of(snapshot)
+        return snapshot.node, self._newest[1]
+
+    def _samples_of(self, snapshot: Snapshot) -> list[Sample]:
+        # A GPU that is lost or comes back, and a process that ends, must not have its old numbers for a moment.
+        devices = ((device.uuid, device.lost, len(device.instances)) for device in snapshot.devices)
+        processes = () if snapshot.processes is ABSENT else snapshot.processes
+        subjects = (*devices, *((process.pid, process.gpu_uuid) for process in processes))
+        if subjects != self._subjects or not 0 <= snapshot.taken_at - self._slow_at < SLOW_SECONDS:
+            self._slow_samples = [one for one in self._build(self._slow, snapshot) if _is_needed(one)]
+            self._subjects, self._slow_at = subjects, snapshot.taken_at
         samples = self._build(self._fast, snapshot) + self._slow_samples
-        if len(self._merged) > 2 * len(samples) + 64:  # processes come and go
-            self._merged, self._kept = {}, []
+        if len(self.merged_labels) > 2 * len(samples) + 64:  # processes come and go
+            self.merged_labels, self._kept = {}, []
         return samples
 
     def _build(self, builders: Iterable[Builder], snapshot: Snapshot) -> list[Sample]:
-        merged, merge = self._merged, self._merge
+        merged, merge = self.merged_labels, self._merge
         samples: list[Sample] = []
         for builder in builders:
             for family in builder.to_families(snapshot):
@@ -85,8 +96,14 @@ class _Node:
 
     def _merge(self, labels: LabelSet, node: str) -> Mapping[str, str]:
         self._kept.append(labels)
-        merged = self._merged[id(labels)] = {**dict(labels.pairs), "instance": node}
+        merged = self.merged_labels[id(labels)] = {**dict(labels.pairs), "instance": node}
         return merged
+
+
+def _is_needed(sample: Sample) -> bool:
+    metric, labels, _ = sample
+    values = NEEDED_VALUES.get(metric)
+    return values is None or labels.get(LABELLED[metric][0]) in values
 
 
 def _builders(names: Iterable[str]) -> tuple[Builder, ...]:

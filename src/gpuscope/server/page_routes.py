@@ -1,39 +1,30 @@
-"""Routes of the page: `/api/live`, `/api/findings` and the page's own files, with security headers.
+"""Routes of the page: `/api/live`, its stream, `/api/findings`, `/api/links`, page files; security headers.
 
-A live answer is made at most once a second, on request, and its bytes are shared by all clients. The page is
-built into this package; a checkout without Node has none and answers with a sentence that says so.
+The page is built into this package; a checkout without Node has none and answers with a sentence that says so.
 """
 
 from __future__ import annotations
 
 import asyncio
 import mimetypes
-import time
-import zlib
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import parse_qs, urlencode
 
 import orjson
 
 from gpuscope.errors import GpuscopeError
-from gpuscope.health.facts import Sample
-from gpuscope.health.missing import NOTHING_MISSING, Missing
+from gpuscope.limits import Limits
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
-from gpuscope.server.api_types.findings_json import FindingsAnswer
-from gpuscope.server.api_types.live_json import LivePicture
-from gpuscope.server.fleet_judge import FleetJudge, JudgedFleet
+from gpuscope.server.api_types.links_json import LinksAnswer
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
 from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
-from gpuscope.server.live import live_picture
+from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.live_stream import LiveStream
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 MAX_GRAPH_FIELDS = 100
-FRESH_SECONDS = 0.9
-OLDEST_SECONDS = 5.0  # of an answer shown while the next one is made; `taken_at` in it says its age
 
 SECURITY_HEADERS: tuple[Header, ...] = (
     (
@@ -48,101 +39,24 @@ SECURITY_HEADERS: tuple[Header, ...] = (
 
 _SECURITY_NAMES = frozenset(name for name, _ in SECURITY_HEADERS)
 
-ReadSamples = Callable[[], Awaitable[Iterable[Sample]]]
 
+def page_routes(
+    live: LiveFleet,
+    limits: Limits | None = None,
+    findings_over_time: Handler | None = None,
+    *,
+    grafana_url: str = "",
+) -> list[Route]:
+    links: LinksAnswer = {"grafana": grafana_url} if grafana_url else {}
 
-@dataclass(frozen=True, slots=True)
-class _Body:
-    plain: bytes
-    gzipped: bytes
+    async def answer_links(request: Request) -> Response:
+        return Response(orjson.dumps(links), 200, JSON)
 
-
-@dataclass(frozen=True, slots=True)
-class _Answer:
-    began_at: float  # monotonic: its numbers are not older than this
-    live: _Body
-    findings: _Body
-
-
-class Watch(Protocol):
-    """Knows what is missing beside the samples of now: `GoneWatch`, `UnreadGpus`."""
-
-    async def look(self, samples: Sequence[Sample]) -> Missing: ...
-
-
-class LiveFleet:
-    """Makes a new answer when a client asks and the last one is old: one for all clients. They get the last
-    one meanwhile, unless it is too old to show; then they wait together."""
-
-    def __init__(
-        self,
-        read: ReadSamples,
-        source: str,
-        watch: Watch | None = None,
-        judge: FleetJudge | None = None,
-        clock: Callable[[], float] = time.time,
-    ) -> None:
-        self._read = read
-        self._source = source
-        self._watch = watch
-        self._judge = judge or FleetJudge()
-        self._clock = clock
-        self._answer: _Answer | None = None
-        self._making: asyncio.Task[_Answer] | None = None
-        self._looking_up: asyncio.Task[None] | None = None
-
-    async def body(self, gzipped: bool) -> bytes:
-        """Of `/api/live`."""
-        live = (await self._current()).live
-        return live.gzipped if gzipped else live.plain
-
-    async def findings_body(self, gzipped: bool) -> bytes:
-        """Of `/api/findings`."""
-        findings = (await self._current()).findings
-        return findings.gzipped if gzipped else findings.plain
-
-    async def _current(self) -> _Answer:
-        answer, now = self._answer, time.monotonic()
-        if self._making is None and (answer is None or now - answer.began_at > FRESH_SECONDS):
-            self._making = asyncio.create_task(self._make(now))
-            self._making.add_done_callback(self._made)
-        if answer is None or now - answer.began_at > OLDEST_SECONDS:
-            assert self._making is not None  # noqa: S101 - an answer that old is not fresh
-            # Shielded: a client that leaves must not take the answer away from the others.
-            answer = await asyncio.shield(self._making)
-        return answer
-
-    async def _make(self, began_at: float) -> _Answer:
-        samples, missing = await self._read(), NOTHING_MISSING
-        if self._watch is not None:
-            samples = samples if isinstance(samples, list) else list(samples)  # read twice
-            missing = await self._watch.look(samples)
-        judged = await asyncio.to_thread(self._judge.judge, samples, missing, self._clock())
-        if self._looking_up is None or self._looking_up.done():
-            self._looking_up = asyncio.create_task(self._judge.look_up(judged))
-        return await asyncio.to_thread(self._encode, judged, began_at)
-
-    def _made(self, making: asyncio.Task[_Answer]) -> None:
-        self._making = None
-        # After a failure the next client tries again and gets the error, rather than ever older numbers.
-        self._answer = None if making.cancelled() or making.exception() else making.result()
-
-    def _encode(self, judged: JudgedFleet, began_at: float) -> _Answer:
-        live = live_picture(judged, self._source)
-        findings: FindingsAnswer = {"findings": live["findings"]}
-        return _Answer(began_at, _to_body(live), _to_body(findings))
-
-
-def _to_body(document: LivePicture | FindingsAnswer) -> _Body:
-    plain = orjson.dumps(document)
-    compressor = zlib.compressobj(level=3, wbits=31)
-    return _Body(plain, compressor.compress(plain) + compressor.flush())
-
-
-def page_routes(live: LiveFleet) -> list[Route]:
     return [
         Route("/api/live", _json_route(live.body)),
-        Route("/api/findings", _json_route(live.findings_body)),
+        Route("/api/live/stream", LiveStream(live, limits or Limits()).respond, ("GET",)),
+        Route("/api/findings", _findings_route(_json_route(live.findings_body), findings_over_time)),
+        Route("/api/links", answer_links),
         Route("/graph", _graph),
         Route("/", _index),
     ]
@@ -157,6 +71,16 @@ def _json_route(make_body: Callable[[bool], Awaitable[bytes]]) -> Handler:
             return Response(failure("unavailable", str(error)), 503, JSON)
         packed = (("content-encoding", "gzip"),) if gzipped else ()
         return Response(body, 200, JSON, (("vary", "accept-encoding"), *packed))
+
+    return answer
+
+
+def _findings_route(now: Handler, over_time: Handler | None) -> Handler:
+    """With the parameter `since` the findings of a time range, else those of now."""
+
+    async def answer(request: Request) -> Response:
+        is_range = over_time is not None and b"since=" in request.query
+        return await (over_time if over_time is not None and is_range else now)(request)
 
     return answer
 

@@ -1,4 +1,4 @@
-"""Whether the last reload of the configuration and of the rule files worked, and why not.
+"""Whether the last reload of configuration, rule files and idle policy worked, and why not.
 
 Shown by `/api/v1/status/runtimeinfo` and as `prometheus_config_last_reload_*`, which alerts watch.
 """
@@ -14,14 +14,17 @@ from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 
 @dataclass(slots=True)
 class ReloadStatus:
-    """`at` is the time of the last success; None: the one of the start."""
+    """Times are those of the last success; None: the start."""
 
     error: str = ""
     at: float | None = None
+    policy_error: str = ""
+    """Of the idle policy's file."""
+    policy_at: float | None = None
 
     @property
     def is_successful(self) -> bool:
-        return not self.error
+        return not self.error and not self.policy_error
 
     def failed(self, reason: str) -> None:
         self.error = reason
@@ -29,11 +32,17 @@ class ReloadStatus:
     def succeeded(self) -> None:
         self.error, self.at = "", time.time()
 
+    def policy_failed(self, reason: str) -> None:
+        self.policy_error = reason
+
+    def policy_succeeded(self) -> None:
+        self.policy_error, self.policy_at = "", time.time()
+
     def families(self, started_at: float) -> Iterator[MetricFamily]:
         yield MetricFamily(
             "prometheus_config_last_reload_successful",
             "gauge",
-            "1 if the last reload of configuration and rule files worked, 0 if the previous ones are in use.",
+            "1 if the last reload of configuration, rules and idle policy worked, 0 if an older one is in use.",
             [Sample(NO_LABELS, int(self.is_successful))],
         )
         yield MetricFamily(

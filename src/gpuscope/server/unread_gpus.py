@@ -1,7 +1,7 @@
 """GPUs that are not read now although their node's agent answers: the driver blocks every call.
 
-Such an agent has no number of any GPU. In: the samples of now. Out: from the history, the GPUs the node had
-when they were last read, and when that was. A node without GPUs within the last day has none here either.
+Such an agent has no number of any GPU. Input: the samples of now. Output: from the history, the GPUs the node
+had when they were last read, and when that was. A node without GPUs within the last day has none here either.
 """
 
 from __future__ import annotations
@@ -10,36 +10,41 @@ import asyncio
 import logging
 import time
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import Missing
-from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, Ask, LastRead, last_read_gpus
+from gpuscope.server.gone_history import DAY_SECONDS, SNAPSHOT_METRIC, HistoryQuery, LastRead, last_read_gpus
 
 log = logging.getLogger("gpuscope.live")
 
+_TELLING: Final = frozenset({SNAPSHOT_METRIC, "gpuscope_source_up", "gpuscope_gpu_info"})
+
 
 def _nodes_without_readings(samples: Iterable[Sample]) -> set[str]:
-    present, trouble, read = set(), set(), set()
+    present, not_answering, read = set(), set(), set()
     for name, labels, value in samples:
+        if name not in _TELLING:
+            continue
         instance = labels.get("instance", "")
         if name == SNAPSHOT_METRIC:
             present.add(instance)
         elif name == "gpuscope_source_up" and value == 0:
-            trouble.add(instance)
+            not_answering.add(instance)
         elif name == "gpuscope_gpu_info":
             read.add(instance)
-    return (present & trouble) - read
+    return (present & not_answering) - read
 
 
 class UnreadGpus:
-    def __init__(self, ask: Ask, clock: Callable[[], float] = time.time) -> None:
-        self._ask = ask
+    def __init__(self, query_history: HistoryQuery, clock: Callable[[], float] = time.time) -> None:
+        self._query_history = query_history
         self._clock = clock
-        self._found: dict[str, LastRead] = {}  # by instance; asked once while its GPUs are not read
+        self._found: dict[str, LastRead] = {}  # by instance; queried once while its GPUs are not read
         self._episode = EpisodeLog(log, "GPUs that are not read cannot be looked up")
 
-    async def look(self, samples: Iterable[Sample]) -> Missing:
+    async def find_missing(self, samples: Iterable[Sample]) -> Missing:
         now = self._clock()
         unread = await asyncio.to_thread(_nodes_without_readings, samples)
         self._found = {instance: last for instance, last in self._found.items() if instance in unread}
@@ -53,7 +58,7 @@ class UnreadGpus:
 
     async def _look_up(self, instances: set[str], now: float) -> None:
         try:
-            self._found |= await last_read_gpus(self._ask, instances, now)
+            self._found |= await last_read_gpus(self._query_history, instances, now)
         except Exception as error:  # the live numbers themselves go on
             self._episode.failed(str(error))
         else:

@@ -1,7 +1,7 @@
 """An exporter-toolkit web configuration file: TLS, passwords, response headers and a rate limit.
 
 The format is that of Prometheus' own exporters. An unknown key is an error, because an ignored security setting
-protects nobody. The file is read once, at start. YAML and bcrypt are imported only if a file is configured.
+protects nobody. The file is read once, at start. YAML, bcrypt and OpenSSL are loaded only if a file is given.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import reprlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
 from gpuscope.server.http.messages import Handler, Header, RequestGuard
 from gpuscope.server.web_middleware import TokenBucket, parse_go_duration, with_headers, with_rate_limit
-from gpuscope.server.web_tls import TLS_KEYS, TlsConfig, build_tls
+
+if TYPE_CHECKING:
+    from gpuscope.server.web_tls import TlsConfig
 
 log = logging.getLogger("gpuscope")
 
@@ -51,6 +53,7 @@ class WebConfig:
 
 def load_web_config(path: Path, limits: Limits | None = None) -> WebConfig:
     from gpuscope.server.web_passwords import password_guard
+    from gpuscope.server.web_tls import TLS_KEYS, build_tls
 
     table = _mapping(_read_yaml(path), path, "the file")
     _refuse_unknown(table, SECTIONS, path, "")

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.errors import UsageError
+from gpuscope.regular_file import check_regular_file
 
 TLS_KEYS = (
     "cert", "key", "client_ca", "cert_file", "key_file", "client_auth_type", "client_ca_file", "cipher_suites",
@@ -110,7 +111,7 @@ def _load_own_certificate(context: ssl.SSLContext, table: Table, folder: Path) -
         for inline in ("cert", "key"):
             name = _text(table, f"{inline}_file")
             if name:
-                names.append(folder / name)
+                names.append(check_regular_file(folder / name))
                 continue
             # OpenSSL loads a certificate and its key from files only.
             file = stack.enter_context(tempfile.NamedTemporaryFile("w", suffix=".pem"))  # mode 0600
@@ -123,7 +124,7 @@ def _load_own_certificate(context: ssl.SSLContext, table: Table, folder: Path) -
 
 def _load_client_ca(context: ssl.SSLContext, table: Table, folder: Path) -> bool:
     if name := _text(table, "client_ca_file"):
-        context.load_verify_locations(folder / name)
+        context.load_verify_locations(check_regular_file(folder / name))
         return True
     if content := _text(table, "client_ca"):
         context.load_verify_locations(cadata=content)

@@ -25,7 +25,7 @@ from gpuscope.store.folder import has_room
 from gpuscope.store.index import Index
 from gpuscope.store.late import build_late, drop_late, late_due
 from gpuscope.store.lost_folder import FolderWatch
-from gpuscope.store.options import MillisecondClock, StoreOptions
+from gpuscope.store.options import DAY_MS, MillisecondClock, StoreOptions
 from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.reader import Reader
 from gpuscope.store.retention import DataDisk, Retention
@@ -104,7 +104,9 @@ class BackgroundTasks:
         """Use another file from now on."""
         self._db = db
 
-    def window_ms(self) -> int:
+    def _window_ms(self, state: StoredTargetState) -> int:
+        if state.is_rollup:
+            return self._options.rollup_window_ms
         large = len(self._index) > self._options.large_from_series
         return self._options.large_window_ms if large else self._options.window_ms
 
@@ -149,7 +151,7 @@ class BackgroundTasks:
 
     def _seal_due(self, state: StoredTargetState, now: int) -> None:
         while not self._stop.is_set():
-            boundary = due_boundary(state, now, self.window_ms(), self._options)
+            boundary = due_boundary(state, now, self._window_ms(state), self._options)
             if boundary is None:
                 return
             self._seal(state, boundary)
@@ -224,7 +226,8 @@ class BackgroundTasks:
         self._own_stats.seals += 1
 
     def _merge_due(self, state: StoredTargetState, now: int) -> None:
-        for merge in due_merges(state, now, self.window_ms()):
+        period_ms = self._options.rollup_period_ms if state.is_rollup else DAY_MS
+        for merge in due_merges(state, now, self._window_ms(state), period_ms):
             if self._stop.is_set():
                 return
             self.merge(merge)

@@ -21,7 +21,7 @@ from gpuscope.store.seal import shift_ms
 from gpuscope.store.tick import Int64s
 
 FINAL_LEVEL = 100
-"""The level of a block that holds a whole day; a lower level is the number of merges."""
+"""The level of a block that holds a whole period; a lower level is the number of merges."""
 _MERGE_COUNT = 4
 SERIES_PER_BLOCK = 4096
 _BATCH_SERIES = 64
@@ -35,21 +35,21 @@ class Merge:
     level: int
 
 
-def due_merges(state: StoredTargetState, now: int, window_ms: int) -> list[Merge]:
-    """Return the merges that are due: all blocks of a past day, and every four blocks of one level of the
-    current day, so that a query over the last hours opens a few chunks per series instead of dozens."""
+def due_merges(state: StoredTargetState, now: int, window_ms: int, period_ms: int = DAY_MS) -> list[Merge]:
+    """Return the merges that are due: all blocks of a past period, and every four blocks of one level of the
+    current one, so that a query over the last hours opens a few chunks per series instead of dozens."""
     shift = shift_ms(state.id, window_ms)
-    days: dict[int, list[Block]] = {}
+    periods: dict[int, list[Block]] = {}
     for block in state.blocks:
-        days.setdefault((block.first - shift) // DAY_MS, []).append(block)
+        periods.setdefault((block.first - shift) // period_ms, []).append(block)
     settled = not state.late and abs(now - state.late_ms) > window_ms
     due = []
-    for day, blocks in sorted(days.items()):
+    for period, blocks in sorted(periods.items()):
         late = [block for block in blocks if block.level == LATE_LEVEL]
         if late and not settled and len(late) < _MERGE_COUNT:
             blocks = [block for block in blocks if block.level != LATE_LEVEL]  # wait for more
             late = []
-        if (day + 1) * DAY_MS + shift + 2 * window_ms <= now:
+        if (period + 1) * period_ms + shift + 2 * window_ms <= now:
             if len(blocks) > 1 and any(block.level < FINAL_LEVEL for block in blocks):
                 due.append(Merge(blocks, FINAL_LEVEL))
             continue
@@ -64,7 +64,7 @@ def due_merges(state: StoredTargetState, now: int, window_ms: int) -> list[Merge
 
 
 def _with_overlapped(late: list[Block], blocks: list[Block]) -> Merge:
-    """Merge late blocks of the current day with the blocks they overlap, to the highest level of these."""
+    """Merge late blocks of the current period with the blocks they overlap, to the highest level of these."""
     first, last = min(block.first for block in late), max(block.last for block in late)
     others = [
         block for block in blocks if block.level != LATE_LEVEL and block.first <= last and block.last >= first

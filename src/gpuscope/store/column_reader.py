@@ -2,7 +2,8 @@
 
 Most samples that a wide query reads are in rows of heads. Those are copied from the rows to one flat array. All
 others (sealed, late or scattered samples, series that several targets write, series that are absent in the
-newest row) are read by `Reader`, only for the targets or series that need it.
+newest row) are read by `Reader`, only for the targets or series that need it. Of a wide selection that is
+queried again, rows are kept between queries (`KeptSelections`), and only targets with new rows are visited.
 """
 
 from __future__ import annotations
@@ -18,15 +19,20 @@ from gpuscope.store.arrays import distinct
 from gpuscope.store.contents import Contents, StoredTargetState
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, Samples, column_lines
+from gpuscope.store.kept_selections import KeptSelections, NewestCells
 from gpuscope.store.reader import LoadAdmission, Reader
+from gpuscope.store.recent_columns import RecentRows, TargetHeads
 from gpuscope.store.selections import Groups, HeadColumns, SeriesSelection
 from gpuscope.store.tick import Float64s, Int64s
 
 _Index = NDArray[np.intp]
 
+MAX_FEW_SERIES = 16
+"""Read series by series: the array operations for all targets together take longer."""
+
 
 # Named tuples, because one is made for every target of a query: a dataclass takes four times as long.
-class _Source(NamedTuple):
+class _TargetSource(NamedTuple):
     """A target's head and what else may hold its samples."""
 
     target: int
@@ -39,7 +45,7 @@ class _Source(NamedTuple):
     is_late: bool
 
 
-class _Rows(NamedTuple):
+class _HeadRows(NamedTuple):
     """Head rows in a time range, and where they have the selected series."""
 
     times: Int64s
@@ -55,44 +61,66 @@ class ColumnReader:
     def __init__(self, reader: Reader, contents: Contents) -> None:
         self._reader = reader
         self._contents = contents
+        self._kept = KeptSelections()
 
     def latest(self, chosen: SeriesSelection, start: int, end: int) -> SeriesColumns:
         """Return the newest sample in [start, end] of each series that has one."""
         if chosen.is_shared:
             return _from_samples(chosen, self._reader.latest(chosen.groups, start, end))
-        values = np.full(len(chosen.series), ABSENT)
-        moments: list[int] = []
+        return _one_each(chosen, *self.newest(chosen, start, end))
+
+    def newest(self, chosen: SeriesSelection, start: int, end: int) -> tuple[Int64s, Float64s]:
+        """Return time and value of the newest sample in [start, end] for each row of the selection; `ABSENT`
+        is the value of a series without one."""
+        if chosen.is_shared:
+            times, values = np.full(len(chosen.series), -1), np.full(len(chosen.series), ABSENT)
+            self._put(chosen, self._reader.latest(chosen.groups, start, end), times, values)
+            return times, values
         sources = self._sources(chosen)
+        kept = self._kept.newest(chosen)
+        if kept is not None:
+            moments, values, unread = _kept_newest(chosen, kept, sources, start, end)
+        else:
+            values = np.full(len(chosen.series), ABSENT)
+            moments, unread = np.full(len(sources), -1), list(range(len(sources)))
         rest: Groups = {}
-        for source in sources:
+        for number in unread:
+            source = sources[number]
             row = None if source.is_late else source.head.newest_row(end)
             if row is None or row[0] < source.newest_sealed:
                 # After a clock change, a block may hold newer samples than the head.
                 rest[source.target] = chosen.groups[source.target]
-                moments.append(-1)
                 continue
-            moments.append(row[0])
+            moments[number] = row[0]
             found = chosen.head_columns(source.target, source.first_row, source.head)
             if row[0] >= start and found.width <= len(row[1]):
                 values[found.rows] = row[1][found.columns]
-        times = np.repeat(np.array(moments, np.int64), [source.series_count for source in sources])
+        times = np.repeat(moments, np.diff(chosen.first_rows))
         absent = np.flatnonzero(values.view(np.int64) == ABSENT_BITS)
         for source in _owners(sources, absent):
             if source.target not in rest:
                 rest |= _missing(chosen, source, absent, start)
         if rest:
-            others = self._reader.latest(rest, start, end)
-            rows = chosen.rows_of(np.fromiter(others, np.int64, len(others)))
-            times[rows] = [own[-1] for own, _ in others.values()]
-            values[rows] = [some[-1] for _, some in others.values()]
-        return _one_each(chosen, times, values)
+            self._put(chosen, self._reader.latest(rest, start, end), times, values)
+        return times, values
+
+    @staticmethod
+    def _put(chosen: SeriesSelection, found: dict[int, Samples], times: Int64s, values: Float64s) -> None:
+        rows = chosen.rows_of(np.fromiter(found, np.int64, len(found)))
+        times[rows] = [own[-1] for own, _ in found.values()]
+        values[rows] = [some[-1] for _, some in found.values()]
 
     def read(self, chosen: SeriesSelection, start: int, end: int, admit: Admit | None) -> SeriesColumns:
         """Return the samples in [start, end] of each series that has some."""
-        if chosen.is_shared:
+        if chosen.is_shared or len(chosen.series) <= MAX_FEW_SERIES:
             return _from_samples(chosen, self._reader.read(chosen.groups, start, end, admit))
+        kept = self._kept.recent(chosen)
+        if kept is not None:
+            recent = kept.read(chosen, _heads_of(self._sources(chosen)), start, end)
+            if recent is not None:
+                return self._join_recent(chosen, recent, start, end, admit)
         rest: Groups = {}
-        plain: list[_Rows] = []
+        plain: list[_HeadRows] = []
         bounds = np.array((start, end + 1))
         for source in self._sources(chosen):
             rows = None
@@ -102,12 +130,23 @@ class ColumnReader:
                 rest[source.target] = chosen.groups[source.target]
             elif len(rows[0]):
                 found = chosen.head_columns(source.target, source.first_row, source.head)
-                if found.count:
-                    plain.append(_Rows(*rows, found, len(rows[0]) * found.count))
+                if found.series_count:
+                    plain.append(_HeadRows(*rows, found, len(rows[0]) * found.series_count))
         if admit is not None:
             LoadAdmission(admit).request(sum(one.cells for one in plain))
         others = self._reader.read(rest, start, end, admit) if rest else {}
         return _join(chosen, plain, others) if plain else _from_samples(chosen, others)
+
+    def _join_recent(
+        self, chosen: SeriesSelection, recent: RecentRows, start: int, end: int, admit: Admit | None
+    ) -> SeriesColumns:
+        """Return kept rows, and the samples of targets whose rows cannot be used."""
+        if admit is not None:
+            LoadAdmission(admit).request(int(np.diff(recent.axis_starts)[recent.axis].sum()))
+        targets = list(chosen.groups)
+        rest = {targets[number]: chosen.groups[targets[number]] for number in np.flatnonzero(~recent.is_usable)}
+        others = self._reader.read(rest, start, end, admit) if rest else {}
+        return _add_others(chosen, recent, others)
 
     def rows_with_data(self, chosen: SeriesSelection, start: int, end: int) -> _Index:
         """Return the rows of series in a head or block that overlaps [start, end]."""
@@ -125,24 +164,77 @@ class ColumnReader:
             ]
         return distinct(np.concatenate(found))
 
-    def _sources(self, chosen: SeriesSelection) -> list[_Source]:
+    def _sources(self, chosen: SeriesSelection) -> list[_TargetSource]:
         get = self._contents.get
         with self._contents.lock:
             # Of a target that was just removed nothing is read.
             states = [get(target) or StoredTargetState(target, "") for target in chosen.groups]
             return [
-                _Source(state.id, first, last - first, state.head, state.newest_sealed, bool(state.late))
+                _TargetSource(state.id, first, last - first, state.head, state.newest_sealed, bool(state.late))
                 for state, first, last in zip(states, chosen.first_rows, chosen.first_rows[1:], strict=False)
             ]
 
 
-def _owners(sources: list[_Source], rows: _Index) -> list[_Source]:
+def _heads_of(sources: list[_TargetSource]) -> TargetHeads:
+    return TargetHeads(
+        [source.head for source in sources],
+        [source.newest_sealed for source in sources],
+        [source.is_late for source in sources],
+    )
+
+
+def _kept_newest(
+    chosen: SeriesSelection, kept: NewestCells, sources: list[_TargetSource], start: int, end: int
+) -> tuple[Int64s, Float64s, list[int]]:
+    """Return the time of each target's newest row, the value of each series in it, and the numbers of the
+    targets whose newest row is not the one to be read."""
+    now = _heads_of(sources)
+    moments, values = kept.read(chosen, now)
+    unread = (moments > end) | (moments < np.array(now.newest_sealed)) | np.array(now.is_late, np.bool_)
+    counts = np.diff(chosen.first_rows)
+    values[np.repeat(unread | (moments < start), counts)] = ABSENT
+    moments[unread] = -1
+    return moments, values, np.flatnonzero(unread).tolist()
+
+
+def _add_others(chosen: SeriesSelection, recent: RecentRows, others: dict[int, Samples]) -> SeriesColumns:
+    """Return kept rows with samples read elsewhere; series with absent cells get an axis of their own."""
+    axis, starts = recent.axis.astype(np.int64), recent.value_starts
+    axes: list[Int64s] = []
+    lines: list[Float64s] = []
+    rows: list[int] = []
+    for row in recent.gaps.tolist():
+        first, last = recent.axis_starts[axis[row]], recent.axis_starts[axis[row] + 1]
+        line = recent.values[starts[row] : starts[row] + last - first]
+        kept = line.view(np.int64) != ABSENT_BITS
+        rows.append(row)
+        axes.append(recent.times[first:last][kept])
+        lines.append(line[kept])
+    if others:
+        rows += chosen.rows_of(np.fromiter(others, np.int64, len(others))).tolist()
+        axes += [times for times, _ in others.values()]
+        lines += [values for _, values in others.values()]
+    times, axis_starts, values = recent.times, recent.axis_starts, recent.values
+    if rows:
+        sizes = np.array([len(line) for line in lines])
+        axis[rows] = len(axis_starts) - 1 + np.arange(len(rows))
+        starts[rows] = len(values) + np.cumsum(sizes) - sizes
+        axis_starts = np.append(axis_starts, axis_starts[-1] + np.cumsum(sizes))
+        times, values = np.concatenate((times, *axes)), np.concatenate((values, *lines))
+    alive = np.diff(axis_starts)[axis] > 0
+    if alive.all():
+        return SeriesColumns(chosen.labels, axis, times, axis_starts, values, starts)
+    found = np.flatnonzero(alive)
+    return SeriesColumns(chosen.labels.take(found), axis[found], times, axis_starts, values, starts[found])
+
+
+def _owners(sources: list[_TargetSource], rows: _Index) -> list[_TargetSource]:
     """Return the sources of rows of the selection."""
     ends = np.cumsum([source.series_count for source in sources])
     return [sources[number] for number in distinct(np.searchsorted(ends, rows, side="right")).tolist()]
 
 
-def _missing(chosen: SeriesSelection, source: _Source, absent: _Index, start: int) -> Groups:
+def _missing(chosen: SeriesSelection, source: _TargetSource, absent: _Index, start: int) -> Groups:
     """Return the target's series without a value that may have one in an earlier row or in a block."""
     first = source.first_row
     rows = absent[absent.searchsorted(first) : absent.searchsorted(first + source.series_count)]
@@ -171,10 +263,10 @@ def _is_all(rows: _Index, count: int) -> bool:
     return len(rows) == count and bool((rows == np.arange(count)).all())
 
 
-def _join(chosen: SeriesSelection, plain: list[_Rows], others: dict[int, Samples]) -> SeriesColumns:
+def _join(chosen: SeriesSelection, plain: list[_HeadRows], others: dict[int, Samples]) -> SeriesColumns:
     """Return rows of heads and samples read elsewhere, in the order of the selection."""
     axes = [one.times for one in plain]
-    counts = [one.found.count for one in plain]
+    counts = [one.found.series_count for one in plain]
     axis = np.repeat(np.arange(len(axes)), counts)
     rows = np.concatenate([one.found.all_rows for one in plain])
     lengths = np.repeat([len(times) for times in axes], counts)
@@ -198,13 +290,13 @@ def _join(chosen: SeriesSelection, plain: list[_Rows], others: dict[int, Samples
     return SeriesColumns(labels, axis[order], times, axis_starts, values, starts[order])
 
 
-def _copy_cells(plain: list[_Rows]) -> Float64s:
+def _copy_cells(plain: list[_HeadRows]) -> Float64s:
     """Return the values of all series, one series after the other."""
     values = np.empty(sum(one.cells for one in plain))
     at = 0
     for one in plain:
         found = one.found
-        lines = values[at : at + one.cells].reshape(found.count, -1)
+        lines = values[at : at + one.cells].reshape(found.series_count, -1)
         at += one.cells
         begin = 0
         for part in one.parts:

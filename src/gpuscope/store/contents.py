@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import HeadView
+from gpuscope.store.options import ROLLUP_TARGET_PREFIX
 
 LATE_LEVEL = -1
 """The level of a block whose samples arrived after their window was sealed."""
@@ -59,6 +60,10 @@ class StoredTargetState:
     """Usually empty; the last one accepts samples, the others are being sealed."""
     late_ms: int = 0
     """Store time of the last late append."""
+
+    @property
+    def is_rollup(self) -> bool:
+        return self.name.startswith(ROLLUP_TARGET_PREFIX)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,8 @@ _FREE_ROWS = 16
 """Sparse rows that a head may hold before it must be a quarter full."""
 _MAX_LAYOUTS = 8
 _BEFORE_ALL = -(1 << 63)
+EDIT = 1 << 32
+"""See `Head.version`."""
 
 
 class Head:
@@ -30,15 +32,19 @@ class Head:
     def __init__(self) -> None:
         # Ascending ids and their columns, in one attribute so that a reader never sees half an update.
         self._order = (np.empty(0, np.int64), np.empty(0, np.int64))
+        self.columns_ascend = True
+        """Whether columns are in the order of the ids, as they are if the first scrape had all series."""
         self._times = np.empty(_MIN_ROWS, np.int64)
         self._segments: list[Segment] = []
         self._layouts: OrderedDict[bytes, Layout] = OrderedDict()
         self._latest_layout: Layout | None = None
-        self._side = SideList()
+        self.side_list = SideList()
         self._side_used = 0
         self._cells = 0
         self._ascending = True
         self._last_row = _BEFORE_ALL
+        self.version = 0
+        """The number of rows, plus `EDIT` for each other change: of a known row, or of the side list."""
         self.rows = 0
         self.samples = 0
         self.first: int | None = None
@@ -55,7 +61,7 @@ class Head:
     def nbytes(self) -> int:
         """Return the memory reserved for samples."""
         dense = sum(segment.cells.nbytes for segment in self._segments)
-        return dense + self._times.nbytes + 24 * len(self._side.times)
+        return dense + self._times.nbytes + 24 * len(self.side_list.times)
 
     def known_layout(self, series: Int64s) -> Layout | None:
         """Return the layout of exactly these series if an earlier tick had it."""
@@ -89,17 +95,26 @@ class Head:
             made = np.arange(self.series_count, self.series_count + len(fresh))
             merged = np.concatenate((sorted_series, fresh))
             order = np.argsort(merged, kind="stable")
-            self._order = merged[order], np.concatenate((numbers, made))[order]
+            self._set_order(merged[order], np.concatenate((numbers, made))[order])
             columns = self.find_columns(series)
         return columns
+
+    def _set_order(self, sorted_series: Int64s, columns: Int64s) -> None:
+        self._order = sorted_series, columns
+        self.columns_ascend = bool((columns[1:] > columns[:-1]).all())
 
     def find_columns(self, series: Int64s) -> Int64s:
         """Return the column of each series, -1 if the head does not have it."""
         sorted_series, columns = self._order
         if not len(sorted_series):
             return np.full(len(series), -1, np.int64)
-        at = np.minimum(np.searchsorted(sorted_series, series), len(sorted_series) - 1)
-        return np.where(sorted_series[at] == series, columns[at], -1)
+        # Methods, because numpy's functions take as long again: this runs for every target of a new selection.
+        at = sorted_series.searchsorted(series)
+        found = columns.take(at, mode="clip")
+        missing = sorted_series.take(at, mode="clip") != series
+        if missing.any():
+            found[missing] = -1
+        return found
 
     def append_row(self, time: int, layout: Layout, values: Float64s) -> None:
         """Append a scrape that is newer than all samples here."""
@@ -152,6 +167,7 @@ class Head:
         self._extend_range(time, time, count)
         segment.used += 1
         self.rows += 1  # last: from here on readers see the row
+        self.version += 1
 
     def _make_room_for_times(self, count: int) -> None:
         """Replace a full array by a larger one; readers keep the old one."""
@@ -181,6 +197,7 @@ class Head:
             if int(columns.max()) < segment.cells.shape[1]:
                 segment.cells[row, columns] = values
                 self.samples += len(values)
+                self.version += EDIT
                 return
         elif self._may_be_row(len(values)):
             segment = self._segment_with_room()
@@ -190,9 +207,10 @@ class Head:
             self._finish_row(segment, moment, len(values))
             return
         times = np.full(len(values), moment)
-        self._side = self._side.add(self._side_used, times, series, values)
+        self.side_list = self.side_list.add(self._side_used, times, series, values)
         self._extend_range(moment, moment, len(values))
         self._side_used += len(values)
+        self.version += EDIT
 
     def _may_be_row(self, count: int) -> bool:
         width = self.series_count
@@ -229,15 +247,15 @@ class Head:
 
     def _find_in_side(self, series: Int64s, times: Int64s, found: Int64s) -> None:
         used = self._side_used
-        near = np.flatnonzero(np.isin(self._side.times[:used], times))
+        near = np.flatnonzero(np.isin(self.side_list.times[:used], times))
         if not len(near):
             return
         known = {
             (sid, time): bits
             for sid, time, bits in zip(
-                self._side.series[near].tolist(),
-                self._side.times[near].tolist(),
-                self._side.values[near].view(np.int64).tolist(),
+                self.side_list.series[near].tolist(),
+                self.side_list.times[near].tolist(),
+                self.side_list.values[near].view(np.int64).tolist(),
                 strict=True,
             )
         }
@@ -248,7 +266,7 @@ class Head:
     def view(self) -> HeadView:
         """Return the current contents for readers; later appends are not visible in it."""
         # Read the row count before the segments: a segment added in between has no rows up to it.
-        rows, used, side = self.rows, self._side_used, self._side
+        rows, used, side = self.rows, self._side_used, self.side_list
         segments: list[tuple[int, Float64s]] = []
         end = rows
         for one in reversed(self._segments):
@@ -327,12 +345,12 @@ class Head:
         alive[self.find_columns(side_series[late])] = True
         renumbered = np.cumsum(alive) - 1
         stays = alive[view.columns]
-        rest._order = view.sorted_series[stays], renumbered[view.columns[stays]]
+        rest._set_order(view.sorted_series[stays], renumbered[view.columns[stays]])
         for times, cells in kept:
             chosen = np.ascontiguousarray(cells[:, np.flatnonzero(alive[: cells.shape[1]])])
             rest._append_segment(times, chosen, int(np.count_nonzero(chosen.view(np.int64) != ABSENT_BITS)))
         if late.any():
-            rest._side = SideList(side_times[late], side_series[late], side_values[late])
+            rest.side_list = SideList(side_times[late], side_series[late], side_values[late])
             rest._side_used = int(np.count_nonzero(late))
             rest._extend_range(int(side_times[late].min()), int(side_times[late].max()), rest._side_used)
         return rest
@@ -347,3 +365,4 @@ class Head:
         self._cells += cells.size
         self._extend_range(int(times.min()), int(times.max()), samples)
         self.rows += len(times)
+        self.version += len(times)

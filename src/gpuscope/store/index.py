@@ -9,7 +9,7 @@ methods are thread-safe.
 from __future__ import annotations
 
 import threading
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -17,18 +17,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from gpuscope.label_columns import LabelColumns, PairTable
-from gpuscope.series import Labels, Matcher, MatchOp
+from gpuscope.series import Admit, Labels, Matcher, MatchOp
 from gpuscope.store.arrays import distinct
 from gpuscope.store.postings import Postings
+from gpuscope.store.regex_cache import RegexCache
 from gpuscope.store.series_limit import SeriesLimit
 from gpuscope.store.tick import Bools, Int64s
 from gpuscope.store.value_matching import literals, predicate
 
-MAX_CACHED_REGEXES = 512
-MAX_CACHED_REGEX_CHARACTERS = 2_000
-MAX_CACHED_REGEX_PAIRS = 1_000_000
-"""Of all cached regexes together: 8 bytes each. One `.*x.*` over 100,000 pods selects as many pairs."""
 _MAX_CACHED_LABELS = 200_000
+_VALUES_PER_CHECK = 1024
+"""Tested against a regular expression between two calls of `admit`: a few milliseconds."""
+_MAX_SORTED_NAMES = 64
+_MAX_SORTED_VALUES = 20_000
+"""Of one label, whose sorted values are kept."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +61,9 @@ class Index:
         """First target of each series id; 0 if there is no such series."""
         self._shared: dict[int, set[int]] = {}
         self._postings = Postings(self._pairs_of)
-        self._regexes: OrderedDict[tuple[str, MatchOp, str], tuple[int, list[int]]] = OrderedDict()
-        self._regex_pairs = 0
+        self._regexes = RegexCache()
+        self._sorted_values: dict[str, tuple[int, list[str]]] = {}
+        """With the epoch."""
         self._new = NewRows([], [], [])
         self._text_bytes = 0
         self.limit: SeriesLimit | None = None
@@ -196,7 +199,7 @@ class Index:
                     self.version += 1
 
     def by_target(self, sids: Int64s) -> dict[int, Int64s]:
-        """Group series by the targets that write them; a shared series is in several groups."""
+        """Group series by the targets that write them, ascending; a shared series is in several groups."""
         if not sids.size:
             return {}
         with self._lock:
@@ -208,11 +211,21 @@ class Index:
                 groups[target] = part
             if self._shared:
                 wanted = set(sids.tolist())
+                more: dict[int, list[int]] = {}
                 for sid, others in self._shared.items():
                     for target in others if sid in wanted else ():
-                        groups[target] = np.append(groups.get(target, np.empty(0, np.int64)), sid)
+                        more.setdefault(target, []).append(sid)
+                for target, shared in more.items():
+                    own = groups.get(target, np.empty(0, np.int64))
+                    # Readers of a head search in the ids: they ascend.
+                    groups[target] = np.sort(np.concatenate((own, shared)))
             groups.pop(0, None)
             return groups
+
+    def series_of(self, target: int) -> Int64s:
+        """Return the series that the target wrote first."""
+        with self._lock:
+            return np.flatnonzero(self._target[: self._next_series] == target)
 
     def labels(self, sid: int) -> Labels:
         """Return the label pairs of a series, sorted by name; () if it has been removed."""
@@ -226,6 +239,12 @@ class Index:
                 self._labels[sid] = found
         return found
 
+    def pairs(self, sid: int) -> Labels:
+        """As `labels`, for a caller that keeps them itself."""
+        with self._lock:
+            packed = self._pairs_of.get(sid, b"")
+            return tuple([self._table.pairs[number] for number in np.frombuffer(packed, "<i4").tolist()])
+
     def label_columns(self, sids: Int64s) -> LabelColumns:
         """As `labels`, of many series."""
         with self._lock:
@@ -233,16 +252,18 @@ class Index:
                 self._table, [self._pairs_of.get(sid, b"") for sid in sids.tolist()]
             )
 
-    def select(self, matchers: Sequence[Matcher]) -> Int64s:
-        """Return the ids, ascending, of the series that satisfy all matchers; all series if there are none."""
+    def select(self, matchers: Sequence[Matcher], admit: Admit | None = None) -> Int64s:
+        """Return the ids, ascending, of the series that satisfy all matchers; all series if there are none.
+        Calls `admit` now and then, which may raise: a regular expression is tested on every value of its
+        label."""
+        include: list[list[int]] = []
+        exclude: list[int] = []
+        for matcher in matchers:
+            if predicate(matcher)(""):
+                exclude += self._matching(_inverse(matcher), admit)
+            else:
+                include.append(self._matching(matcher, admit))
         with self._lock:
-            include: list[list[int]] = []
-            exclude: list[int] = []
-            for matcher in matchers:
-                if predicate(matcher)(""):
-                    exclude += self._matching(_inverse(matcher))
-                else:
-                    include.append(self._matching(matcher))
             include.sort(key=self._postings.estimate)
             if include:
                 found = self._postings.union(include[0])
@@ -259,8 +280,9 @@ class Index:
         mask[self._postings.union(numbers)] = True
         return mask
 
-    def _matching(self, matcher: Matcher) -> list[int]:
-        """Return the pairs of the matcher's label with a (non-empty) value that it matches."""
+    def _matching(self, matcher: Matcher, admit: Admit | None) -> list[int]:
+        """Return the pairs of the matcher's label with a (non-empty) value that it matches. Values are tested
+        without the lock: a hostile regular expression must not stop the scrapes."""
         if matcher.op is MatchOp.EQUAL:
             number = self._table.numbers.get((matcher.name, matcher.value))
             return [] if number is None else [number]
@@ -270,27 +292,27 @@ class Index:
                 found = (self._table.numbers.get((matcher.name, word)) for word in words)
                 return [number for number in found if number is not None]
         key = (matcher.name, matcher.op, matcher.value)
-        known = self._pairs_by_name.get(matcher.name, [])
-        seen, numbers = self._regexes.get(key, (0, []))
-        if seen < len(known):
-            test = predicate(matcher)
-            numbers = numbers + [number for number in known[seen:] if test(self._table.pairs[number][1])]
-            if len(matcher.value) <= MAX_CACHED_REGEX_CHARACTERS:
-                self._cache_regex(key, len(known), numbers)
-        elif key in self._regexes:
-            self._regexes.move_to_end(key)
+        with self._lock:
+            epoch, pairs = self.epoch, self._table.pairs
+            seen, numbers = self._regexes.get(key)
+            fresh = self._pairs_by_name.get(matcher.name, [])[seen:]
+        if not fresh:
+            return numbers
+        test = predicate(matcher)
+        numbers = list(numbers)
+        for begin in range(0, len(fresh), _VALUES_PER_CHECK):
+            if admit is not None:
+                admit(0, 0)
+            part = fresh[begin : begin + _VALUES_PER_CHECK]
+            numbers += [number for number in part if test(pairs[number][1])]
+        with self._lock:
+            if epoch == self.epoch:
+                self._regexes.keep(key, seen + len(fresh), numbers)
         return numbers
-
-    def _cache_regex(self, key: tuple[str, MatchOp, str], seen: int, numbers: list[int]) -> None:
-        """The least recently used regexes make room."""
-        self._regex_pairs += len(numbers) - len(self._regexes.pop(key, (0, []))[1])
-        self._regexes[key] = (seen, numbers)
-        while len(self._regexes) > MAX_CACHED_REGEXES or self._regex_pairs > MAX_CACHED_REGEX_PAIRS:
-            self._regex_pairs -= len(self._regexes.popitem(last=False)[1][1])
 
     def cached_regexes(self) -> tuple[int, int]:
         """How many, and how many label pairs they hold."""
-        return len(self._regexes), self._regex_pairs
+        return self._regexes.sizes()
 
     def label_names(self) -> list[str]:
         """Return all label names, sorted."""
@@ -299,8 +321,23 @@ class Index:
 
     def label_values(self, name: str) -> list[str]:
         """Return all values of one label, sorted."""
+        known = self.known_label_values(name)
+        if known is not None:
+            return known
         with self._lock:
-            return sorted([self._table.pairs[number][1] for number in self._pairs_by_name.get(name, ())])
+            numbers = self._pairs_by_name.get(name, ())
+            values = sorted([self._table.pairs[number][1] for number in numbers])
+            if len(values) <= _MAX_SORTED_VALUES and values:
+                if len(self._sorted_values) >= _MAX_SORTED_NAMES:
+                    self._sorted_values.clear()
+                self._sorted_values[name] = self.epoch, values
+        return values
+
+    def known_label_values(self, name: str) -> list[str] | None:
+        """As `label_values` if they are sorted already, else None. Never waits. Callers share the list."""
+        epoch, values = self._sorted_values.get(name, (-1, []))
+        is_current = epoch == self.epoch and len(values) == len(self._pairs_by_name.get(name, ()))
+        return values if is_current else None
 
     def counts(self) -> list[tuple[str, str, int]]:
         """Return (name, value, number of series) for every pair."""
@@ -341,7 +378,7 @@ class Index:
                 if not self._pairs_by_name[name]:
                     del self._pairs_by_name[name]
             self._regexes.clear()
-            self._regex_pairs = 0
+            self._sorted_values.clear()
             self.epoch += 1
             self.version += 1
 

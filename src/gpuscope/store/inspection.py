@@ -234,12 +234,18 @@ def _check_block(
 
 
 def backup(path: Path, folder: Path) -> Path:
-    """Copy the store with SQLite's backup API, in one step: with several steps each tick would restart it."""
+    """Copy the store into the folder, which is created if it does not exist."""
     copy = folder / FILE_NAME
     if copy.exists():
         raise StoreError(f"{copy} exists already: choose an empty folder for the backup")
     if not folder.exists():
         folder.mkdir(parents=True, mode=FOLDER_MODE)
+    copy_database(path, copy)
+    return copy
+
+
+def copy_database(path: Path, copy: Path) -> None:
+    """With SQLite's backup API, in one step: with several steps each tick would restart it."""
     part = copy.with_suffix(".part")
     part.unlink(missing_ok=True)
     os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE))
@@ -257,4 +263,3 @@ def backup(path: Path, folder: Path) -> Path:
         part.unlink(missing_ok=True)
         raise from_sqlite(error) from error
     part.rename(copy)
-    return copy

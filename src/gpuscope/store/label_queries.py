@@ -10,10 +10,11 @@ import numpy as np
 from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Admit, Matcher, Series
 from gpuscope.series_columns import SeriesColumns
-from gpuscope.store.column_reader import ColumnReader
+from gpuscope.store.column_reader import MAX_FEW_SERIES, ColumnReader
 from gpuscope.store.contents import Contents
 from gpuscope.store.head_view import Samples
 from gpuscope.store.index import Index
+from gpuscope.store.newest_samples import IsWanted, NewestSamples
 from gpuscope.store.reader import Reader
 from gpuscope.store.selections import Selections, SeriesSelection
 from gpuscope.store.tick import Int64s
@@ -31,13 +32,16 @@ class LabelQueries:
         self._index = index
         self._contents = contents
         self._reader = reader
-        self._selections = Selections(index)
+        self.selections = Selections(index)
         self._columns = ColumnReader(reader, contents)
 
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:
-        return self.select_columns(matchers, start_ms, end_ms, admit).series()
+        chosen, admit = self._choose(matchers, start_ms, end_ms, admit)
+        if len(chosen.series) > MAX_FEW_SERIES:
+            return self._columns.read(chosen, start_ms, end_ms, admit).series()
+        return self._named(self._reader.read(chosen.groups, start_ms, end_ms, admit))
 
     def latest(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
@@ -47,22 +51,32 @@ class LabelQueries:
     def select_columns(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> SeriesColumns:
-        chosen = self._selections.find(matchers)
+        chosen, admit = self._choose(matchers, start_ms, end_ms, admit)
+        return self._columns.read(chosen, start_ms, end_ms, admit)
+
+    def _choose(
+        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None
+    ) -> tuple[SeriesSelection, Admit | None]:
+        """Return the selection, and what its samples need: None for few."""
+        chosen = self.selections.find(matchers, admit)
         if admit is not None:
             count = len(chosen.series)
             if count * (end_ms - start_ms) <= MAX_UNCHECKED_SERIES_MS:
                 admit = None
             else:
                 admit(count, 0)
-        return self._columns.read(chosen, start_ms, end_ms, admit)
+        return chosen, admit
 
     def latest_columns(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> SeriesColumns:
-        chosen = self._selections.find(matchers)
+        chosen = self.selections.find(matchers, admit)
         if admit is not None:
             admit(len(chosen.series), 0)
         return self._columns.latest(chosen, start_ms, end_ms)
+
+    def newest_samples(self, is_wanted: IsWanted, lookback_ms: int) -> NewestSamples:
+        return NewestSamples(self._index, self._contents, self._columns, is_wanted, lookback_ms)
 
     def any_latest(
         self,
@@ -72,7 +86,7 @@ class LabelQueries:
         admit: Admit | None = None,
     ) -> list[Series]:
         """As `latest`, for series that match any of the selectors; each is read once."""
-        found = self._any(selectors)
+        found = self._any(selectors, admit)
         if admit is not None:
             admit(len(found), 0)
         return self._named(self._reader.latest(self._index.by_target(found), start_ms, end_ms))
@@ -81,7 +95,7 @@ class LabelQueries:
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
     ) -> tuple[int, int] | None:
         """Return the number of series and at most of samples; None if unknown or not all in memory."""
-        known = self._selections.known(matchers)
+        known = self.selections.known(matchers)
         if known is None:
             return None
         samples = self._reader.count_in_memory(known.groups, start_ms, end_ms)
@@ -107,11 +121,21 @@ class LabelQueries:
         known = labels.codes.any(axis=0)
         return labels if known.all() else labels.take(np.flatnonzero(known))
 
-    def series(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> LabelColumns:
-        return self._rows_with_data(self._selections.find(matchers), start_ms, end_ms)
+    def series(
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int | None,
+        end_ms: int | None,
+        admit: Admit | None = None,
+    ) -> LabelColumns:
+        return self._rows_with_data(self.selections.find(matchers, admit), start_ms, end_ms)
 
     def any_series(
-        self, selectors: Iterable[Sequence[Matcher]], start_ms: int | None, end_ms: int | None
+        self,
+        selectors: Iterable[Sequence[Matcher]],
+        start_ms: int | None,
+        end_ms: int | None,
+        admit: Admit | None = None,
     ) -> LabelColumns:
         """Return the label sets of series that match any of the selectors, each once. Duplicates are removed by
         id: that is a hundred times faster than comparing the label sets that 900 selectors may find."""
@@ -120,14 +144,14 @@ class LabelQueries:
         if first is None:
             return LabelColumns.of(())
         if second is None:
-            return self.series(first, start_ms, end_ms)
-        found = SeriesSelection(self._index, self._any(chain((first, second), every)))
+            return self.series(first, start_ms, end_ms, admit)
+        found = SeriesSelection(self._index, self._any(chain((first, second), every), admit))
         return self._rows_with_data(found, start_ms, end_ms)
 
-    def _any(self, selectors: Iterable[Sequence[Matcher]]) -> Int64s:
+    def _any(self, selectors: Iterable[Sequence[Matcher]], admit: Admit | None) -> Int64s:
         chosen = np.zeros(0, np.bool_)
         for matchers in selectors:
-            sids = self._index.select(matchers)
+            sids = self._index.select(matchers, admit)
             if len(sids) and sids[-1] >= len(chosen):  # ids are ascending: the last is the largest
                 chosen = np.append(chosen, np.zeros(int(sids[-1]) + 1 - len(chosen), np.bool_))
             chosen[sids] = True
@@ -142,5 +166,8 @@ class LabelQueries:
         self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
     ) -> list[str]:
         if not matchers and start_ms is None and end_ms is None:
-            return self._index.label_values(name)
+            return list(self._index.label_values(name))
         return sorted(self.series(matchers, start_ms, end_ms).values(name) - {""})
+
+    def known_label_values(self, name: str) -> list[str] | None:
+        return self._index.known_label_values(name)

@@ -2,7 +2,7 @@
 
 SQLite continues to write to a deleted file without an error. Unsealed samples are still readable through the
 open connection and are copied to the new file; sealed blocks are lost with the folder. If the file was replaced
-by another one (somebody restores a backup), the new file is not touched.
+by another one (a restored backup), the new file is not touched.
 """
 
 from __future__ import annotations

@@ -13,6 +13,8 @@ from typing import Protocol
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
 DAY_MS = 24 * HOUR_MS
+ROLLUP_TARGET_PREFIX = "rollup "
+"""Targets with such a name have a few samples a day and are kept for `rollup_retention_ms`."""
 
 
 class MillisecondClock(Protocol):
@@ -35,12 +37,16 @@ class StoreOptions:
     """Retention, memory and batch sizes."""
 
     retention_ms: int = 30 * DAY_MS
+    rollup_retention_ms: int = 400 * DAY_MS
     retention_bytes: int | None = None
     window_ms: int = 2 * HOUR_MS
     """How much of each target stays in memory before it is sealed into compressed chunks."""
     large_window_ms: int = 20 * MINUTE_MS
     large_from_series: int = 20_000
     """With more series than this, `large_window_ms` applies, to bound the memory of the heads."""
+    rollup_window_ms: int = 12 * HOUR_MS
+    rollup_period_ms: int = 32 * DAY_MS
+    """Blocks of roll-ups are merged to this length: a year is then a dozen chunks of each series."""
     recent_ms: int = 11 * MINUTE_MS
     """How much of the newest samples is never sealed, if the window is longer. Dashboards of a fleet mostly ask
     for five minutes: these and the lookback before them are then read from memory only."""

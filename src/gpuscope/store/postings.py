@@ -25,17 +25,17 @@ class Postings:
         pairs, series = _flatten(self._all)
         order = np.argsort(pairs, kind="stable")
         self._pairs, self._series = pairs[order], series[order]
-        self._tail_pairs: list[int] = []
-        self._tail_series: list[int] = []
+        # Bytes: lists of millions of integers would be scanned by every full garbage collection.
+        self._tail_pairs = bytearray()
+        self._tail_series = bytearray()
 
     def add(self, sid: int, packed: bytes) -> None:
-        numbers = np.frombuffer(packed, "<i4").tolist()
-        self._tail_pairs += numbers
-        self._tail_series += [sid] * len(numbers)
+        self._tail_pairs += packed
+        self._tail_series += sid.to_bytes(4, "little") * (len(packed) >> 2)
 
     def _rebuild_if_large(self) -> None:
         # A rebuild sorts everything, so it waits until the tail is large.
-        if len(self._tail_pairs) > _MAX_TAIL + len(self._pairs) // 8:
+        if len(self._tail_pairs) >> 2 > _MAX_TAIL + len(self._pairs) // 8:
             self._build()
 
     def estimate(self, numbers: list[int]) -> int:
@@ -52,8 +52,9 @@ class Postings:
         ends = np.searchsorted(self._pairs, wanted, side="right").tolist()
         parts = [self._series[start:end] for start, end in zip(starts, ends, strict=True)]
         if self._tail_pairs:
-            tail = np.array(self._tail_pairs, np.int32)
-            parts.append(np.array(self._tail_series, np.int32)[np.isin(tail, wanted)])
+            # Copies: a view of a bytearray would not let it grow.
+            tail = np.frombuffer(bytes(self._tail_pairs), "<i4")
+            parts.append(np.frombuffer(bytes(self._tail_series), "<i4")[np.isin(tail, wanted)])
         if not parts:
             return np.empty(0, np.int64)
         found = np.concatenate(parts).astype(np.int64)

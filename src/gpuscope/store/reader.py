@@ -73,7 +73,7 @@ class Reader:
     def snapshot(self, targets: list[int], start: int, end: int) -> Iterator[ReadSnapshot]:
         """Open a view of the targets at this moment; without targets, of the file only."""
         generation = self._generation
-        db = self._take()
+        db = self.take_connection()
         try:
             with self._contents.lock:
                 # The first SELECT determines what this connection sees until the transaction ends.
@@ -83,7 +83,7 @@ class Reader:
         finally:
             self._give_back(db, generation)
 
-    def _take(self) -> sqlite3.Connection:
+    def take_connection(self) -> sqlite3.Connection:
         with self._pool:
             if self._closed:
                 raise StoreClosedError("the store is closed")

@@ -1,9 +1,9 @@
 """Retention: drops blocks that are too old or exceed the size limit, then series without data.
 
-Whole blocks are dropped, oldest first. `retention_bytes` limits the disk space of the folder, including
-SQLite's WAL and damaged files that were moved aside; the latter are deleted before any block. A series is
-removed only if two passes in a row find it without data, so that a new series whose first tick is not committed
-yet is kept.
+Whole blocks are dropped, oldest first; roll-ups have a longer retention of their own. `retention_bytes` limits
+the disk space of the folder, including SQLite's WAL and damaged files that were moved aside; the latter are
+deleted before any block. A series is removed only if two passes in a row find it without data, so that a new
+series whose first tick is not committed yet is kept.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import numpy as np
 
 from gpuscope.store.arrays import distinct
 from gpuscope.store.block_writer import BlockWriter
-from gpuscope.store.contents import Block, Contents
+from gpuscope.store.contents import Block, Contents, StoredTargetState
 from gpuscope.store.folder import folder_bytes
 from gpuscope.store.index import Index
 from gpuscope.store.options import HOUR_MS, StoreOptions
@@ -68,12 +68,18 @@ class Retention:
         self._collected_ms: int | None = None
 
     def run(self, now: int) -> None:
-        expired = [block for block in self._contents.blocks() if block.last < now - self._options.retention_ms]
-        self._drop(expired)
+        for state in self._contents.states():
+            self._drop([block for block in state.blocks if block.last < now - self._kept_ms(state)])
         self._shrink()
         if self._collected_ms is None or abs(now - self._collected_ms) >= _COLLECT_INTERVAL_MS:
             self._collected_ms = now
             self.collect()
+
+    def _kept_ms(self, state: StoredTargetState) -> int:
+        options = self._options
+        return (
+            max(options.retention_ms, options.rollup_retention_ms) if state.is_rollup else options.retention_ms
+        )
 
     def _drop(self, blocks: list[Block]) -> None:
         for block in blocks:
@@ -88,7 +94,11 @@ class Retention:
         goal = allowed - min(_SLACK_BYTES, allowed // 4)
         self._disk.compact()
         self._drop_damaged(goal)
-        oldest = sorted(self._contents.blocks(), key=lambda block: (block.last, block.id))
+        # Roll-ups last: they are a small part of the folder, and the only one that goes back a year.
+        rollups = {state.id for state in self._contents.states() if state.is_rollup}
+        oldest = sorted(
+            self._contents.blocks(), key=lambda block: (block.target in rollups, block.last, block.id)
+        )
         others = folder_bytes(self._disk.folder) - self._blocks.transaction(_live_bytes)
         while oldest and others + self._blocks.transaction(_live_bytes) > goal:
             self._drop([oldest.pop(0)])

@@ -10,19 +10,19 @@ from __future__ import annotations
 import threading
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from gpuscope.label_columns import LabelColumns
-from gpuscope.series import Matcher
+from gpuscope.series import Admit, Matcher
 from gpuscope.store.head import Head
 from gpuscope.store.index import Index
 from gpuscope.store.tick import Int64s
 
 _MAX_ENTRIES = 256
-_MAX_SERIES = 300_000
+MAX_CACHED_SERIES = 300_000
 """Of all entries: up to 250 bytes each, with the encoded label sets."""
 _MAX_KEY_CHARS = 2_000
 """Total length of the matchers' values; longer keys are not cached, because they could fill the memory."""
@@ -30,8 +30,8 @@ _MAX_KEY_CHARS = 2_000
 Groups = dict[int, Int64s]
 
 
-@dataclass(frozen=True, slots=True)
-class HeadColumns:
+# A named tuple: one is made for every target of a new selection.
+class HeadColumns(NamedTuple):
     """Where a target's head has selected series."""
 
     order: tuple[Int64s, Int64s]
@@ -42,7 +42,7 @@ class HeadColumns:
     rows: Int64s | slice
     """As `all_rows`, a slice if possible: copying is much faster with one."""
     columns: Int64s | slice
-    count: int
+    series_count: int
     width: int
     """Cells that a row must have to contain all columns."""
 
@@ -50,13 +50,19 @@ class HeadColumns:
     def find(head: Head, series: Int64s, first_row: int) -> HeadColumns:
         order = head.order
         columns = head.find_columns(series)
-        rows = np.arange(first_row, first_row + len(series))
-        missing = columns < 0
-        if missing.any():
-            rows, columns = rows[~missing], columns[~missing]
-        numbers = columns.tolist()
-        width = max(numbers, default=-1) + 1
-        return HeadColumns(order, rows, columns, _slice(rows), _slice(columns), len(numbers), width)
+        count = len(series)
+        rows = np.arange(first_row, first_row + count)
+        width = int(columns.max(initial=-1)) + 1
+        if columns.min(initial=0) >= 0:  # the head has all of them
+            whole = slice(first_row, first_row + count)
+            # Of ascending columns the ends tell whether they are consecutive. Once columns do not ascend, they
+            # never do again, so this is right also if a series was added since `order` was read.
+            if head.columns_ascend and count and width - int(columns[0]) == count:
+                return HeadColumns(order, rows, columns, whole, slice(width - count, width), count, width)
+            return HeadColumns(order, rows, columns, whole, _slice(columns), count, width)
+        found = columns >= 0
+        rows, columns = rows[found], columns[found]
+        return HeadColumns(order, rows, columns, _slice(rows), _slice(columns), len(columns), width)
 
 
 def _slice(numbers: Int64s) -> Int64s | slice:
@@ -118,13 +124,14 @@ class Selections:
         """With the version of the index."""
         self._series = 0
 
-    def find(self, matchers: Sequence[Matcher]) -> SeriesSelection:
-        """Return the selected series. Callers share the result and must not change it."""
+    def find(self, matchers: Sequence[Matcher], admit: Admit | None = None) -> SeriesSelection:
+        """Return the selected series. Callers share the result and must not change it. `admit` is as in
+        `Index.select`."""
         key, version = tuple(matchers), self._index.version
         known = self._get(key)
         if known is not None and known[0] == version:
             return known[1]
-        series = self._index.select(matchers)
+        series = self._index.select(matchers, admit)
         # Usually the new series of the index are others: labels and columns of this selection stay valid.
         is_same = known is not None and known[1].is_of(series)
         found = known[1] if known is not None and is_same else SeriesSelection(self._index, series)
@@ -157,5 +164,5 @@ class Selections:
             before = self._known.pop(key, None)
             self._series += len(found.series) - (0 if before is None else len(before[1].series))
             self._known[key] = version, found
-            while self._series > _MAX_SERIES or len(self._known) > _MAX_ENTRIES:
+            while self._series > MAX_CACHED_SERIES or len(self._known) > _MAX_ENTRIES:
                 self._series -= len(self._known.popitem(last=False)[1][1].series)

@@ -62,7 +62,7 @@ class Store:
             self._open_read_only()
         else:
             self._open()
-        self._queries = LabelQueries(self._index, self._contents, self._reader)
+        self.queries = LabelQueries(self._index, self.contents, self.reader)
 
     def _open(self) -> None:
         try:
@@ -75,10 +75,10 @@ class Store:
         except BaseException:
             self._lock.release()
             raise
-        self._index, self._contents = loaded.index, loaded.contents
-        self._reader: Reader = Reader(self._path, self._contents, self.options.cache_bytes, self.own_stats)
+        self._index, self.contents = loaded.index, loaded.contents
+        self.reader: Reader = Reader(self._path, self.contents, self.options.cache_bytes, self.own_stats)
         self._write = WriteSide(
-            db, loaded, self._reader, self._clock, self.options, self.own_stats, self._path, self._lock
+            db, loaded, self.reader, self._clock, self.options, self.own_stats, self._path, self._lock
         )
 
     def _load_or_salvage(self) -> tuple[sqlite3.Connection, Loaded]:
@@ -116,8 +116,8 @@ class Store:
                 raise
         except sqlite3.Error as error:
             raise from_sqlite(error) from error
-        self._index, self._contents = loaded.index, loaded.contents
-        self._reader = PinnedReader(db, self._path, self._contents, self.options.cache_bytes, self.own_stats)
+        self._index, self.contents = loaded.index, loaded.contents
+        self.reader = PinnedReader(db, self._path, self.contents, self.options.cache_bytes, self.own_stats)
 
     def __enter__(self) -> Store:
         return self
@@ -129,7 +129,7 @@ class Store:
 
     def start(self) -> None:
         """Start the threads of the writer and of the background tasks."""
-        self._writing().start()
+        self.write_side().start()
 
     def close(self) -> None:
         """Commit queued ticks and release the folder. Unsealed samples are in the file too."""
@@ -138,7 +138,7 @@ class Store:
         self._closed = True
         if self._write is not None:
             self._write.close()
-        self._reader.close()
+        self.reader.close()
         self._mark_damage()
         if self._write is not None:
             self._write.lock.release()
@@ -149,7 +149,8 @@ class Store:
             with suppress(OSError):
                 (self.folder / DAMAGE_MARK).write_text(self.own_stats.unwritable + "\n", "utf-8")
 
-    def _writing(self) -> WriteSide:
+    def write_side(self) -> WriteSide:
+        """Raises StoreClosedError if the store is closed or read-only."""
         if self._write is None or self._closed:
             raise StoreClosedError("the store is closed" if self._closed else "the store is read-only")
         return self._write
@@ -159,8 +160,8 @@ class Store:
     def target(self, name: str) -> int:
         """Return the id of a target (a scraped endpoint, a remote writer's instance); assign one if it is
         new."""
-        self._writing()
-        return self._contents.target(name)
+        self.write_side()
+        return self.contents.target(name)
 
     @property
     def epoch(self) -> int:
@@ -173,17 +174,21 @@ class Store:
         """Return the series ids of label sets; assign ids to new ones, which are stored with the next tick. The
         id 0 means that a limit refused a new series (`series_refused`); `reserved` series are never refused.
         `origin` says whose allowance of new series is used; the default is the target."""
-        self._writing()
+        self.write_side()
         find = self._index.resolve
         return np.array([find(target, one, reserved=reserved, origin=origin) for one in labels], np.int64)
 
     def series_refused(self) -> str:
         """Return why the last new series was refused."""
-        return self._writing().series_limit.reason()
+        return self.write_side().series_limit.reason()
 
     def submit(self, tick: Tick) -> Future[Appended]:
         """Queue a tick; its future completes after the commit. Blocks while the queue is full."""
-        return self._writing().writer.submit(tick)
+        return self.write_side().writer.submit(tick)
+
+    def try_submit(self, tick: Tick) -> Future[Appended] | None:
+        """As `submit`; return None instead of waiting while the queue is full."""
+        return self.write_side().writer.try_submit(tick)
 
     def append(self, tick: Tick) -> Appended:
         """Append a tick and return after its commit. Raises StoreFullError, UnknownSeriesError, StoreError."""
@@ -195,25 +200,25 @@ class Store:
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> Sequence[Series]:
         """Return every matching series that has samples in [start_ms, end_ms], with those samples only."""
-        return self._queries.select(matchers, start_ms, end_ms, admit)
+        return self.queries.select(matchers, start_ms, end_ms, admit)
 
     def latest(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> Sequence[Series]:
         """As `select`, but with only the newest sample of each series, for instant queries."""
-        return self._queries.latest(matchers, start_ms, end_ms, admit)
+        return self.queries.latest(matchers, start_ms, end_ms, admit)
 
     def select_columns(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> SeriesColumns:
         """As `select`, in flat arrays."""
-        return self._queries.select_columns(matchers, start_ms, end_ms, admit)
+        return self.queries.select_columns(matchers, start_ms, end_ms, admit)
 
     def latest_columns(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> SeriesColumns:
         """As `latest`, in flat arrays."""
-        return self._queries.latest_columns(matchers, start_ms, end_ms, admit)
+        return self.queries.latest_columns(matchers, start_ms, end_ms, admit)
 
     def any_latest(
         self,
@@ -223,34 +228,35 @@ class Store:
         admit: Admit | None = None,
     ) -> Sequence[Series]:
         """As `latest`, for series that match any of the selectors, each once."""
-        return self._queries.any_latest(selectors, start_ms, end_ms, admit)
+        return self.queries.any_latest(selectors, start_ms, end_ms, admit)
 
     def count_in_memory(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
     ) -> tuple[int, int] | None:
         """Return the number of series and, at most, of samples that a repeated query would load, if all of them
         are in memory; else None. Never waits."""
-        return self._queries.count_in_memory(matchers, start_ms, end_ms)
+        return self.queries.count_in_memory(matchers, start_ms, end_ms)
 
     def series(
         self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
     ) -> LabelColumns:
         """Return the label sets of matching series that have data in blocks overlapping the time range."""
-        return self._queries.series(matchers, start_ms, end_ms)
+        return self.queries.series(matchers, start_ms, end_ms)
 
     def any_series(
         self,
         selectors: Iterable[Sequence[Matcher]],
         start_ms: int | None = None,
         end_ms: int | None = None,
+        admit: Admit | None = None,
     ) -> LabelColumns:
-        """As `series`, for series that match any of the selectors, each once."""
-        return self._queries.any_series(selectors, start_ms, end_ms)
+        """As `series`, for series that match any of the selectors, each once. Calls `admit` now and then."""
+        return self.queries.any_series(selectors, start_ms, end_ms, admit)
 
     def label_names(
         self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None
     ) -> list[str]:
-        return self._queries.label_names(matchers, start_ms, end_ms)
+        return self.queries.label_names(matchers, start_ms, end_ms)
 
     def label_values(
         self,
@@ -259,62 +265,67 @@ class Store:
         start_ms: int | None = None,
         end_ms: int | None = None,
     ) -> list[str]:
-        return self._queries.label_values(name, matchers, start_ms, end_ms)
+        return self.queries.label_values(name, matchers, start_ms, end_ms)
+
+    def known_label_values(self, name: str) -> list[str] | None:
+        """Return all values of a label if they are sorted already, else None. Never waits. Callers share the
+        list."""
+        return self.queries.known_label_values(name)
 
     # Maintenance
 
     def maintain(self) -> None:
         """Run the background tasks that are due: seal, merge, retention."""
-        self._writing().background.run()
+        self.write_side().background.run()
 
     def seal(self) -> None:
         """Seal all heads now; older samples are late afterwards."""
-        self._writing().background.seal_all()
+        self.write_side().background.seal_all()
 
     @property
     def out_of_order_ms(self) -> int:
         """`StoreOptions.out_of_order_ms`, or the value set by `set_out_of_order`."""
-        return self._writing().appender.out_of_order_ms
+        return self.write_side().appender.out_of_order_ms
 
     def set_out_of_order(self, window_ms: int) -> None:
         """Change the out-of-order window, from the next tick on."""
-        self._writing().appender.out_of_order_ms = window_ms
+        self.write_side().appender.out_of_order_ms = window_ms
 
     def compact(self) -> None:
         """Return every free page to the file system and checkpoint SQLite's WAL."""
-        self._writing().compact()
+        self.write_side().compact()
 
     def delete_series(
         self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
     ) -> int:
         """Delete samples of matching series, all or in [start_ms, end_ms]; return the number of series."""
-        side = self._writing()
+        side = self.write_side()
         sids = self._index.select(matchers)
         with side.background.paused():
             delete_samples(
-                sids, start_ms, end_ms, self._index, self._contents, self._reader, side.background, side.blocks
+                sids, start_ms, end_ms, self._index, self.contents, self.reader, side.background, side.blocks
             )
         return len(sids)
 
-    def trouble(self) -> str:
+    def write_problem(self) -> str:
         """Return why the store cannot keep samples at present; "" if it can."""
         return self.own_stats.lost or self.own_stats.full_reason or ""
 
     def stats(self) -> Stats:
-        return stats(self._reader, self._index, self._contents, self.own_stats, self._path)
+        return stats(self.reader, self._index, self.contents, self.own_stats, self._path)
 
     def cardinality(self, limit: int = 10) -> Cardinality:
         return cardinality(self._index, limit)
 
     def check(self) -> CheckReport:
         """Read everything and report problems."""
-        return check(self._reader, self._index, self._contents, self.own_stats)
+        return check(self.reader, self._index, self.contents, self.own_stats)
 
     def export(
         self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None
     ) -> Iterator[str]:
         """Yield the store as OpenMetrics text, in parts."""
-        return export_openmetrics(self._index, self._reader, matchers, start_ms, end_ms)
+        return export_openmetrics(self._index, self.reader, matchers, start_ms, end_ms)
 
     def backup(self, folder: Path) -> Path:
         """Write a consistent copy while the store runs; return the new file."""

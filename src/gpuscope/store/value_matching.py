@@ -1,8 +1,8 @@
 """Tests label values against a matcher.
 
 Regular expressions are RE2 (linear time, also for hostile input), match the whole value, and `.` matches a
-newline, as in Prometheus. Most regular expressions of dashboards are a list of words or a prefix; these are
-tested without the regex engine.
+newline, as in Prometheus. Most regular expressions of dashboards are a list of words, or a word with `.*` at an
+end; these are tested without the regex engine.
 """
 
 from __future__ import annotations
@@ -51,9 +51,13 @@ def _regex(pattern: str) -> Predicate:
         prefix = pattern.removesuffix(wildcard)
         if len(prefix) < len(pattern) and not _META.intersection(prefix):
             return lambda value: len(value) >= len(prefix) + least and value.startswith(prefix)
+    if pattern.startswith(".*") and not _META.intersection(inner := pattern.removesuffix(".*")[2:]):
+        if pattern.endswith(".*"):
+            return lambda value: inner in value
+        return lambda value: value.endswith(inner)
     try:
         compiled = compile_anchored(pattern, captures=False)
     except ValueError as error:
         raise BadMatcherError(f"invalid regular expression {pattern!r}: {error}") from error
-    # As bytes: google-re2 would convert the offsets of each match to characters, which nobody reads here.
+    # As bytes: google-re2 would convert the offsets of each match to characters, which are not needed here.
     return lambda value: compiled.fullmatch(value.encode("utf-8", "surrogatepass")) is not None

@@ -40,7 +40,7 @@ class Writer:
     """Executes jobs one at a time."""
 
     def __init__(self, appender: Appender, queue_ticks: int, batch_ticks: int) -> None:
-        self._appender = appender
+        self.appender = appender
         self._batch_ticks = batch_ticks
         self._turn = threading.RLock()
         self._queue: queue.Queue[_TickJob | _CallJob | None] = queue.Queue(queue_ticks)
@@ -63,7 +63,7 @@ class Writer:
 
     def next_sequence(self) -> int:
         """Return the lowest sequence number of ticks appended from now on; called on the writer's thread."""
-        return self._appender.next_sequence
+        return self.appender.next_sequence
 
     def waiting(self) -> int:
         return self._queue.qsize()
@@ -74,6 +74,15 @@ class Writer:
         self._enqueue(job)
         return job.future
 
+    def try_submit(self, tick: Tick) -> Future[Appended] | None:
+        """As `submit`; return None instead of waiting while the queue is full."""
+        job = _TickJob(tick, Future())
+        try:
+            self._enqueue(job, wait=False)
+        except queue.Full:
+            return None
+        return job.future
+
     def call(self, work: Callable[[], T]) -> T:
         """Run a function on the writer's thread and return its result."""
         if threading.current_thread() is self._thread:
@@ -82,13 +91,13 @@ class Writer:
         self._enqueue(job)
         return job.future.result()  # type: ignore[no-any-return]
 
-    def _enqueue(self, job: _TickJob | _CallJob) -> None:
+    def _enqueue(self, job: _TickJob | _CallJob, *, wait: bool = True) -> None:
         if self._closed:
             raise StoreClosedError("the store is closed")
         if self._thread is None:
             self._execute([job] if isinstance(job, _TickJob) else job)
             return
-        self._queue.put(job)
+        self._queue.put(job, block=wait)
         if self._closed and not self._thread.is_alive():
             self._refuse_queued()
 
@@ -124,7 +133,7 @@ class Writer:
                 return
             batch = [job for job in work if job.future.set_running_or_notify_cancel()]
             try:
-                outcomes: Sequence[Outcome | Exception] = self._appender.write([job.tick for job in batch])
+                outcomes: Sequence[Outcome | Exception] = self.appender.write([job.tick for job in batch])
             except Exception as error:  # reported to the senders; the writer must continue
                 outcomes = [error] * len(batch)
         for job, outcome in zip(batch, outcomes, strict=True):

@@ -140,6 +140,9 @@ def process_columns(*, several_nodes: bool, now: float) -> tuple[Column[ProcessR
         Column(title="PID", rank=0, text=lambda row: str(row.pid), right=True),
         Column(title="USER", rank=1, text=lambda row: row.user, least=6, most=16),
         Column(title="JOB/POD", rank=4, text=lambda row: row.place, least=9, most=32),
+        Column(title="ACCOUNT", rank=8, text=lambda row: row.account, least=7, most=16),
+        Column(title="PARTITION", rank=9, text=lambda row: row.partition, least=9, most=16),
+        Column(title="LEFT", rank=7, text=lambda row: time_left(row.job_ends_at, now), right=True),
         Column(title="GMEM", rank=1, text=lambda row: _bytes(row.memory_bytes), right=True),
         Column(title="SM", rank=2, text=lambda row: percent(row.sm_ratio), right=True),
         Column(title="CPU", rank=5, text=lambda row: percent(row.cpu_ratio), right=True),
@@ -160,6 +163,11 @@ def _bytes(count: float | None) -> str:
 
 def _age(since: float | None, now: float) -> str:
     return "" if since is None else short_duration(now - since)
+
+
+def time_left(ends_at: float | None, now: float) -> str:
+    """Of a job's time limit."""
+    return "" if ends_at is None else short_duration(max(0.0, ends_at - now))
 
 
 def _idle(row: ProcessRow, now: float) -> str:

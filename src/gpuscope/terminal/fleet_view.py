@@ -6,11 +6,12 @@ made printable once, here. A number that is not known is None; it is never 0.
 
 from __future__ import annotations
 
-import math
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gpuscope.terminal.queue_view import SlurmQueue, to_queue
 from gpuscope.terminal.safe_text import printable
 
 MAX_NAME_CELLS: Final = 100
@@ -45,7 +46,7 @@ class GpuRow:
     """Pods and jobs of processes whose user is not known."""
     processes: int = 0
     allocated_to: tuple[str, ...] = ()
-    """Pods and jobs that a scheduler gave it to."""
+    """Pods and jobs that a scheduler allocated it to."""
 
     @property
     def memory_ratio(self) -> float | None:
@@ -70,6 +71,10 @@ class ProcessRow:
     command: str = ""
     user: str = ""
     job: str = ""
+    account: str = ""
+    partition: str = ""
+    job_ends_at: float | None = None
+    """When the time limit of its Slurm job ends it."""
     pod: str = ""
     kind: str = ""
     memory_bytes: float | None = None
@@ -88,6 +93,19 @@ class ProcessRow:
     def place(self) -> str:
         """The pod or job that it belongs to."""
         return self.pod or (f"job {self.job}" if self.job else "")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A Slurm job on the GPUs that are shown."""
+
+    job: str
+    array: str = ""
+    name: str = ""
+    user: str = ""
+    account: str = ""
+    partition: str = ""
+    ends_at: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +140,9 @@ class FleetView:
     nodes: tuple[NodeRow, ...] = ()
     gpus: tuple[GpuRow, ...] = ()
     processes: tuple[ProcessRow, ...] = ()
+    jobs: tuple[JobRow, ...] = ()
+    queue: SlurmQueue | None = None
+    """None: no agent of these numbers reads Slurm, or the queue was not requested."""
     findings: tuple[FindingRow, ...] | None = None
     """None: the server does not judge; that is not the same as no findings."""
     notes: tuple[str, ...] = ()
@@ -147,7 +168,9 @@ def to_fleet_view(picture: Any, origin: str = "") -> FleetView:
     """NotALivePicture if it is no such document."""
     if not isinstance(picture, Mapping) or not isinstance(picture.get("gpus"), list):
         raise NotALivePicture("the answer has no list of GPUs")
-    processes = tuple(filter(None, map(_process, _mappings(picture, "sessions"))))
+    jobs = tuple(map(_job, _mappings(picture, "jobs")))
+    by_number = {row.job: row for row in jobs}
+    processes = tuple(filter(None, (_process(row, by_number) for row in _mappings(picture, "sessions"))))
     places: dict[tuple[str, str], dict[str, None]] = {}  # pods and jobs of processes without a user, in order
     for process in processes:
         if not process.user and process.place:
@@ -160,6 +183,8 @@ def to_fleet_view(picture: Any, origin: str = "") -> FleetView:
         nodes=tuple(_node(row) for row in _mappings(picture, "nodes")),
         gpus=tuple(replace(row, places=tuple(places.get((row.node, row.uuid), ()))) for row in gpus),
         processes=processes,
+        jobs=jobs,
+        queue=to_queue(_samples(picture.get("slurm"))),
         findings=to_findings(picture) if "findings" in picture else None,
     )
 
@@ -212,7 +237,8 @@ def _texts(row: Mapping[str, Any], key: str) -> tuple[str, ...]:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value) if math.isfinite(value) else None
+    # Python's JSON has integers that are no float.
+    return float(value) if abs(value) < sys.float_info.max else None
 
 
 def _node(row: Mapping[str, Any]) -> NodeRow:
@@ -252,15 +278,36 @@ def _gpu(row: Mapping[str, Any]) -> GpuRow:
         tensor_ratio=_number(row.get("tensor")),
         dram_ratio=_number(row.get("dram")),
         users=_texts(row, "users"),
+        allocated_to=tuple(f"job {job}" for job in _texts(row, "jobs")),
         processes=int(_number(row.get("processes")) or 0),
     )
 
 
-def _process(row: Mapping[str, Any]) -> ProcessRow | None:
+def _samples(rows: Any) -> Iterable[tuple[str, Mapping[str, str], float]]:
+    """Of `gpuscope_slurm_*`, which a reader added to the document."""
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, tuple) and len(row) == 3 and isinstance(row[1], Mapping):
+            yield row
+
+
+def _job(row: Mapping[str, Any]) -> JobRow:
+    return JobRow(
+        job=_text(row, "job"),
+        array=_text(row, "array"),
+        name=_text(row, "name"),
+        user=_text(row, "user"),
+        account=_text(row, "account"),
+        partition=_text(row, "partition"),
+        ends_at=_number(row.get("ends_at")),
+    )
+
+
+def _process(row: Mapping[str, Any], jobs: Mapping[str, JobRow]) -> ProcessRow | None:
     pid = _number(row.get("pid"))
     if pid is None:  # without a PID it cannot be told from others
         return None
     namespace, pod = _text(row, "namespace"), _text(row, "pod")
+    job = jobs.get(_text(row, "job"))
     return ProcessRow(
         uuid=_text(row, "uuid"),
         gpu=_text(row, "gpu"),
@@ -269,6 +316,9 @@ def _process(row: Mapping[str, Any]) -> ProcessRow | None:
         command=_text(row, "command"),
         user=_text(row, "user"),
         job=_text(row, "job"),
+        account="" if job is None else job.account,
+        partition="" if job is None else job.partition,
+        job_ends_at=None if job is None else job.ends_at,
         pod=f"{namespace}/{pod}" if namespace and pod else pod,
         kind=_text(row, "type"),
         memory_bytes=_number(row.get("memory")),

@@ -1,6 +1,6 @@
 """Where free GPUs are: sets of GPUs of one node, best fit first.
 
-A GPU is free if its state is `idle`, no process is on it and no scheduler has given it away. GPUs that reach
+A GPU is free if its state is `idle`, no process is on it and no scheduler has allocated it. GPUs that reach
 each other over NVLink and share a NUMA node are preferred; then sets that leave the fewest free GPUs beside
 them, and the smallest memory that is enough, so that large free sets stay whole.
 """

@@ -1,4 +1,4 @@
-"""Text for a terminal: escaping of untrusted text, its width in cells, and readable numbers.
+"""Text for a terminal: escapes untrusted text, measures width in cells, and formats numbers.
 
 Text from a server, a scrape target or a process goes through `printable` (one line, shortened),
 `escape_controls` (complete) or `csv_cell` before it is printed.

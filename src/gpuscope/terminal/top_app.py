@@ -16,6 +16,7 @@ from gpuscope.terminal.fleet_lines import gpu_columns, note_lines, process_colum
 from gpuscope.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.terminal.line_widgets import LineBar, LineList
 from gpuscope.terminal.process_tree import Ancestor
+from gpuscope.terminal.queue_lines import queue_lines
 from gpuscope.terminal.safe_text import printable
 from gpuscope.terminal.spans import Span, Style
 from gpuscope.terminal.table_columns import draw_head, draw_row, lay_out
@@ -26,7 +27,6 @@ from gpuscope.terminal.top_lines import (
     gpu_detail_lines,
     help_lines,
     process_detail_lines,
-    queue_lines,
     status_line,
     title_with_clock,
 )
@@ -131,7 +131,7 @@ class TopApp(App[int]):
         self.show()
 
     def on_top_app_failed_reading(self, message: FailedReading) -> None:
-        self.model.trouble = printable(message.why, 300)
+        self.model.problem = printable(message.why, 300)
         self.show()
 
     def show(self) -> None:
@@ -200,14 +200,14 @@ class TopApp(App[int]):
     def _focused_list(self) -> LineList:
         return self._gpu_list if self._gpu_list.has_focus else self._process_list
 
-    def _say(self, message: str) -> None:
+    def _show_message(self, message: str) -> None:
         """Shown until the next key."""
         self._message = message
         self.show()
 
     def on_key(self) -> None:
         if self._message:
-            self._say("")
+            self._show_message("")
 
     def on_line_list_chosen(self, message: LineList.Chosen) -> None:
         self.action_details()
@@ -229,7 +229,7 @@ class TopApp(App[int]):
         self._page("Findings", lambda width: finding_lines(self.model.view, width))
 
     def action_queue(self) -> None:
-        self._page("Slurm queue", lambda width: queue_lines(self.model.view))
+        self._page("Slurm queue", lambda width: queue_lines(self.model.view, width))
 
     def _page(self, title: str, lines: Callable[[int], list[Any]]) -> None:
         self.push_screen(PageScreen(title, lines, self.model.unicode))
@@ -265,14 +265,16 @@ class TopApp(App[int]):
                 self.model.search = printable(text)
                 self.action_find(1)
 
-        self._ask("search", self.model.search, found)
+        self._prompt("search", self.model.search, found)
 
     def action_find(self, step: int) -> None:
         rows = self._processes if step > 0 else list(reversed(self._processes))
         at = self._process_list.cursor if step > 0 else len(rows) - 1 - self._process_list.cursor
         hit = self.model.find(rows, at)
         if hit is None:
-            self._say(f"no process has {self.model.search!r}" if self.model.search else "type / to search")
+            self._show_message(
+                f"no process has {self.model.search!r}" if self.model.search else "type / to search"
+            )
             return
         self._process_list.focus()
         index = hit if step > 0 else len(rows) - 1 - hit
@@ -284,9 +286,9 @@ class TopApp(App[int]):
                 self.model.filter = printable(text)
                 self.show()
 
-        self._ask("filter; empty shows all", self.model.filter, chosen)
+        self._prompt("filter; empty shows all", self.model.filter, chosen)
 
-    def _ask(self, label: str, value: str, then: Callable[[str | None], None]) -> None:
+    def _prompt(self, label: str, value: str, then: Callable[[str | None], None]) -> None:
         from gpuscope.terminal.top_prompt import PromptScreen
 
         self.push_screen(PromptScreen(label, value), then)
@@ -298,7 +300,7 @@ class TopApp(App[int]):
 
     def action_tree(self) -> None:
         if not self.model.ancestors and not self.model.tree:
-            self._say("no tree: parents of processes are known only on their own machine")
+            self._show_message("no tree: parents of processes are known only on their own machine")
             return
         self.model.tree = not self.model.tree
         self.show()
@@ -333,13 +335,15 @@ class TopApp(App[int]):
         elif not why_not and not process.is_own:
             why_not = f"process {process.pid} belongs to {process.user or 'another user'}"
         if why_not or process is None:
-            self._say(why_not)
+            self._show_message(why_not)
             return
 
         def answered(number: int | None, row: ProcessRow = process) -> None:
             if number is None or self._send_signal is None:
-                self._say("no signal sent")
+                self._show_message("no signal sent")
             else:
-                self._say(self._send_signal(row, number) or f"signal {number} sent to process {row.pid}")
+                self._show_message(
+                    self._send_signal(row, number) or f"signal {number} sent to process {row.pid}"
+                )
 
         self.push_screen(SignalScreen(self._newest_process(process), self.model.unicode), answered)

@@ -12,10 +12,11 @@ from gpuscope.terminal.fleet_lines import (
     note_lines,
     percent,
     state_style,
+    time_left,
     title_line,
     who_text,
 )
-from gpuscope.terminal.fleet_view import FindingRow, FleetView, GpuRow, ProcessRow
+from gpuscope.terminal.fleet_view import FindingRow, FleetView, GpuRow, JobRow, ProcessRow
 from gpuscope.terminal.safe_text import bytes_text, duration_text
 from gpuscope.terminal.spans import Line, Span, Style, bar, sparkline
 from gpuscope.terminal.top_model import TopModel, gpu_key
@@ -68,9 +69,9 @@ def title_with_clock(model: TopModel) -> Line:
 
 
 def status_line(model: TopModel, shown: int, message: str = "") -> Line:
-    """One line between the tables: trouble first, then a message, then what is shown and how."""
-    if model.trouble:
-        return [Span(f"{model.trouble}; trying again", Style.RED)]
+    """One line between the tables: problem first, then a message, then what is shown and how."""
+    if model.problem:
+        return [Span(f"{model.problem}; trying again", Style.RED)]
     if message:
         return [Span(message, Style.YELLOW)]
     order = f" by {model.sort}{' reversed' if model.reverse else ''}"
@@ -136,6 +137,7 @@ def gpu_detail_lines(row: GpuRow, model: TopModel, width: int) -> list[Line]:
         [Span(f"{'history':12}", Style.DIM), Span(sparkline(past, wide, model.unicode), Style.CYAN)],
         [],
     ]
+    lines += [_job_line(job, view.now) for job in view.jobs if f"job {job.job}" in row.allocated_to]
     units = {row.uuid} | {each.uuid for each in view.gpus if each.parent == row.uuid}
     for process in view.processes:
         if process.uuid in units and process.node == row.node:
@@ -150,6 +152,15 @@ def gpu_detail_lines(row: GpuRow, model: TopModel, width: int) -> list[Line]:
     return lines + [line for one in about for line in _finding_lines(one, view.now, width)]
 
 
+def _job_line(row: JobRow, now: float) -> Line:
+    words = [f"job {row.job}", row.name, row.user, row.account, row.partition]
+    left = time_left(row.ends_at, now)
+    return [
+        Span(f"{'allocated':12}", Style.DIM),
+        Span("  ".join(filter(None, [*words, f"{left} left" if left else ""]))),
+    ]
+
+
 def process_detail_lines(row: ProcessRow, view: FleetView, width: int) -> list[Line]:
     wrapped = textwrap.wrap(command_text(row), max(20, width - 14)) or [""]
     return [
@@ -158,6 +169,9 @@ def process_detail_lines(row: ProcessRow, view: FleetView, width: int) -> list[L
             ("user", row.user, Style.PLAIN),
             ("pod", row.pod, Style.PLAIN),
             ("job", row.job, Style.PLAIN),
+            ("account", row.account, Style.PLAIN),
+            ("partition", row.partition, Style.PLAIN),
+            ("time left", time_left(row.job_ends_at, view.now), Style.PLAIN),
             ("GPU", row.gpu, Style.PLAIN),
             ("UUID", row.uuid, Style.PLAIN),
             ("GPU memory", _text(row.memory_bytes, bytes_text), Style.PLAIN),
@@ -180,11 +194,6 @@ def finding_lines(view: FleetView, width: int) -> list[Line]:
     if not view.findings:
         return [[Span("no findings")]]
     return [line for one in view.findings for line in _finding_lines(one, view.now, width)]
-
-
-def queue_lines(view: FleetView) -> list[Line]:
-    """The place of the Slurm queue; `/api/live` does not have one yet."""
-    return [[Span("no Slurm queue: no source of these numbers knows one", Style.DIM)]]
 
 
 def _finding_lines(row: FindingRow, now: float, width: int) -> Iterable[Line]:

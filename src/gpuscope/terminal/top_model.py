@@ -26,7 +26,7 @@ class TopModel:
     unicode: bool = True
     view: FleetView = field(default_factory=lambda: FleetView(now=0.0))
     ancestors: Mapping[int, Ancestor] = field(default_factory=dict)
-    trouble: str = ""
+    problem: str = ""
     """Why there are no newer numbers; empty if the last read succeeded."""
     paused: bool = False
     sort: str = "gpu"
@@ -38,7 +38,7 @@ class TopModel:
     history: dict[GpuKey, deque[float | None]] = field(default_factory=dict)
 
     def take(self, view: FleetView, ancestors: Mapping[int, Ancestor]) -> None:
-        self.view, self.ancestors, self.trouble = view, ancestors, ""
+        self.view, self.ancestors, self.problem = view, ancestors, ""
         present = set()
         for row in view.gpus:
             key = (row.node, row.uuid)

@@ -55,7 +55,8 @@ def _build_node(
     build_composer = partial(_build_composer, settings, name, fleet.gpus_per_node, outside)
     spec = SourceSpec(name="demo", summary="a simulated node; no number is real", open=lambda settings: source)
     collector = Collector(
-        [PlannedSource(SourceWorker(spec, settings, clock))],
+        # The fleet is logged once, not once per node.
+        [PlannedSource(SourceWorker(spec, settings, clock, log_first_read=False))],
         node=name,
         interval=settings.interval,
         clock=clock,
@@ -72,6 +73,6 @@ def _build_composer(settings: Settings, node: str, gpus: int, outside: Outside) 
         node,
         ledger=XidLedger(None),
         integrator=Integrator(max_gap_seconds=MAX_GAP_SECONDS),
-        owners=build_demo_owner_join(settings, MAX_GAP_SECONDS, outside),
+        owners=build_demo_owner_join(settings, MAX_GAP_SECONDS, outside, node),
         expected_gpus=gpus,
     )

@@ -19,7 +19,8 @@ def keep_one_heap() -> None:
     """Makes all threads share one heap. Call it before threads start.
 
     By default glibc gives each thread its own heap and reuses no memory across them, which costs an agent with
-    a thread per source about 1 MiB. The interpreter runs one thread at a time, so one heap blocks nobody.
+    a thread per source about 1 MiB. The interpreter runs one thread at a time, so one shared heap delays no
+    thread.
     """
     mallopt = _function("mallopt")
     if mallopt is not None:

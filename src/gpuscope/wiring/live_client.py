@@ -44,7 +44,7 @@ class LiveClient:
         parts = urlsplit(address)
         self.url = address.partition("?")[0].rstrip("/")
         self._prefix = parts.path.rstrip("/")
-        self._max_bytes = Limits().engine_max_answer_bytes
+        self._max_bytes = Limits().engine_max_response_bytes
         is_tls = parts.scheme == "https"
         self._http = BlockingHttp(
             HttpAddress(
@@ -78,7 +78,7 @@ class LiveClient:
             response = self._http.request("GET", self._prefix + path)
         except (OSError, UnicodeError) as error:
             if "larger than" in str(error):
-                LIMITS_REACHED.count("engine_max_answer_bytes")
+                LIMITS_REACHED.count("engine_max_response_bytes")
             reason = getattr(error, "strerror", None) or str(error)
             raise ServerUnreachable(
                 f"cannot reach {self.url}: {reason}; is `gpuscope up` running there?"
@@ -102,7 +102,7 @@ class LiveClient:
         except zlib.error as error:
             raise GpuscopeError(f"{self.url}: the answer cannot be decompressed: {error}") from None
         if unpacker.unconsumed_tail:
-            LIMITS_REACHED.count("engine_max_answer_bytes")
+            LIMITS_REACHED.count("engine_max_response_bytes")
             raise GpuscopeError(f"{self.url}: the answer is larger than {self._max_bytes} bytes")
         return body
 
@@ -118,4 +118,4 @@ def _explanation(body: bytes) -> str:
         told = str(json.loads(body)["error"])
     except (ValueError, KeyError, TypeError, RecursionError):
         return ""
-    return f": {told[:MAX_QUOTED_CHARACTERS]}"
+    return f": {' '.join(told[:MAX_QUOTED_CHARACTERS].split())}"

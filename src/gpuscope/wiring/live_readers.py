@@ -19,7 +19,9 @@ from gpuscope.exposition.parser import SeriesCache
 from gpuscope.exposition.series_text import ParseError
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING
+from gpuscope.metrics.families.native.slurm_table import QUEUE_METRICS
 from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.server.fleet_samples import by_node
 from gpuscope.server.live import live_picture
 from gpuscope.server.live_metrics import LIVE_METRICS
 from gpuscope.wiring.live_client import LiveClient
@@ -36,7 +38,9 @@ LINK_METRIC: Final = "gpuscope_gpu_p2p_nvlink_status"
 _LINKED: Final = 0.0
 _PCI_ADDRESS: Final = re.compile(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 """NVML writes the domain with eight digits, sysfs with four."""
-SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, ALLOCATION_METRIC, LINK_METRIC))
+SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, ALLOCATION_METRIC, LINK_METRIC, *QUEUE_METRICS))
+QUEUE_SECONDS: Final = 10.0
+"""Interval of requests for Slurm's queue, which the server reads every 15 seconds."""
 
 
 class LiveReader(Protocol):
@@ -55,10 +59,14 @@ class ServerReader:
 
     is_local = False
 
-    def __init__(self, client: LiveClient, *, with_placement: bool = False) -> None:
-        """`with_placement` also asks for allocations and NVLink peers, which `/api/live` does not have."""
+    def __init__(self, client: LiveClient, *, with_placement: bool = False, with_queue: bool = False) -> None:
+        """`with_placement` also asks for allocations and NVLink peers, `with_queue` for Slurm's queue, which
+        `/api/live` does not have."""
         self._client = client
         self._with_placement = with_placement
+        self._with_queue = with_queue
+        self._queue: list[Sample] = []
+        self._queue_at = float("-inf")
         self.origin = client.url
 
     def read(self) -> Picture:
@@ -69,7 +77,19 @@ class ServerReader:
             found = self._client.query(f'{{__name__=~"{ALLOCATION_METRIC}|{LINK_METRIC}"}}')
             samples = [(labels.get("__name__", ""), labels, value) for labels, value in found]
             picture["allocations"], picture["links"] = allocations(samples), links(samples)
+        picture["slurm"] = self._read_queue() if self._with_queue else []
         return picture
+
+    def _read_queue(self) -> list[Sample]:
+        """Empty if the server does not answer; GPUs are still shown."""
+        if time.monotonic() - self._queue_at > QUEUE_SECONDS:
+            self._queue_at = time.monotonic()
+            try:
+                found = self._client.query(f'{{__name__=~"{"|".join(QUEUE_METRICS)}"}}')
+            except GpuscopeError:
+                found = []
+            self._queue = [(labels.get("__name__", ""), labels, value) for labels, value in found]
+        return self._queue
 
     def close(self) -> None:
         self._client.close()
@@ -130,7 +150,7 @@ class _WithFirst:
 
 
 def find_running(node: str, *, clock: Clock = time.time) -> LiveReader | None:
-    """The agent or server on this machine that knows `node`; None if there is none that can be asked."""
+    """The agent or server on this machine that knows `node`; None if none answers."""
     readers: tuple[LiveReader, ...] = (
         AgentReader(LiveClient(AGENT_URL, timeout_seconds=PROBE_SECONDS), is_local=True, clock=clock),
         ServerReader(LiveClient(SERVER_URL, timeout_seconds=PROBE_SECONDS)),
@@ -156,9 +176,10 @@ def to_picture(
     samples: Sequence[Sample], *, now: float, source: str, judge: FleetJudge | None = None
 ) -> Picture:
     """The document of `/api/live` for one machine's samples. `judge` remembers since when a finding lasts."""
-    judged = (judge or FleetJudge()).judge(samples, NOTHING_MISSING, now)
+    judged = (judge or FleetJudge()).judge(by_node(samples), NOTHING_MISSING, now)
     picture = dict(live_picture(judged, source))
     picture["allocations"], picture["links"] = allocations(samples), links(samples)
+    picture["slurm"] = [sample for sample in samples if sample[0] in QUEUE_METRICS]
     return picture
 
 

@@ -1,4 +1,4 @@
-"""Builds the live picture's origin: this process, the embedded store or another engine."""
+"""Builds the live picture and findings over time, from this process, the embedded store or another engine."""
 
 from __future__ import annotations
 
@@ -7,29 +7,37 @@ from collections.abc import Awaitable, Callable, Sequence
 from gpuscope.collect.collector import Collector
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
-from gpuscope.health.facts import Sample
+from gpuscope.engines.vector_text import VectorText
+from gpuscope.reports.rates import parse_rates
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_health import TargetHealth
+from gpuscope.server.engine_samples import EngineSamples
+from gpuscope.server.findings_over_time import FindingsOverTime
 from gpuscope.server.fleet_judge import FleetJudge
 from gpuscope.server.gone import GoneWatch
-from gpuscope.server.live_metrics import LIVE_QUERIES
+from gpuscope.server.live_fleet import LiveFleet
 from gpuscope.server.live_samples import LiveSamples
-from gpuscope.server.page_routes import LiveFleet
+from gpuscope.server.store_samples import StoreSamples
 from gpuscope.server.unread_gpus import UnreadGpus
+from gpuscope.settings import Settings
+from gpuscope.store import Store
 
 
 def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine) -> LiveFleet:
     # A simulated fleet is always read, and its samples are too many to hold and read twice.
-    watch = UnreadGpus(_ask(engine)) if len(collectors) == 1 else None
-    return LiveFleet(LiveSamples(collectors).read, "this process", watch, FleetJudge(_ask(engine)))
+    watch = UnreadGpus(_history_query(engine)) if len(collectors) == 1 else None
+    return LiveFleet(LiveSamples(collectors).read, "this process", watch, FleetJudge(_history_query(engine)))
 
 
-def live_from_store(engine: QueryEngine, scraper: Scraper) -> LiveFleet:
+def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper) -> LiveFleet:
     async def states() -> list[TargetHealth]:
         return scraper.states()
 
     return LiveFleet(
-        lambda: _samples(engine), engine.name, GoneWatch(_ask(engine), states), FleetJudge(_ask(engine))
+        StoreSamples(store).read,
+        engine.name,
+        GoneWatch(_history_query(engine), states),
+        FleetJudge(_history_query(engine)),
     )
 
 
@@ -43,21 +51,22 @@ def live_from_engine(engine: HttpEngine) -> LiveFleet:
             found.append(TargetHealth(labels=labels, url=url, error=error))
         return found
 
+    live_engine = HttpEngine(engine.connection, vector_text=VectorText())
     return LiveFleet(
-        lambda: _samples(engine),
+        EngineSamples(live_engine).read,
         engine.name,
-        GoneWatch(_ask(engine), states, known_jobs_only=True),
-        FleetJudge(_ask(engine)),
+        GoneWatch(_history_query(engine), states, known_jobs_only=True),
+        FleetJudge(_history_query(engine)),
     )
 
 
-def _ask(engine: QueryEngine) -> Callable[[str, float], Awaitable[list[LabelledValue]]]:
-    async def ask(expression: str, at: float) -> list[LabelledValue]:
+def findings_over_time(engine: QueryEngine, live: LiveFleet, settings: Settings) -> FindingsOverTime:
+    rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
+    return FindingsOverTime(engine, live, rates=rates, limits=settings)
+
+
+def _history_query(engine: QueryEngine) -> Callable[[str, float], Awaitable[list[LabelledValue]]]:
+    async def query_history(expression: str, at: float) -> list[LabelledValue]:
         return labelled_values(await engine.instant(expression, int(at * 1000)))
 
-    return ask
-
-
-async def _samples(engine: QueryEngine) -> list[Sample]:
-    found = [row for query in LIVE_QUERIES for row in labelled_values(await engine.instant(query))]
-    return [(labels.get("__name__", ""), labels, value) for labels, value in found]
+    return query_history

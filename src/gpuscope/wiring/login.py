@@ -16,12 +16,14 @@ from pathlib import Path
 from gpuscope.errors import UsageError
 from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.login.access import AccessPolicy
+from gpuscope.server.login.audit_log import AuditLog
 from gpuscope.server.login.authenticator import Authenticator
 from gpuscope.server.login.client_request import parse_networks
 from gpuscope.server.login.first_user_setup import FirstUserSetup
 from gpuscope.server.login.login_sessions import LoginSessions
 from gpuscope.server.login.origin_rules import LOOPBACK_HOSTS, WILDCARD_ADDRESSES, HostRule
 from gpuscope.server.login.password_checks import LoginAttempts
+from gpuscope.server.login.roles import ClientRole
 from gpuscope.server.login.user_file import UserFile
 from gpuscope.server.web_config import WebConfig, load_web_config
 from gpuscope.settings import Settings, home_path
@@ -50,14 +52,21 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
     own_names = _own_names() if host in WILDCARD_ADDRESSES else ()
     hosts = HostRule.build(host, settings.allowed_hosts, own_names)
     clients = ConnectionLimit(settings)
+    audit = AuditLog(home_path(settings.data, "data"), settings.audit_log_max_bytes)
     if config.guard is not None:
-        return Web(AccessPolicy(hosts, proxies, config.guard, clients=clients), config)
+        role = ClientRole(settings.default_role)
+        return Web(AccessPolicy(hosts, proxies, config.guard, role, clients=clients, audit=audit), config)
     if not _needs_login(settings, host, config):
-        return Web(AccessPolicy(hosts, proxies, clients=clients), config)
+        return Web(AccessPolicy(hosts, proxies, clients=clients, audit=audit), config)
     users = _users(settings)
     setup = FirstUserSetup(users)
     access = AccessPolicy(
-        hosts, proxies, authenticator=_authenticator(settings, users), setup=setup, clients=clients
+        hosts,
+        proxies,
+        authenticator=_authenticator(settings, users),
+        setup=setup,
+        clients=clients,
+        audit=audit,
     )
     if not users.names() and not settings.proxy_auth_header:
         _log_first_user_token(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
@@ -86,7 +95,11 @@ def _users(settings: Settings) -> UserFile:
 def _authenticator(settings: Settings, users: UserFile) -> Authenticator:
     sessions = LoginSessions(home_path(settings.data, "data"), users, settings.session_lifetime)
     return Authenticator(
-        users, sessions, LoginAttempts.from_limits(settings), settings.proxy_auth_header.lower()
+        users,
+        sessions,
+        LoginAttempts.from_limits(settings),
+        settings.proxy_auth_header.lower(),
+        ClientRole(settings.default_role),
     )
 
 

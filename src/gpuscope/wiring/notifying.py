@@ -17,21 +17,23 @@ from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
+from gpuscope.notify.channel_configs import AppriseConfig
 from gpuscope.notify.channel_senders import build_channels
 from gpuscope.notify.channels import ChannelKey, SendError
 from gpuscope.notify.delivery import Attempt, Delivery, DeliveryQueue
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.notify.notify_urls import default_alerting
+from gpuscope.notify.senders.apprise_channel import check_apprise_urls
 from gpuscope.server.api.alertmanager import AlertmanagerApi
-from gpuscope.server.api.notify_status import notify_status_route
+from gpuscope.server.api.notification_routes import NotificationRoutes
 from gpuscope.server.http.routing import Route
 from gpuscope.settings import Settings, home_path
-from gpuscope.wiring.login import address_text
+from gpuscope.wiring.rule_evaluation import external_url
 
 log = logging.getLogger("gpuscope.notify")
 MAX_TIMER_SECONDS = 60.0
-"""The clock may be set: a timer is looked at again at least this often."""
+"""The clock may be set: timers are checked at least this often."""
 STOP_SECONDS = 3.0
 """How long a channel may finish its message when the server stops; the log keeps it from being lost."""
 
@@ -39,7 +41,10 @@ STOP_SECONDS = 3.0
 def read_alerting(settings: Settings) -> AlertingConfig:
     """From --alerting, or from --notify and --heartbeat, or neither: then nothing is sent."""
     if not settings.alerting:
-        return default_alerting(settings.notify, settings.heartbeat)
+        config = default_alerting(settings.notify, settings.heartbeat)
+        channels = [one for receiver in config.receivers.values() for one in receiver.channels]
+        check_apprise_urls([one for one in channels if isinstance(one, AppriseConfig)])
+        return config
     if settings.notify:
         raise UsageError("--alerting and --notify: give only one of them; the file can have every receiver")
     if settings.heartbeat:
@@ -136,7 +141,8 @@ class Notifying:
             settings,
             kept_silences=self._state.silences(),
             kept_log=self._state.entries(),
-            external_url=(settings.external_url or f"http://{address_text(listen)}").rstrip("/"),
+            kept_history=self._state.history(),
+            external_url=external_url(settings, listen),
             on_take=self._wake.set,
         )
         self._clock = clock
@@ -145,7 +151,7 @@ class Notifying:
         self._timer = threading.Thread(target=self._run, name="gpuscope-notify", daemon=True)
 
     def routes(self) -> list[Route]:
-        return [*self._api.routes(), notify_status_route(self.notifier)]
+        return [*self._api.routes(), *NotificationRoutes(self.notifier, self._clock).routes()]
 
     def families(self) -> Iterator[MetricFamily]:
         return self.notifier.families()
@@ -163,6 +169,7 @@ class Notifying:
         give_up_at = time.monotonic() + STOP_SECONDS
         for channel in self._channels.values():
             channel.join(max(0.0, give_up_at - time.monotonic()))
+        self.notifier.store_history()
         with self.notifier.lock:
             self._state.close()
 

@@ -43,7 +43,7 @@ class OwnReader:
         return self.to_picture(self.collector.tick())
 
     def read_twice(self, seconds_apart: float, max_seconds: float) -> Picture:
-        """For one look: some numbers need two readings."""
+        """For one-shot commands: some numbers need two readings."""
         self.start()
         self.collector.tick()
         threading.Event().wait(seconds_apart)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -16,8 +17,9 @@ from gpuscope.owners.pods import Pods
 from gpuscope.owners.proc import Proc
 from gpuscope.owners.process_enricher import ProcessEnricher
 from gpuscope.owners.process_lookup import LookupOnDemand, ProcessLookup, lookup_worker
+from gpuscope.owners.process_work import ProcessWorkReader
 from gpuscope.owners.users import UserNames
-from gpuscope.owners.workload_names import ContainerRuntime, WorkloadNames
+from gpuscope.owners.workload_names import ContainerRuntime, PidLookup, WorkloadNames
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
 from gpuscope.worker import Worker
@@ -34,11 +36,19 @@ def build_owner_join(
     lookup = ProcessLookup(proc, UserNames(settings.path_rootfs), settings.full_commands)
     worker = lookup_worker(lookup, settings, clock)
     outside = build_outside(settings, clock, environment)
+    add_slurm_pids(outside, settings, clock)
     join = OwnerJoin(
-        ProcessEnricher(settings.idle_after, proc, LookupOnDemand(lookup, worker), outside.names()),
+        ProcessEnricher(
+            settings.idle_after,
+            proc,
+            LookupOnDemand(lookup, worker),
+            outside.names(),
+            ProcessWorkReader(proc),
+        ),
         OwnerAccounts(max_gap_seconds=max(30.0, 10 * settings.interval)),
         outside.scheduler(),
         outside.job_files,
+        settings.node_name(),
     )
     return join, [worker, *outside.workers]
 
@@ -52,12 +62,13 @@ def build_demo_outside(settings: Settings, clock: Clock) -> Outside:
     return build_outside(replace(settings, container_sockets=(), cri_sockets=()), clock, {})
 
 
-def build_demo_owner_join(settings: Settings, max_gap_seconds: float, outside: Outside) -> OwnerJoin:
+def build_demo_owner_join(settings: Settings, max_gap_seconds: float, outside: Outside, node: str) -> OwnerJoin:
     return OwnerJoin(
         ProcessEnricher(settings.idle_after),
         OwnerAccounts(max_gap_seconds),
         outside.scheduler(),
         outside.job_files,
+        node,
     )
 
 
@@ -71,15 +82,17 @@ class Outside:
 
     pods: Worker[Pods] | None = None
     job_files: Worker[JobFiles] | None = None
+    pids: PidLookup | None = None
     runtimes: list[ContainerRuntime] = field(default_factory=list)
     claims: list[Callable[[], Claims]] = field(default_factory=list)
+    job_claims: list[Callable[[], Claims]] = field(default_factory=list)
     workers: list[Worker[Any]] = field(default_factory=list)
 
     def names(self) -> WorkloadNames:
-        return WorkloadNames(self.pods, self.runtimes)
+        return WorkloadNames(self.pods, self.runtimes, self.job_files, self.pids)
 
-    def scheduler(self) -> AllocationMatcher | None:
-        return AllocationMatcher(self.claims, self.names().pods) if self.claims else None
+    def scheduler(self) -> AllocationMatcher:
+        return AllocationMatcher(self.claims, self.names().pods, self.job_claims)
 
 
 def build_outside(settings: Settings, clock: Clock, environment: Mapping[str, str]) -> Outside:
@@ -110,9 +123,25 @@ def build_outside(settings: Settings, clock: Clock, environment: Mapping[str, st
         from gpuscope.owners.job_files import job_files_worker
 
         outside.job_files = job_files = job_files_worker(settings, clock)
-        outside.claims.append(lambda: _job_claims(job_files))
+        outside.job_claims.append(lambda: _job_claims(job_files))
         outside.workers.append(job_files)
     return outside
+
+
+def add_slurm_pids(outside: Outside, settings: Settings, clock: Clock) -> None:
+    """Only on a machine with Slurm's commands and configuration."""
+    # Not through the plan's class: its package would load the source, which a compute node does without.
+    bin_dir = str(getattr(settings, "slurm_bin_dir", ""))
+    if not shutil.which(str(Path(bin_dir) / "scontrol") if bin_dir else "scontrol"):
+        return
+    from gpuscope.owners.slurm_pids import SlurmPids, find_scontrol, slurm_pids_worker
+
+    scontrol = find_scontrol(bin_dir)
+    if scontrol:
+        reader = SlurmPids(scontrol, clock)
+        worker = slurm_pids_worker(reader, settings, clock)
+        outside.pids = PidLookup(reader, worker)
+        outside.workers.append(worker)
 
 
 def _job_claims(worker: Worker[JobFiles]) -> Claims:

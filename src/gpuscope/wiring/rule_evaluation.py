@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import socket
 import threading
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from gpuscope.clock import SystemClock
@@ -29,19 +28,21 @@ from gpuscope.rules.alerting_rule import AlertContext
 from gpuscope.rules.go_templates import load_templates
 from gpuscope.rules.interfaces import NoSamples, RuleQueries, SampleWriter
 from gpuscope.rules.query_adapters import EngineQueries, EvaluatorQueries
-from gpuscope.rules.rule_group import EvaluationTotals, RuleEnvironment
+from gpuscope.rules.rule_group import EvaluationTotals, RuleEnvironment, RuleGroup
 from gpuscope.rules.rule_metrics import rule_families
 from gpuscope.rules.rule_runner import RuleRunner
 from gpuscope.rules.rule_set import RuleFiles, load_rule_set, refuse_recording_rules
 from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec
-from gpuscope.rules.shipped.default_groups import with_default_groups
+from gpuscope.rules.shipped.default_groups import with_default_groups, with_rollups
 from gpuscope.rules.state_file import RuleStateFile
 from gpuscope.rules.store_writer import StoreWriter
 from gpuscope.scrape.config import ScrapeConfig
 from gpuscope.scrape.sink import Sink
 from gpuscope.server.api.rules_json import RulesView
+from gpuscope.server.reload_status import ReloadStatus
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store
+from gpuscope.wiring.login import address_text
 
 log = logging.getLogger("gpuscope")
 
@@ -49,6 +50,9 @@ STATE_FILE = "rule_state.json"
 ENGINE_QUERY_OFFSET_NS = 30 * SECOND_NS
 """Over another engine: samples that are sent to it may arrive late."""
 ENGINE_TIMEOUT_SECONDS = 30.0
+RARE_INTERVAL_NS = 1800 * SECOND_NS
+RETRY_SECONDS = 10.0
+"""After a failure that no rule can cause."""
 STOP_SECONDS = 5.0
 """An Alertmanager that hangs must not keep the process from stopping."""
 
@@ -63,8 +67,11 @@ class LoadedRules:
     default_query_offset_ns: int = 0
 
 
-def load_rules(settings: Settings, config: ScrapeConfig, *, with_shipped: bool = False) -> LoadedRules:
-    """Raises UsageError with every mistake; nothing is changed. `with_shipped` adds gpuscope's own rules."""
+def load_rules(
+    settings: Settings, config: ScrapeConfig, *, with_shipped: bool = False, with_rollup: bool = True
+) -> LoadedRules:
+    """Raises UsageError with every mistake; nothing is changed. `with_shipped` adds gpuscope's own alerts,
+    `with_rollup` the roll-ups, which need a store to write to; --rollup-retention 0 leaves them out."""
     interval = config.evaluation_interval if settings.config else settings.evaluation_interval
     files = [
         *RuleFiles(config.rule_files).find(),
@@ -73,9 +80,11 @@ def load_rules(settings: Settings, config: ScrapeConfig, *, with_shipped: bool =
     alerting = read_alerting(config.alerting, settings.config, config.folder)
     for warning in alerting.warnings:
         log.warning("%s", warning)
-    groups = load_rule_set(dict.fromkeys(files), round(interval * SECOND_NS), load_templates())
+    groups = load_rule_set(dict.fromkeys(files), round(interval * SECOND_NS), load_templates(settings))
     if with_shipped:
-        groups = with_default_groups(groups, round(interval * SECOND_NS), load_templates())
+        groups = with_default_groups(groups, round(interval * SECOND_NS), load_templates(settings))
+    if with_rollup and settings.rollup_retention:
+        groups = with_rollups(groups, round(interval * SECOND_NS), load_templates(settings))
     return LoadedRules(
         groups, alerting, dict(config.external_labels), round(config.rule_query_offset * SECOND_NS)
     )
@@ -86,46 +95,107 @@ def external_url(settings: Settings, listen: tuple[str, int]) -> str:
         if not settings.external_url.startswith(("http://", "https://")):
             raise UsageError(f"--external-url {settings.external_url}: not an http:// or https:// URL")
         return settings.external_url.rstrip("/")
-    return f"http://{socket.gethostname()}:{listen[1]}"
+    return f"http://{address_text(listen)}"
+
+
+@dataclass(frozen=True, slots=True)
+class RuleIo:
+    """What rules read and write. Each thread has its own."""
+
+    queries: RuleQueries
+    samples: SampleWriter
+
+
+def is_rare(group: GroupSpec) -> bool:
+    """Only recording rules, and seldom: they read hours of samples and must not delay the alerts."""
+    return group.interval_ns >= RARE_INTERVAL_NS and not any(rule.is_alert for rule in group.rules)
+
+
+class RunnerThread:
+    """Runs the groups of one runner when they are due."""
+
+    def __init__(self, runner: RuleRunner, name: str, queries: RuleQueries) -> None:
+        self.runner = runner
+        self._queries = queries
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        self.runner.wake.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._stopping.is_set():
+                self.runner.wake.wait(self._run_due())
+                self.runner.wake.clear()
+        finally:
+            self.runner.stop()
+            if isinstance(self._queries, EngineQueries):
+                self._queries.close()
+
+    def _run_due(self) -> float:
+        try:
+            return self.runner.run_due()
+        except Exception:  # a defect of ours; without this thread there would be no alerts at all
+            log.exception("rule evaluation failed; it is tried again in %g s", RETRY_SECONDS)
+            return RETRY_SECONDS
 
 
 class RuleEvaluation:
-    """The rule engine with its thread. `sinks` take alerts besides the Alertmanagers of the configuration."""
+    """The rule engine with its threads. `sinks` take alerts besides the Alertmanagers of the configuration;
+    `rare` is for groups that `is_rare`, which then have a thread of their own."""
 
     def __init__(
         self,
         settings: Settings,
         listen: tuple[str, int],
         loaded: LoadedRules,
-        queries: RuleQueries,
-        samples: SampleWriter,
+        io: RuleIo,
         state_file: Path,
         sinks: Sequence[AlertSink] = (),
+        rare: RuleIo | None = None,
     ) -> None:
         self._settings = settings
         self._external_url = external_url(settings, listen)
-        self._queries = queries
-        self._samples = samples
+        self._io = io
+        self._rare = rare
         self._totals = EvaluationTotals()
         self._sender_threads: list[threading.Thread] = []
         self._sender = AlertmanagerSender(settings.alertmanager_queue_capacity, self._start_queue)
         self._sink = AlertFanOut([self._sender, *sinks])
         self._sender.use(loaded.alerting, loaded.external_labels)
-        self._runner = RuleRunner(loaded.groups, self._environment(loaded), RuleStateFile(state_file))
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="gpuscope-rules", daemon=True)
-        self.view = RulesView(lambda: self._runner.groups, self._sender.urls)
+        often, seldom = self._divide(loaded.groups)
+        runner = RuleRunner(often, self._environment(loaded, io), RuleStateFile(state_file))
+        self._threads = [RunnerThread(runner, "gpuscope-rules", io.queries)]
+        if rare is not None:
+            runner = RuleRunner(seldom, self._environment(loaded, rare))
+            self._threads.append(RunnerThread(runner, "gpuscope-rollups", rare.queries))
+        self.view = RulesView(self._groups, self._sender.urls)
 
-    def _environment(self, loaded: LoadedRules) -> RuleEnvironment:
+    def _divide(self, groups: Sequence[GroupSpec]) -> tuple[list[GroupSpec], list[GroupSpec]]:
+        seldom = [group for group in groups if self._rare is not None and is_rare(group)]
+        return [group for group in groups if group not in seldom], seldom
+
+    def _groups(self) -> Sequence[RuleGroup]:
+        found = [group for one in self._threads for group in one.runner.groups]
+        return sorted(found, key=lambda group: (group.spec.file, group.spec.name))
+
+    def _environment(self, loaded: LoadedRules, io: RuleIo) -> RuleEnvironment:
         context = AlertContext(
-            load_templates(),
+            load_templates(self._settings),
             loaded.external_labels,
             self._external_url,
             max_alerts=self._settings.rules_max_alerts,
+            max_template_queries=self._settings.rules_max_template_queries,
         )
         return RuleEnvironment(
-            queries=self._queries,
-            samples=self._samples,
+            queries=io.queries,
+            samples=io.samples,
             alerts=self._sink,
             context=context,
             clock=SystemClock(),
@@ -141,37 +211,26 @@ class RuleEvaluation:
     def reload(self, loaded: LoadedRules) -> None:
         """Use these rules and Alertmanagers from the next evaluation on."""
         self._sender.use(loaded.alerting, loaded.external_labels)
-        self._runner.replace_groups(loaded.groups, self._environment(loaded))
+        often, seldom = self._divide(loaded.groups)
+        self._threads[0].runner.replace_groups(often, self._environment(loaded, self._io))
+        if self._rare is not None:
+            self._threads[1].runner.replace_groups(seldom, self._environment(loaded, self._rare))
 
     def families(self) -> Iterator[MetricFamily]:
-        yield from rule_families(self._runner.groups, self._totals)
+        yield from rule_families(self._groups(), self._totals)
         yield from self._sender.families()
 
     def __enter__(self) -> RuleEvaluation:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._stopping.set()
-        self._runner.wake.set()
-        self._thread.join()
+        for one in self._threads:
+            one.stop()
         self._sender.stop()
         for thread in self._sender_threads:
             thread.join(timeout=STOP_SECONDS)
-
-    def _run(self) -> None:
-        runner = self._runner
-        try:
-            while not self._stopping.is_set():
-                seconds = runner.run_due()
-                runner.wake.wait(seconds)
-                runner.wake.clear()
-        except Exception:
-            log.exception("rule evaluation stopped")
-        finally:
-            runner.stop()
-            if isinstance(self._queries, EngineQueries):
-                self._queries.close()
 
 
 def embedded_rules(
@@ -184,36 +243,47 @@ def embedded_rules(
     sinks: Sequence[AlertSink] = (),
 ) -> RuleEvaluation:
     """Over the store of this process."""
-    evaluator = Engine(store, lookback_ms=int(settings.query_lookback * 1000))
-    return RuleEvaluation(
-        settings,
-        listen,
-        loaded,
-        EvaluatorQueries(evaluator),
-        StoreWriter(store, remote_write),
-        store.folder / STATE_FILE,
-        sinks,
-    )
+
+    def new_io() -> RuleIo:
+        evaluator = Engine(store, lookback_ms=int(settings.query_lookback * 1000))
+        return RuleIo(EvaluatorQueries(evaluator), StoreWriter(store, remote_write))
+
+    return RuleEvaluation(settings, listen, loaded, new_io(), store.folder / STATE_FILE, sinks, rare=new_io())
 
 
 def engine_rules(
     settings: Settings,
     listen: tuple[str, int],
     engine: HttpEngine,
+    config: ScrapeConfig,
     sinks: Sequence[AlertSink] = (),
 ) -> RuleEvaluation:
     """Over an engine behind HTTP: alerting rules only. `engine` must not be used elsewhere."""
-    loaded = load_engine_rules(settings)
+    loaded = load_engine_rules(settings, config)
     folder = home_path(settings.data, "data")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     queries = EngineQueries(engine, asyncio.new_event_loop(), ENGINE_TIMEOUT_SECONDS)
     name = "".join(char if char.isalnum() else "_" for char in engine.name)[:100]
     return RuleEvaluation(
-        settings, listen, loaded, queries, NoSamples(), folder / f"rule_state_{name}.json", sinks
+        settings, listen, loaded, RuleIo(queries, NoSamples()), folder / f"rule_state_{name}.json", sinks
     )
 
 
-def load_engine_rules(settings: Settings) -> LoadedRules:
-    loaded = load_rules(settings, ScrapeConfig())
+def reload_rules(load: Callable[[], LoadedRules], rules: RuleEvaluation, status: ReloadStatus) -> None:
+    """Rules that cannot be loaded leave the previous ones as they are."""
+    try:
+        loaded = load()
+    except UsageError as error:
+        status.failed(str(error))
+        log.error("the rules were not reloaded, the previous ones stay: %s", error)
+        return
+    rules.reload(loaded)
+    status.succeeded()
+    log.info("the rules were reloaded")
+
+
+def load_engine_rules(settings: Settings, config: ScrapeConfig) -> LoadedRules:
+    """Of `config` only rule files, Alertmanagers and `global` count: the engine does the rest."""
+    loaded = load_rules(settings, config, with_rollup=False)
     refuse_recording_rules(loaded.groups, settings.store)
-    return LoadedRules(loaded.groups, loaded.alerting, {}, ENGINE_QUERY_OFFSET_NS)
+    return replace(loaded, default_query_offset_ns=loaded.default_query_offset_ns or ENGINE_QUERY_OFFSET_NS)

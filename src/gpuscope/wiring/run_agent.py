@@ -17,6 +17,7 @@ from gpuscope.collect.expected import expected_gpus
 from gpuscope.collect.source_policy import choose_sources
 from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.collect.xid_ledger import XidLedger
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import NoGpuReadable
 from gpuscope.exposition.textfile_writer import TextfileWriter
 from gpuscope.health.xids import explain_xid
@@ -131,6 +132,7 @@ def write_textfile(
     """Rewrites the file every `every` seconds until `stop` is set, then removes it."""
     keep_one_heap()
     running.start()
+    episode = EpisodeLog(log, f"textfile {writer.target}", level=logging.ERROR, recovered="is written again")
     try:
         # A file without GPUs would look as if they were lost; slow numbers come with the second reading.
         while not stop.wait(0.05) and running.collector.ticks < 3:
@@ -139,7 +141,9 @@ def write_textfile(
             try:
                 writer.write(exporter.exposition())
             except OSError as error:
-                log.error("textfile: %s; the old file stays", error)
+                episode.failed(f"{error.strerror}; the old file stays")
+            else:
+                episode.succeeded()
             stop.wait(every)
     finally:
         running.stop()

@@ -6,42 +6,34 @@ The port opens before a simulated history exists: a thread fills it in behind th
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Sequence
 from contextlib import ExitStack
+from functools import partial
+from typing import Protocol
 
 from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector
 from gpuscope.collect.simulated_node import SimulatedNode
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.errors import UsageError
-from gpuscope.exposition.text import encode_text
-from gpuscope.promql import Engine
-from gpuscope.remote_write.receiver import Receiver
 from gpuscope.scrape.config import ScrapeConfig
 from gpuscope.scrape.local_targets import LocalTargets
+from gpuscope.scrape.own_metrics_feed import OwnMetricsFeed
 from gpuscope.scrape.simulated_history import SimulatedHistory
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
-from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.api.write_route import write_route
-from gpuscope.server.app import build_app
+from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.demo_routes import demo_routes
-from gpuscope.server.http.messages import Handler
 from gpuscope.server.http.routing import Route
-from gpuscope.server.limit_metrics import limit_families
-from gpuscope.server.own_metrics import build_families, store_families
-from gpuscope.server.page_routes import page_routes
-from gpuscope.server.reload_status import ReloadStatus
 from gpuscope.settings import Settings
 from gpuscope.store import Store
 from gpuscope.wiring.demo import Demo
+from gpuscope.wiring.embedded_server import build_embedded_server
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
-from gpuscope.wiring.login import Web, build_web
-from gpuscope.wiring.notifying import Notifying
-from gpuscope.wiring.querying import build_engine, shown_flags
+from gpuscope.wiring.login import build_web
+from gpuscope.wiring.own_metrics_thread import OwnMetricsThread
 from gpuscope.wiring.round_robin import RoundRobin
-from gpuscope.wiring.rule_evaluation import RuleEvaluation, embedded_rules, load_rules
+from gpuscope.wiring.rule_evaluation import load_rules, reload_rules
 from gpuscope.wiring.run_agent import CollectorThreads
 from gpuscope.wiring.serving import DEFAULT_LISTEN, open_store, serve
 
@@ -85,107 +77,70 @@ def _run(
     settings = fit_limits(settings)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
-    loaded = load_rules(settings, ScrapeConfig(), with_shipped=True)
+    read_rules = partial(load_rules, settings, ScrapeConfig(), with_shipped=True)
+    loaded = read_rules()
     with ExitStack() as stack:  # stops in reverse order
         store = open_store(settings, simulated=bool(simulated))
         stack.callback(store.close)
         store.start()
-        feeds = [SnapshotFeed(settings, store, collector.snapshot.node) for collector in collectors]
-        history = None
-        if simulated:
-            history = SimulatedHistory(list(zip(simulated, feeds, strict=True)), store, SystemClock())
-        else:
-            for collector, feed in zip(collectors, feeds, strict=True):
-                collector.subscribe(feed.take)
-        reloads = ReloadStatus()
-        notifying = Notifying(settings, listen)
-        stack.callback(notifying.stop)
-        rules = embedded_rules(settings, listen, loaded, store, sinks=[notifying.notifier])
-        nodes = list(zip(collectors, feeds, strict=True))
-        app = _build_app(settings, listen, web, store, nodes, history, rules, reloads, notifying, more_routes)
-        running = (
-            CollectorThreads(collectors[0])
-            if len(collectors) == 1
-            else RoundRobin(collectors, settings.interval)
+        nodes = [(one, SnapshotFeed(settings, store, one.snapshot.node)) for one in collectors]
+        history = _store_readings(nodes, simulated, store)
+        server = build_embedded_server(
+            settings,
+            listen,
+            store,
+            loaded,
+            partial(live_from_collectors, collectors),
+            history.families if history is not None else tuple,
         )
-        stack.callback(running.stop)
-        running.start()
+        instance = socket.gethostname() if simulated else collectors[0].snapshot.node
+        own = OwnMetricsFeed(store, instance, settings.store_interval, server.own_families, SystemClock())
+        api = server.build_api(LocalTargets(nodes, own), (), QueryLog())
+        app = server.build_app(api, web, partial(_not_ready_reason, store, collectors), more_routes)
+        _start(server.notifying, stack)
+        _start(_collecting(settings, collectors), stack)
         if history is not None:
-            filling = HistoryThread(history)
-            stack.callback(filling.stop)
-            filling.start()
-        notifying.start()
-        stack.enter_context(rules)
+            _start(HistoryThread(history), stack)
+        stack.enter_context(server.rules)
+        stack.enter_context(server.scheduled)
+        _start(OwnMetricsThread(own), stack)
 
         def reload() -> None:
-            _reload_rules(settings, rules, reloads)
-            notifying.reload()
+            reload_rules(read_rules, server.rules, server.reloads)
+            server.notifying.reload()
+            server.scheduled.reload(server.reloads)
 
-        serve(app, listen, web, settings, reload)
-
-
-def _reload_rules(settings: Settings, rules: RuleEvaluation, status: ReloadStatus) -> None:
-    try:
-        loaded = load_rules(settings, ScrapeConfig(), with_shipped=True)
-    except UsageError as error:
-        status.failed(str(error))
-        log.error("the rules were not reloaded, the previous ones stay: %s", error)
-        return
-    rules.reload(loaded)
-    status.succeeded()
-    log.info("the rules were reloaded")
+        serve(app, listen, web, settings, reload, [server.past.watch])
 
 
-def _build_app(
-    settings: Settings,
-    listen: tuple[str, int],
-    web: Web,
-    store: Store,
-    nodes: Sequence[tuple[Collector, SnapshotFeed]],
-    history: SimulatedHistory | None,
-    rules: RuleEvaluation,
-    reloads: ReloadStatus,
-    notifying: Notifying,
-    more_routes: Sequence[Route],
-) -> Handler:
-    api = EmbeddedApi(
-        store,
-        build_engine(settings, store),
-        LocalTargets(nodes),
-        flags=shown_flags(settings, listen),
-        limits=settings,
-        with_admin=settings.admin_api,
-        rules=rules.view,
-        reloads=reloads,
-    )
-    receiver = Receiver(store, server_limits=settings)
-    collectors = [collector for collector, _ in nodes]
-    # An engine of its own: limits that are set for clients' queries must not blind the page.
-    live = live_from_collectors(collectors, EmbeddedEngine(store, Engine(store)))
-    return build_app(
-        [
-            *api.routes(),
-            *notifying.routes(),
-            write_route(receiver),
-            *more_routes,
-            *api.last_routes(),
-            *page_routes(live),
-        ],
-        own_metrics=lambda: encode_text(
-            [
-                *build_families(),
-                *store_families(stats := store.stats()),
-                *limit_families(settings, max_series=stats.max_series),
-                *receiver.families(),
-                *(history.families() if history else ()),
-                *rules.families(),
-                *reloads.families(api.started_at),
-                *notifying.families(),
-            ]
-        ),
-        ready=lambda: (
-            store.trouble()
-            or ("" if any(collector.snapshot.devices for collector in collectors) else "no GPU data yet")
-        ),
-        access=web.access,
-    )
+def _store_readings(
+    nodes: Sequence[tuple[Collector, SnapshotFeed]], simulated: Sequence[SimulatedNode], store: Store
+) -> SimulatedHistory | None:
+    """Connect each node with the store: at once, or, for a simulated one, after its history."""
+    if simulated:
+        feeds = [feed for _, feed in nodes]
+        return SimulatedHistory(list(zip(simulated, feeds, strict=True)), store, SystemClock())
+    for collector, feed in nodes:
+        collector.subscribe(feed.take)
+    return None
+
+
+def _not_ready_reason(store: Store, collectors: Sequence[Collector]) -> str:
+    has_gpus = any(collector.snapshot.devices for collector in collectors)
+    return store.write_problem() or ("" if has_gpus else "no GPU data yet")
+
+
+class _Startable(Protocol):
+    def start(self) -> None: ...
+    def stop(self) -> None: ...
+
+
+def _start(part: _Startable, stack: ExitStack) -> None:
+    stack.callback(part.stop)
+    part.start()
+
+
+def _collecting(settings: Settings, collectors: Sequence[Collector]) -> _Startable:
+    if len(collectors) == 1:
+        return CollectorThreads(collectors[0])
+    return RoundRobin(collectors, settings.interval)

@@ -6,15 +6,18 @@ import asyncio
 import logging
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine, Sequence
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
+from gpuscope.server.api_types.admin_json import ServerAnswer
 from gpuscope.server.http.messages import Handler
 from gpuscope.server.http.server import Server
+from gpuscope.server.server_status import store_status
 from gpuscope.settings import Settings, home_path
 from gpuscope.store import Store, StoreError, StoreOptions
 from gpuscope.store.data_kind import claim_folder
+from gpuscope.wiring.garbage_collection import collect_regularly
 from gpuscope.wiring.heap import return_large_blocks, trim_heap_regularly
 from gpuscope.wiring.listeners import build_server
 from gpuscope.wiring.login import Web, address_text
@@ -31,6 +34,7 @@ def open_store(settings: Settings, *, simulated: bool = False) -> Store:
     folder = home_path(settings.data, "data")
     options = StoreOptions(
         retention_ms=int(settings.retention * 1000),
+        rollup_retention_ms=int(settings.rollup_retention * 1000),
         retention_bytes=settings.retention_bytes,
         max_series=settings.max_series,
         max_new_series=settings.max_new_series,
@@ -49,18 +53,36 @@ def open_store(settings: Settings, *, simulated: bool = False) -> Store:
         raise UsageError(f"--data {folder}: {error.strerror}; choose another folder") from None
 
 
+def embedded_status(settings: Settings, store: Store, web: Web) -> Callable[[], ServerAnswer]:
+    return store_status(
+        store,
+        home_path(settings.data, "data"),
+        settings.retention,
+        settings.retention_bytes,
+        has_login=web.access.authenticator is not None,
+    )
+
+
 def serve(
     app: Handler,
     listen: tuple[str, int],
     web: Web,
     limits: Limits,
     on_hangup: Callable[[], None] | None = None,
+    background: Sequence[Callable[[], Coroutine[None, None, None]]] = (),
 ) -> None:
-    """Serves until SIGINT or SIGTERM. SIGHUP calls `on_hangup`; two calls never overlap."""
-    asyncio.run(_serve(build_server(app, web.config, limits, web.access.proxies), listen, on_hangup))
+    """Serves until SIGINT or SIGTERM. SIGHUP calls `on_hangup`; two calls never overlap. `background` runs in
+    the same event loop until then."""
+    server = build_server(app, web.config, limits, web.access.proxies)
+    asyncio.run(_serve(server, listen, on_hangup, background))
 
 
-async def _serve(server: Server, listen: tuple[str, int], on_hangup: Callable[[], None] | None) -> None:
+async def _serve(
+    server: Server,
+    listen: tuple[str, int],
+    on_hangup: Callable[[], None] | None,
+    background: Sequence[Callable[[], Coroutine[None, None, None]]],
+) -> None:
     # With Python's 5 ms the event loop waits 20 ms while four queries run; a switch takes microseconds.
     sys.setswitchinterval(0.001)
     stop = asyncio.Event()
@@ -72,8 +94,9 @@ async def _serve(server: Server, listen: tuple[str, int], on_hangup: Callable[[]
         loop.add_signal_handler(signal.SIGHUP, on_hangup)
     port = await server.start(*listen)
     return_large_blocks()
-    memory = loop.create_task(trim_heap_regularly())
+    tasks = [loop.create_task(run()) for run in (trim_heap_regularly, collect_regularly, *background)]
     log.info("gpuscope is at %s://%s", server.scheme, address_text((listen[0], port)))
     await stop.wait()
-    memory.cancel()
+    for task in tasks:
+        task.cancel()
     await server.stop(GRACE_SECONDS)

@@ -259,6 +259,6 @@ CUresult CUDAAPI cuMemcpyPeerAsync(CUdeviceptr target, CUcontext target_context,
     CURRENT();
     UNLESS(target_context && source_context && target_context != source_context, CUDA_ERROR_INVALID_CONTEXT, "peer");
     UNLESS(stream && inside(target, size) && inside(source, size), CUDA_ERROR_INVALID_VALUE, "peer copy");
-    queue_work(device, (double)size / 200e9, (struct work_record){0});
+    queue_work(device, (double)size / 200e9, (struct work_record){.nvlink_tx_kibps = 200e9 / 1024});
     return CUDA_SUCCESS;
 }

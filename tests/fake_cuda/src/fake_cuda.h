@@ -28,7 +28,7 @@ struct mix { /* what a kernel's repeated block consists of */
 struct work_record { /* read by the fake NVML library: src/work.c there */
     char uuid[TEXT];
     int64_t start, end;
-    double tensor, fp32, fp64, fp16, dram, pcie_tx_kbps, pcie_rx_kbps, sm;
+    double tensor, fp32, fp64, fp16, dram, pcie_tx_kbps, pcie_rx_kbps, nvlink_tx_kibps, sm;
 };
 
 extern struct device devices[MAX_DEVICES];

@@ -13,7 +13,7 @@
 struct work_record { /* as tests/fake_cuda/src/fake_cuda.h has it */
     char uuid[TEXT];
     int64_t start, end;
-    double tensor, fp32, fp64, fp16, dram, pcie_tx_kbps, pcie_rx_kbps, sm;
+    double tensor, fp32, fp64, fp16, dram, pcie_tx_kbps, pcie_rx_kbps, nvlink_tx_kibps, sm;
 };
 
 #define LOAD_POWER_MW 350000.0
@@ -37,6 +37,7 @@ static double intensity(const struct work_record *record, int flow)
     case K_util_memory: return record->dram;
     case K_pcie_tx_kbps: return record->pcie_tx_kbps;
     case K_pcie_rx_kbps: return record->pcie_rx_kbps;
+    case K_nvlink_tx_kibps: return record->nvlink_tx_kibps;
     default: return 0;
     }
 }

@@ -15,7 +15,7 @@ from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import MemoryState
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.server.api.alertmanager import AlertmanagerApi
-from gpuscope.server.api.notify_status import notify_status_route
+from gpuscope.server.api.notification_routes import NotificationRoutes
 from gpuscope.server.http.routing import Router
 from tests.notify.timeline import START, ManualClock, recording_channels
 from tests.server.client import Client
@@ -27,7 +27,9 @@ receivers:
 - {name: a, webhook_configs: [{url: 'http://127.0.0.1:1/s3cret'}]}
 - {name: b, labels: {team: x}}
 """
-LIMITS = Limits(max_alerts=5, max_alert_bytes=1000, max_alerts_request_bytes=4000)
+LIMITS = Limits(
+    max_alerts=5, max_alert_bytes=1000, max_alerts_request_bytes=4000, max_alerts_request_values=1000
+)
 
 
 @pytest.fixture
@@ -41,7 +43,7 @@ def notifier(tmp_path: Path) -> Notifier:
 @pytest.fixture
 def client(notifier: Notifier) -> Iterator[Client]:
     api = AlertmanagerApi(notifier, ManualClock(), LIMITS)
-    with Client(Router([*api.routes(), notify_status_route(notifier)])) as client:
+    with Client(Router([*api.routes(), *NotificationRoutes(notifier, ManualClock()).routes()])) as client:
         yield client
 
 
@@ -105,12 +107,31 @@ def test_groups(client: Client) -> None:
 
 
 def test_valid_alerts_are_taken_even_if_others_are_not(client: Client) -> None:
-    body = [{"labels": {"alertname": "A"}}, {"labels": {"a": ""}}, {"labels": {"a": 1}}, 7,
-            {"labels": {"alertname": "B"}, "startsAt": "soon"}]  # fmt: skip
+    body = [{"labels": {"alertname": "A"}}, {"labels": {"a": ""}}, {"labels": {"": "x"}}]
     answer = client.post("/api/v2/alerts", json=body)
     assert answer.status_code == 400
-    assert "at least one label pair required" in answer.json()
+    assert answer.json() == 'at least one label pair required\ninvalid label set: invalid name ""'
     assert names(client) == ["A"]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "status", "code"),
+    [
+        ({"labels": {"a": 1}}, 400, 400),
+        ({"labels": {"a": "b"}, "startsAt": "soon"}, 400, 400),
+        (7, 400, 400),
+        (None, 400, 400),
+        ({"annotations": {}}, 422, 602),
+        ({"labels": {"a": "b"}, "generatorURL": "no URL"}, 422, 601),
+    ],
+)
+def test_a_wrong_type_or_a_missing_field_refuses_all(
+    wrong: Any, status: int, code: int, client: Client
+) -> None:
+    answer = client.post("/api/v2/alerts", json=[{"labels": {"alertname": "A"}}, wrong])
+    assert answer.status_code == status
+    assert answer.json()["code"] == code
+    assert names(client) == []
 
 
 def test_an_end_in_the_past_resolves(client: Client) -> None:
@@ -120,10 +141,37 @@ def test_an_end_in_the_past_resolves(client: Client) -> None:
 
 
 @pytest.mark.parametrize(
-    "body", [b"", b"{", b"{}", b"[" * 3000, b"null", b'"x"', b'[{"labels": {"\\ud800": "x"}}]']
+    ("body", "status"),
+    [
+        (b"", 422),
+        (b"{", 400),
+        (b"{}", 400),
+        (b"[" * 3000, 400),
+        (b'"x"', 400),
+        (b"9" * 3500, 400),
+        (b"null", 200),
+        (b'[{"labels": {"\\ud800": "x"}}] trailing', 200),
+    ],
 )
-def test_what_is_no_list_of_alerts_is_refused(body: bytes, client: Client) -> None:
-    assert client.post("/api/v2/alerts", content=body).status_code == 400
+def test_bodies(body: bytes, status: int, client: Client) -> None:
+    headers = {"content-type": "application/json"}
+    assert client.post("/api/v2/alerts", content=body, headers=headers).status_code == status
+
+
+def test_a_body_must_be_declared_as_json(client: Client) -> None:
+    for media_type, status in (("text/plain", 415), ("application/x-www-form-urlencoded", 415), ("x", 400)):
+        headers = {"content-type": media_type}
+        assert client.post("/api/v2/alerts", content=b"[]", headers=headers).status_code == status
+
+
+def test_other_methods_and_paths(client: Client) -> None:
+    answer = client.request("PUT", "/api/v2/alerts")
+    assert (answer.status_code, answer.headers["allow"]) == (405, "GET, POST")
+    assert answer.json() == {"code": 405, "message": "method PUT is not allowed, but [GET,POST] are"}
+    path = "/alertmanager/api/v2/nothing"
+    assert client.get(path).json() == {"code": 404, "message": f"path {path} was not found"}
+    assert client.get("/api/v2/nothing").status_code == 404
+    assert client.get("/api/v2/alerts", headers={"accept": "text/html"}).status_code == 406
 
 
 def test_limits_on_what_clients_send(client: Client) -> None:
@@ -133,8 +181,10 @@ def test_limits_on_what_clients_send(client: Client) -> None:
     assert "max_alert_bytes" in text
     assert post_alerts(client, *({"alertname": f"A{n}"} for n in range(6)))[0] == 503
     assert client.post("/api/v2/alerts", content=b" " * 5000).status_code == 413
+    many, headers = b"[" + b"[]," * 1000 + b"[]]", {"content-type": "application/json"}
+    assert client.post("/api/v2/alerts", content=many, headers=headers).status_code == 400
     after = LIMITS_REACHED.counts()
-    for name in ("max_alert_bytes", "max_alerts", "max_alerts_request_bytes"):
+    for name in ("max_alert_bytes", "max_alerts", "max_alerts_request_bytes", "max_alerts_request_values"):
         assert after[name] == before[name] + 1
 
 
@@ -155,10 +205,11 @@ def test_silences(client: Client) -> None:
 @pytest.mark.parametrize(
     ("wrong", "code"),
     [
-        ({"matchers": []}, 400),
+        ({"matchers": []}, 422),
         ({"matchers": [{"name": "a", "value": "(", "isRegex": True}]}, 400),
-        ({"matchers": [{"name": "a", "value": "x"}]}, 400),
-        ({"comment": None}, 400),
+        ({"matchers": [{"name": "a", "value": "x"}]}, 422),
+        ({"comment": None}, 422),
+        ({"startsAt": None}, 422),
         ({"endsAt": "never"}, 400),
         ({"endsAt": to_rfc3339(START - 5), "startsAt": to_rfc3339(START - 9)}, 400),
         ({"id": "unknown"}, 404),
@@ -169,14 +220,26 @@ def test_wrong_silences(wrong: dict[str, Any], code: int, client: Client) -> Non
     assert client.post("/api/v2/silences", json=silence(**wrong)).status_code == code
 
 
+def test_changes_of_silences_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "gpuscope.notify")
+    made = client.post("/api/v2/silences", json=silence(createdBy="mallory\n" * 100)).json()["silenceID"]
+    client.delete(f"/api/v2/silence/{made}")
+    added, ended = caplog.messages
+    assert added.startswith(f"silence {made} added by ")
+    assert "\n" not in added
+    assert ended.startswith(f"silence {made} ended by ")
+
+
 def test_unknown_silences_are_not_found(client: Client) -> None:
-    assert client.get("/api/v2/silence/x").status_code == 404
-    assert client.delete("/api/v2/silence/x").status_code == 404
+    unknown = "13db969f-0ea0-40b8-b51d-b731c5010945"
+    for method in ("GET", "DELETE"):
+        assert client.request(method, f"/api/v2/silence/{unknown}").status_code == 404
+        answer = client.request(method, "/api/v2/silence/x")
+        assert answer.status_code == 422
+        assert answer.json() == {"code": 601, "message": 'silenceID in path must be of type uuid: "x"'}
 
 
-@pytest.mark.parametrize(
-    "query", ["filter=%28", "active=maybe", "receiver=(", "filter=%ff", "&".join(["a=1"] * 200)]
-)
+@pytest.mark.parametrize("query", ["filter=%28", "receiver=(", "filter=%ff", "&".join(["a=1"] * 200)])
 def test_wrong_parameters(query: str, client: Client) -> None:
     assert client.get(f"/api/v2/alerts?{query}").status_code == 400
 
@@ -186,6 +249,6 @@ def test_status_shows_no_secret(client: Client) -> None:
     assert "s3cret" not in status.text
     assert status.json()["config"]["original"].startswith("route:")
     assert client.get("/api/v2/receivers").json() == [
-        {"name": "a", "labels": {}}, {"name": "b", "labels": {"team": "x"}},
+        {"name": "a", "labels": {"name": "a"}}, {"name": "b", "labels": {"team": "x", "name": "b"}},
     ]  # fmt: skip
     assert client.get("/api/notify").json()["channels"][0]["up"] is None

@@ -130,7 +130,7 @@ def test_a_response_without_waiting_is_one_write(
         raise AssertionError("a task for an response that waits for nothing")
 
     monkeypatch.setattr(connection.Connection, "connection_made", noted)
-    monkeypatch.setattr(connection.Connection, "_on_task_done", no_task)
+    monkeypatch.setattr(connection.Connection, "on_task_done", no_task)
     response = response_to(LAST)
     assert written == [response]
 

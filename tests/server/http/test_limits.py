@@ -232,8 +232,8 @@ def test_a_response_received_too_slowly_is_aborted(streams: bool) -> None:
                 await asyncio.sleep(0.01)  # 1.6 MB/s
         return taken
 
-    limits = Limits(client_stall_timeout=0.4, min_answer_rate=100 << 20)
-    with reaches("min_answer_rate"):
+    limits = Limits(client_stall_timeout=0.4, min_response_rate=100 << 20)
+    with reaches("min_response_rate"):
         assert with_server(talk, much, limits=limits) < size
 
 

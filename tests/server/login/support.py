@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import base64
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuscope.health.facts import Sample
 from gpuscope.limits import Limits
 from gpuscope.server.app import build_app
+from gpuscope.server.fleet_samples import FleetSamples
 from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route
+from gpuscope.server.live_fleet import LiveFleet
 from gpuscope.server.login.access import AccessPolicy
+from gpuscope.server.login.audit_log import AuditLog
 from gpuscope.server.login.authenticator import Authenticator
 from gpuscope.server.login.client_request import parse_networks
 from gpuscope.server.login.first_user_setup import FirstUserSetup
@@ -22,7 +26,7 @@ from gpuscope.server.login.origin_rules import HostRule
 from gpuscope.server.login.password_checks import LoginAttempts
 from gpuscope.server.login.rate_limit import RateLimit
 from gpuscope.server.login.user_file import UserFile
-from gpuscope.server.page_routes import LiveFleet, page_routes
+from gpuscope.server.page_routes import page_routes
 from tests.server.client import Client
 
 ANN, PASSWORD = "ann", "correct horse battery"
@@ -40,8 +44,8 @@ class Clock:
         return self.now
 
 
-async def _no_samples() -> Iterable[Sample]:
-    return ()
+async def _no_samples() -> FleetSamples:
+    return {}
 
 
 async def _answer(request: Request) -> Response:
@@ -57,6 +61,12 @@ def app_with(access: AccessPolicy) -> Handler:
         Route("/api/v1/query", _answer, ("GET", "POST")),
         Route("/api/v1/write", _write, ("POST",)),
         Route("/federate", _answer),
+        Route("/api/v2/silences", _answer, ("GET", "POST")),
+        Route("/api/v2/silence/{id}", _answer, ("GET", "DELETE")),
+        Route("/alertmanager/api/v2/silences", _answer, ("GET", "POST")),
+        Route("/api/v2/alerts", _answer, ("GET", "POST")),
+        Route("/api/notify/test", _answer, ("POST",)),
+        Route("/api/v1/admin/tsdb/snapshot", _answer, ("POST", "PUT")),
         *page_routes(LiveFleet(_no_samples, "test")),
     ]
     return build_app(routes, own_metrics=lambda: b"own 1\n", ready=lambda: "", access=access)
@@ -65,7 +75,9 @@ def app_with(access: AccessPolicy) -> Handler:
 class Site:
     """One server with its data folder; `client()` returns a client at an address."""
 
-    def __init__(self, folder: Path, *, proxies: Sequence[str] = (), proxy_header: str = "") -> None:
+    def __init__(
+        self, folder: Path, *, proxies: Sequence[str] = (), proxy_header: str = "", with_login: bool = True
+    ) -> None:
         self.folder = folder
         self.clock = Clock()
         self.users = UserFile(folder, rounds=CHEAP_ROUNDS, clock=self.clock)
@@ -78,7 +90,11 @@ class Site:
         authenticator = Authenticator(self.users, self.sessions, self.attempts, proxy_header.lower())
         hosts = HostRule.build("0.0.0.0", [HOST])
         networks = parse_networks(proxies, "--proxy-auth-from")
-        self.app = app_with(AccessPolicy(hosts, networks, authenticator=authenticator, setup=self.setup))
+        access = AccessPolicy(hosts, networks, audit=AuditLog(folder, 1 << 20, self.clock))
+        if with_login:
+            access = replace(access, authenticator=authenticator, setup=self.setup)
+        self.access = access
+        self.app = app_with(access)
 
     def client(self, address: str = "10.0.0.5", scheme: str = "http") -> Client:
         return Client(self.app, f"{scheme}://{HOST}", address)
@@ -87,6 +103,10 @@ class Site:
         client = self.client(scheme=scheme)
         assert log_in(client).status_code == 200
         return client
+
+
+def basic(user: str = ANN, password: str = PASSWORD) -> dict[str, str]:
+    return {"authorization": "Basic " + base64.b64encode(f"{user}:{password}".encode()).decode()}
 
 
 def log_in(client: Client, user: str = ANN, password: str = PASSWORD, **more: str) -> Any:

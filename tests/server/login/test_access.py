@@ -47,7 +47,11 @@ def test_basic_auth_queries_by_form_and_runs_bcrypt_once(site: Site, bcrypt_call
     for _ in range(20):
         response = client.post("/api/v1/query", data={"query": "up"}, headers=basic())
         assert response.status_code == 200
-    assert client.get("/api/session", headers=basic()).json() == {"user": ANN, "via": "password"}
+    assert client.get("/api/session", headers=basic()).json() == {
+        "user": ANN,
+        "via": "password",
+        "role": "admin",
+    }
     assert len(bcrypt_calls) == 1
     assert "set-cookie" not in response.headers
     UserFile(site.folder, rounds=CHEAP_ROUNDS).set_password(ANN, "another, longer one")
@@ -83,7 +87,11 @@ def test_an_api_token_reads_until_it_is_revoked(site: Site) -> None:
     client = site.client()
     assert client.get("/federate", headers=bearer(token)).status_code == 200
     assert client.post("/api/v1/query", data={"query": "up"}, headers=bearer(token)).status_code == 200
-    assert client.get("/api/session", headers=bearer(token)).json() == {"user": "grafana", "via": "token"}
+    assert client.get("/api/session", headers=bearer(token)).json() == {
+        "user": "grafana",
+        "via": "token",
+        "role": "viewer",
+    }
     assert client.get("/metrics", headers=bearer(token[:-1])).status_code == 401
     refused = client.post("/api/v1/write", content=b"x", headers=bearer(token))
     assert (refused.status_code, refused.json()["error"]) == (403, "this API token is read-only")
@@ -199,7 +207,11 @@ def proxied(tmp_path: Path) -> Site:
 def test_the_proxy_user_header_counts_from_the_proxy_only(proxied: Site) -> None:
     said = {"x-forwarded-user": "ann@example"}
     inside = proxied.client(PROXY)
-    assert inside.get("/api/session", headers=said).json() == {"user": "ann@example", "via": "proxy"}
+    assert inside.get("/api/session", headers=said).json() == {
+        "user": "ann@example",
+        "via": "proxy",
+        "role": "viewer",
+    }
     assert inside.get("/metrics", headers=said).status_code == 200
     assert inside.get("/metrics").status_code == 401
     for address in ("10.0.0.4", "127.0.0.1", "::1", "testclient"):
@@ -218,6 +230,7 @@ def test_malformed_proxy_user_headers_are_refused(proxied: Site) -> None:
 
 
 def test_a_change_through_a_proxy_needs_proof_of_the_public_origin(proxied: Site) -> None:
+    proxied.users.add(ANN, PASSWORD)  # as an admin
     said = {"x-forwarded-user": ANN, "x-forwarded-host": "gpus.example", "x-forwarded-proto": "https"}
     client = Client(proxied.app, "http://127.0.0.1:9470", PROXY)
     assert client.post("/api/v1/write", headers=said).status_code == 403
@@ -243,7 +256,7 @@ def open_client() -> Client:
 
 def test_an_open_server_refuses_cross_site_requests() -> None:
     client = open_client()
-    assert client.get("/api/session").json() == {"open": True}
+    assert client.get("/api/session").json() == {"open": True, "role": "admin"}
     assert client.get("/metrics").status_code == 200
     assert client.post("/api/v1/write", content=b"x").status_code == 204
     assert client.post("/api/login", json={"user": ANN, "password": PASSWORD}).status_code == 404
@@ -265,7 +278,10 @@ def test_users_of_a_web_configuration_file(tmp_path: Path) -> None:
     refused = client.get("/")
     assert (refused.status_code, refused.headers["www-authenticate"]) == (401, 'Basic realm="gpuscope"')
     assert client.get("/metrics", headers=basic(password="secret")).status_code == 200
-    assert client.get("/api/session", headers=basic(password="secret")).json() == {"open": True}
+    assert client.get("/api/session", headers=basic(password="secret")).json() == {
+        "open": True,
+        "role": "admin",
+    }
     assert (
         client.get("/metrics", headers={**basic(password="secret"), "host": "evil.example"}).status_code == 421
     )

@@ -64,7 +64,7 @@ def test_login_and_logout(site: Site) -> None:
     response = log_in(client)
     assert response.status_code == 200
     assert response.json() == {"user": ANN}
-    assert client.get("/api/session").json() == {"user": ANN, "via": "session"}
+    assert client.get("/api/session").json() == {"user": ANN, "via": "session", "role": "admin"}
     for path in ("/api/v1/query", "/api/live", "/metrics", "/federate"):
         assert client.get(path).status_code == 200
         assert client.get(path).headers["cache-control"] == "no-store"
@@ -195,7 +195,7 @@ def test_attempts_from_many_addresses_lock_a_user_for_a_minute_at_most(site: Sit
     there = site.logged_in()
     for number in range(30):
         log_in(site.client(f"10.7.{number}.1"), ANN, "wrong password")
-        site.clock.now += site.by_user.wait(next(iter(site.by_user._attempts)))
+        site.clock.now += site.by_user.wait(next(iter(site.by_user)))
     log_in(site.client("10.8.0.1"), ANN, "wrong password")
     assert log_in(site.client("10.8.0.2"), ANN, "wrong password").status_code == 429
     assert there.get("/metrics").status_code == 200, "who is in stays in"
@@ -322,5 +322,5 @@ def test_a_failed_write_of_the_first_user_keeps_the_token_valid(
 def test_files_in_the_folder(site: Site, tmp_path: Path) -> None:
     site.logged_in()
     names = sorted(path.name for path in site.folder.iterdir())
-    assert names == ["sessions.json", "sessions.json.lock", "users.json", "users.json.lock"]
+    assert names == ["audit.log", "sessions.json", "sessions.json.lock", "users.json", "users.json.lock"]
     assert all(path.stat().st_mode & 0o077 == 0 for path in site.folder.iterdir())

@@ -70,7 +70,11 @@ def test_first_start_user_command_and_restart(tmp_path: Path) -> None:
     with running(tmp_path, "--listen", "0.0.0.0:0") as (port, token):
         assert token == ""
         with httpx2.Client(base_url=f"http://127.0.0.1:{port}", cookies=cookies) as client:
-            assert client.get("/api/session").json() == {"user": ANN, "via": "session"}
+            assert client.get("/api/session").json() == {
+                "user": ANN,
+                "via": "session",
+                "role": "admin",
+            }
 
 
 @pytest.mark.engine("promtool")
@@ -108,7 +112,7 @@ def test_prometheus_authenticates_by_password_and_by_token(tmp_path: Path) -> No
 def test_loopback_needs_no_login_unless_login_is_always(tmp_path: Path) -> None:
     with running(tmp_path, "--listen", "127.0.0.1:0") as (port, token):
         assert token == ""
-        assert httpx2.get(f"http://127.0.0.1:{port}/api/session").json() == {"open": True}
+        assert httpx2.get(f"http://127.0.0.1:{port}/api/session").json()["open"] is True
         rebound = httpx2.get(f"http://127.0.0.1:{port}/metrics", headers={"host": f"evil.example:{port}"})
         assert rebound.status_code == 421
     with running(tmp_path, "--listen", "127.0.0.1:0", "--login", "always") as (port, token):

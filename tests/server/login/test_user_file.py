@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import threading
 import unicodedata
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -8,6 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.server.login.credentials import check_password, digest, hash_password, password_error
+from gpuscope.server.login.roles import ClientRole
 from gpuscope.server.login.user_file import UserError, UserFile, clean_name
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
 
@@ -28,6 +31,38 @@ def test_add_check_and_remove_a_user(users: UserFile) -> None:
     users.remove("ann")
     assert not users.check("ann", "another one, longer")
     assert users.names() == {}
+
+
+@pytest.mark.parametrize("how", ["role", "remove"])
+def test_two_admins_cannot_remove_each_other_at_once(tmp_path: Path, how: str) -> None:
+    """Each has its own `UserFile`, as two server processes on one folder."""
+    names = ("ann", "bob")
+    UserFile(tmp_path, rounds=CHEAP_ROUNDS).add("eve", PASSWORD, role=ClientRole.VIEWER)
+    both = threading.Barrier(2)
+
+    def remove(users: UserFile, other: str) -> str:
+        both.wait()
+        try:
+            if how == "role":
+                users.set_role(other, ClientRole.VIEWER, keep_admin=True)
+            else:
+                users.remove(other, keep_admin=True)
+        except UserError as error:
+            return str(error)
+        return ""
+
+    with ThreadPoolExecutor(2) as threads:
+        for _ in range(20):
+            users = UserFile(tmp_path, rounds=CHEAP_ROUNDS)
+            for name in set(names) - set(users.names()):
+                users.add(name, PASSWORD)
+            for name in names:
+                users.set_role(name, ClientRole.ADMIN)
+            files = [UserFile(tmp_path), UserFile(tmp_path)]
+            outcomes = sorted(threads.map(remove, files, names))
+            assert outcomes == ["", "this is the last admin; make another user an admin first"]
+            admins = [one for one, entry in users.names().items() if entry.role is ClientRole.ADMIN]
+            assert len(admins) == 1
 
 
 def test_the_file_contains_no_usable_credential(users: UserFile) -> None:

@@ -1,4 +1,4 @@
-// Colours for canvases, read from the style sheet: a canvas does not know custom properties, and light-dark() is only
+// Colours and font for canvases, read from the style sheet: a canvas does not know custom properties, and light-dark() is only
 // worked out on an element.
 
 const NAMES = [
@@ -42,6 +42,9 @@ function probeColours(): Colours {
   probe.remove();
   return colours;
 }
+
+/** The page's font at a size in pixels of the canvas. */
+export const canvasFont = (size: number): string => `${size}px ${getComputedStyle(document.body).fontFamily}`;
 
 export const seriesColour = (colours: Colours, place: number): string => colours[`c${(place % 8) + 1}` as ColourName];
 

@@ -3,7 +3,7 @@
 import uPlot from "uplot";
 import type { Column } from "./align";
 import { isolatedPlaces, runsOf } from "./align";
-import { LIMIT_COLOURS, readColours, seriesColour, type Colours } from "./colours";
+import { canvasFont, LIMIT_COLOURS, readColours, seriesColour, type Colours } from "./colours";
 
 export interface Line {
   name: string;
@@ -48,7 +48,6 @@ const POWERS_OF_TWO = Array.from({ length: 56 }, (_, power) => 2 ** power);
 const AXIS_WIDTH = 62;
 const AXIS_HEIGHT = 24;
 const ROW_HEIGHT = 28;
-const FONT = "11px system-ui, sans-serif";
 const SYNC_KEY = "time";
 
 /** A chart on screen. New numbers are given to it as long as its shape stays: a cursor over it does not flicker. */
@@ -93,7 +92,7 @@ export function drawStrip(host: HTMLElement, first: StripOptions): Chart<StripOp
   chart.scales = { x: { time: true }, y: { range: () => [0, 1] } };
   chart.axes = [
     timeAxis(held, colours),
-    { show: true, size: AXIS_WIDTH, values: () => [], splits: () => [], ticks: { show: false } },
+    { show: true, size: besideWidth(first.rows), values: () => [], splits: () => [], ticks: { show: false } },
   ];
   chart.series = [{}, ...first.rows.map(() => ({ paths: () => null, points: { show: false } }))];
   chart.hooks = {
@@ -102,6 +101,10 @@ export function drawStrip(host: HTMLElement, first: StripOptions): Chart<StripOp
   };
   return keep(held, new uPlot(chart, toData(first.times, first.rows), host), (options) => options.rows);
 }
+
+/** Room for the longest name beside a row: `GPU 0` fits everywhere, a node's name needs more. */
+const besideWidth = (rows: readonly StripRow[]): number =>
+  Math.min(Math.max(AXIS_WIDTH, ...rows.map((row) => (row.beside ? row.name.length * 6.5 + 8 : 0))), 160);
 
 interface Held<T> {
   options: T;
@@ -160,7 +163,7 @@ function baseOptions(held: Held<PlotOptions>, colours: Colours, height: number):
 
 const axisLook = (colours: Colours): uPlot.Axis => ({
   stroke: colours["ink-soft"],
-  font: FONT,
+  font: canvasFont(11),
   grid: { stroke: colours.line, width: 1 },
   ticks: { show: false },
 });
@@ -228,7 +231,7 @@ function paintRows(plot: uPlot, rows: readonly StripRow[], times: readonly numbe
     soft: colours["line-strong"],
   };
   ctx.save();
-  ctx.font = `${11 * ratio}px system-ui, sans-serif`;
+  ctx.font = canvasFont(11 * ratio);
   ctx.textBaseline = "alphabetic";
   ctx.textAlign = "left";
   rows.forEach((row, place) => {

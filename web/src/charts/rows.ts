@@ -12,13 +12,10 @@ const SEVERE_REASONS = ["hw_thermal_slowdown", "hw_slowdown", "hw_power_brake_sl
 const ACT_REASONS = ["sw_thermal_slowdown", "sync_boost"];
 const MOST_ROWS = 24;
 
-export function stateRows(
-  panel: Panel,
-  results: readonly Series[][],
-  span: Span,
-  step: number,
-  length: number,
-): StripRow[] {
+/** `length` columns, `step` seconds apart, from the start of the span. */
+type MakeRows = (panel: Panel, results: readonly Series[][], span: Span, step: number, length: number) => StripRow[];
+
+export const stateRows: MakeRows = (panel, results, span, step, length) => {
   if (panel.kind === "events") return eventRows(panel, results, span, step, length);
   return results.flatMap((series, place) =>
     series.flatMap((one) => {
@@ -30,7 +27,7 @@ export function stateRows(
       return [reasonRow(fillLegend(panel.queries[place]?.legend ?? "", named), reason, column)];
     }),
   );
-}
+};
 
 function reasonRow(name: string, reason: string, column: Column): StripRow {
   const colour = SEVERE_REASONS.includes(reason) ? "severe" : ACT_REASONS.includes(reason) ? "act" : "neutral";
@@ -46,7 +43,7 @@ function valueRow(prefix: string, column: Column): StripRow {
   };
 }
 
-function eventRows(panel: Panel, results: readonly Series[][], span: Span, step: number, length: number): StripRow[] {
+const eventRows: MakeRows = (panel, results, span, step, length) => {
   const marks = eventsOf(panel, results, span);
   return [...new Set(marks.map((mark) => mark.name))].map((name) => {
     const column: Column = new Array<number | null>(length).fill(null);
@@ -56,7 +53,7 @@ function eventRows(panel: Panel, results: readonly Series[][], span: Span, step:
     }
     return { name, column, look: () => ({ colour: "severe" as const }) };
   });
-}
+};
 
 /** Events by their own time: a series whose value is a time stamp tells each event once, however often it was stored. */
 export function eventsOf(panel: Panel, results: readonly Series[][], span: Span): Mark[] {
@@ -82,34 +79,22 @@ function firstOfRuns(times: readonly number[]): number[] {
 }
 
 /** One row for each series, as high as its value: eight GPUs under each other instead of eight lines over each other. */
-export function levelRows(
-  panel: Panel,
-  results: readonly Series[][],
-  span: Span,
-  step: number,
-  length: number,
-): StripRow[] {
+export const levelRows: MakeRows = (panel, results, span, step, length) => {
   const most = panel.max ?? 1;
   return results.flatMap((series, place) =>
     [...series]
       .sort((left, right) => naturalOrder(left.metric["gpu"] ?? "", right.metric["gpu"] ?? ""))
       .map((one) => ({
-        name: fillLegend(panel.queries[place]?.legend ?? "", one.metric),
+        name: panel.nameOf?.(one.metric) ?? fillLegend(panel.queries[place]?.legend ?? "", one.metric),
         column: columnOf(one, span, step, length),
         beside: true,
         look: (value: number) => ({ colour: "neutral" as const, share: Math.min(Math.max(value / most, 0), 1) }),
       })),
   );
-}
+};
 
 /** One row for each process that held memory, the longest first; darker while it worked. */
-export function spanRows(
-  panel: Panel,
-  results: readonly Series[][],
-  span: Span,
-  step: number,
-  length: number,
-): StripRow[] {
+export const spanRows: MakeRows = (panel, results, span, step, length) => {
   const [held = [], worked = []] = results;
   const working = new Map(worked.map((one) => [one.metric["pid"], columnOf(one, span, step, length)]));
   return [...held]
@@ -125,4 +110,4 @@ export function spanRows(
         .trim();
       return { name, column, look: (value) => ({ colour: value > 0 ? ("neutral" as const) : ("soft" as const) }) };
     });
-}
+};

@@ -1,6 +1,9 @@
 // English, and the list of keys every other language must have. {names} are filled in; keys that end in a machine's
 // word (state.*, why.*) are looked up by that word; `.one` is the form for one.
+import { views } from "./views.en";
+
 export const en = {
+  ...views,
   "nav.views": "Views",
   "nav.fleet": "Fleet",
   "nav.sessions": "Sessions",
@@ -21,6 +24,7 @@ export const en = {
   "shell.theme.light": "Light",
   "shell.theme.dark": "Dark",
   "shell.language": "Language",
+  "shell.grafana": "In Grafana",
   "shell.help": "Keyboard and help",
   "shell.logout": "Log out {user}",
   "shell.close": "Close",
@@ -58,7 +62,7 @@ export const en = {
   "fleet.power": "power",
   "fleet.power_of": "of {count} GPUs",
   "fleet.spread": "busy, each GPU",
-  "fleet.spread_text": "lowest {min}, middle {median}, highest {max}",
+  "fleet.spread_text": "lowest {min}, median {median}, highest {max}",
   "fleet.search": "Filter by node, user, pod, job, model",
   "fleet.shown": "{shown} of {count} GPUs match",
   "fleet.none_match": "No GPU matches this filter.",
@@ -144,7 +148,7 @@ export const en = {
   "panel.no_history": "No history in this range yet.",
   "panel.absent": "No numbers in this range: this card does not give them, or nothing was kept then.",
   "panel.no_events": "No error in this range.",
-  "panel.never": "Nothing held the clocks back in this range.",
+  "panel.never": "The clocks were not held back in this range.",
 
   "table.series": "Series",
   "table.value": "Value",
@@ -168,11 +172,9 @@ export const en = {
   "sessions.now": "On it now",
   "sessions.none": "Nobody is on it.",
   "sessions.table": "Sessions",
-  "sessions.count": "{count} processes on {gpus} GPUs",
-  "sessions.count.one": "1 process on {gpus} GPUs",
   "sessions.by": "Group by",
   "sessions.search": "Filter by user, pod, job, command, node",
-  "sessions.group": "{gpus} GPUs, works on {working}, {memory}",
+  "sessions.group": "{count} GPUs, works on {working}, {memory}",
   "sessions.not_working": "{count} held idle",
   "sessions.no_name": "not known",
   "sessions.more": "Show {count} more of {left}",
@@ -234,4 +236,11 @@ export const en = {
   "login.enter": "Log in",
   "login.create": "Create user",
   "login.wrong": "That was not right.",
+  "sessions.count": "{processes} on {gpus}",
+  "sessions.processes": "{count} processes",
+  "sessions.processes.one": "1 process",
+  "sessions.group.one": "1 GPU, works on {working}, {memory}",
+  "sessions.more_all": "Show {count} more",
+  "count.gpus": "{count} GPUs",
+  "count.gpus.one": "1 GPU",
 } as const;

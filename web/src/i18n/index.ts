@@ -1,6 +1,7 @@
 // The words of the page in the reader's language. English is always there; the others are loaded when asked for, so
 // that nobody pays for four languages.
-import { FINDING_TEXTS, type FindingTextKey, type StepTextKey } from "../api-types";
+import type { FindingTextKey, ReportTextKey, StepTextKey } from "../api-types";
+import { localNumber, setLocale } from "../format";
 import { createStore, useStore } from "../store";
 import { panelById } from "../panels";
 import { en } from "./en";
@@ -11,10 +12,12 @@ export type PanelWords = Record<string, { title: string; help: string }>;
 export interface Language {
   words: Words;
   panels: PanelWords;
-  /** Sentences of findings, by `why_key`. */
-  findings: Readonly<Record<FindingTextKey, string>>;
-  /** Next steps, by `next_key`; English has none here, because the server sends it. */
+  /** Sentences of findings, by `why_key`; English has none here, because the server sends them. */
+  findings: Readonly<Partial<Record<FindingTextKey, string>>>;
+  /** Next steps, by `next_key`; of English as above. */
   steps: Readonly<Partial<Record<StepTextKey, string>>>;
+  /** Sentences of reports, receipts and coverage, by their key; of English as above. */
+  reports: Readonly<Partial<Record<ReportTextKey, string>>>;
 }
 
 export const LANGUAGES = { en: "English", ko: "한국어", ja: "日本語", zh: "中文" } as const;
@@ -31,7 +34,7 @@ interface Spoken extends Language {
 }
 
 // The panels' own definition is their English text.
-const ENGLISH: Spoken = { code: "en", words: en, panels: {}, findings: FINDING_TEXTS, steps: {} };
+const ENGLISH: Spoken = { code: "en", words: en, panels: {}, findings: {}, steps: {}, reports: {} };
 export const spoken = createStore<Spoken>(ENGLISH);
 
 export function chooseLanguage(stored: string | null, preferred: readonly string[]): LanguageCode {
@@ -42,9 +45,14 @@ export function chooseLanguage(stored: string | null, preferred: readonly string
   return "en";
 }
 
+/** The browser's variant of the language, which knows how its region writes numbers: `en-IN` rather than `en`. */
+export const localeFor = (code: LanguageCode, preferred: readonly string[]): string =>
+  preferred.find((one) => one.toLowerCase().startsWith(`${code}-`)) ?? code;
+
 export async function speak(code: LanguageCode): Promise<void> {
   const language: Spoken = code === "en" ? ENGLISH : { code, ...(await LOADERS[code]()).language };
   document.documentElement.lang = code;
+  setLocale(localeFor(code, globalThis.navigator?.languages ?? []));
   spoken.set(language);
 }
 
@@ -56,7 +64,11 @@ export function fill(text: string, values: Readonly<Record<string, string | numb
 export function t(key: Key, values: Readonly<Record<string, string | number>> = {}): string {
   const words: Record<string, string> = spoken.get().words;
   const single = values["count"] === 1 ? words[`${key}.one`] : undefined;
-  return fill(single ?? words[key] ?? key, values);
+  const written = Object.entries(values).map(([name, value]) => [
+    name,
+    typeof value === "number" ? localNumber(value, 1) : value,
+  ]);
+  return fill(single ?? words[key] ?? key, Object.fromEntries(written) as Record<string, string>);
 }
 
 /** A word for a name that comes from the machine, such as a throttle reason; the name itself where there is none. */

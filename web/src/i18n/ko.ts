@@ -1,18 +1,23 @@
 // 한국어
+import panels from "../../../src/gpuscope/panel_texts/ko.json";
 import { findings, steps } from "./findings.ko";
 import type { Language } from "./index";
+import { reports } from "./reports.ko";
+import { views } from "./views.ko";
 
 export const language: Language = {
   findings,
   steps,
+  reports,
   words: {
+    ...views,
     "nav.views": "화면",
-    "nav.fleet": "전체",
+    "nav.fleet": "클러스터",
     "nav.sessions": "세션",
     "nav.explore": "탐색",
     "nav.skip": "본문으로 건너뛰기",
 
-    "shell.simulated": "모의 장비입니다. 이 페이지의 숫자는 실제 값이 아닙니다.",
+    "shell.simulated": "모의 클러스터입니다. 이 페이지의 숫자는 실제 값이 아닙니다.",
     "shell.live": "실시간",
     "shell.age": "{age} 전",
     "shell.source": "출처: {source}",
@@ -26,6 +31,7 @@ export const language: Language = {
     "shell.theme.light": "밝게",
     "shell.theme.dark": "어둡게",
     "shell.language": "언어",
+    "shell.grafana": "Grafana에서 보기",
     "shell.help": "단축키와 도움말",
     "shell.logout": "{user} 로그아웃",
     "shell.close": "닫기",
@@ -49,7 +55,7 @@ export const language: Language = {
     "measure.temperature": "온도",
     "measure.holder": "점유자",
 
-    "fleet.title": "전체 장비",
+    "fleet.title": "클러스터",
     "fleet.gpus": "GPU",
     "fleet.instances": "MIG 인스턴스 {count}개",
     "fleet.instances.one": "MIG 인스턴스 1개",
@@ -63,7 +69,7 @@ export const language: Language = {
     "fleet.power": "전력",
     "fleet.power_of": "GPU {count}개 합계",
     "fleet.spread": "GPU별 사용률",
-    "fleet.spread_text": "최저 {min}, 중앙 {median}, 최고 {max}",
+    "fleet.spread_text": "최저 {min}, 중앙값 {median}, 최고 {max}",
     "fleet.search": "노드, 사용자, 파드, 작업, 모델로 찾기",
     "fleet.shown": "GPU {count}개 중 {shown}개 일치",
     "fleet.none_match": "조건에 맞는 GPU가 없습니다.",
@@ -131,11 +137,11 @@ export const language: Language = {
     "gpu.driver": "드라이버",
     "gpu.uuid": "UUID",
     "gpu.absent": "이 카드는 이 값을 제공하지 않습니다",
-    "gpu.missing": "이 GPU는 지금 목록에 없습니다",
+    "gpu.missing": "이 GPU는 지금 클러스터에 없습니다",
     "gpu.part_of": "다음 GPU의 인스턴스:",
     "gpu.split_into": "나뉜 인스턴스:",
 
-    "node.missing": "이 노드는 지금 목록에 없습니다",
+    "node.missing": "이 노드는 지금 클러스터에 없습니다",
     "node.host": "호스트",
     "node.cpu": "CPU",
     "node.load": "부하",
@@ -174,11 +180,9 @@ export const language: Language = {
     "sessions.now": "지금 쓰는 사람",
     "sessions.none": "쓰는 사람이 없습니다.",
     "sessions.table": "세션",
-    "sessions.count": "GPU {gpus}개에 프로세스 {count}개",
-    "sessions.count.one": "GPU {gpus}개에 프로세스 1개",
     "sessions.by": "묶기",
     "sessions.search": "사용자, 파드, 작업, 명령, 노드로 찾기",
-    "sessions.group": "GPU {gpus}개, 그중 {working}개 작동, {memory}",
+    "sessions.group": "GPU {count}개, 그중 {working}개 작동, {memory}",
     "sessions.not_working": "{count}개 점유 후 유휴",
     "sessions.no_name": "알 수 없음",
     "sessions.more": "{left}개 중 {count}개 더 보기",
@@ -213,7 +217,7 @@ export const language: Language = {
     "explore.nothing": "이 기간에 결과가 없습니다.",
     "explore.first": "처음 {count}개만 표시합니다.",
 
-    "keys.fleet": "전체 화면으로",
+    "keys.fleet": "클러스터로 이동",
     "keys.sessions": "세션 화면으로",
     "keys.explore": "탐색 화면으로",
     "keys.search": "찾기 상자로",
@@ -239,67 +243,13 @@ export const language: Language = {
     "login.enter": "로그인",
     "login.create": "사용자 만들기",
     "login.wrong": "올바르지 않습니다.",
+    "sessions.count": "{gpus}에 {processes}",
+    "sessions.processes": "프로세스 {count}개",
+    "sessions.processes.one": "프로세스 1개",
+    "sessions.group.one": "GPU 1개, 그중 {working}개 작동, {memory}",
+    "sessions.more_all": "{count}개 더 보기",
+    "count.gpus": "GPU {count}개",
+    "count.gpus.one": "GPU 1개",
   },
-  panels: {
-    gpu_utilization: {
-      title: "사용률과 그 내용",
-      help: "사용률은 커널이 하나라도 실행된 시간의 비율입니다. 100 %라고 모든 SM이 일한 것은 아닙니다. SM, 텐서, DRAM 활성이 실제로 얼마나 일했는지 보여 줍니다. 프로파일링 카운터가 없는 카드는 사용률만 제공합니다.",
-    },
-    gpu_memory: { title: "메모리", help: "각 구간에서 가장 높았던 메모리 사용량과 전체 용량입니다." },
-    gpu_power: {
-      title: "전력",
-      help: "각 구간의 평균 소비 전력과 보드가 적용하는 한도입니다. 한도에 닿으면 클럭이 내려갑니다.",
-    },
-    gpu_temperature: {
-      title: "온도",
-      help: "각 구간의 센서별 최고 온도입니다. 감속 온도에서 클럭이 내려가고, 차단 온도에서 보드가 꺼집니다.",
-    },
-    gpu_throttle: {
-      title: "클럭 제한",
-      help: "사유가 활성인 동안 클럭이 작업이 요구하는 것보다 낮습니다. 유휴와 전력 한도는 정상이고, 열, 전력 브레이크, 하드웨어 보호는 그렇지 않습니다.",
-    },
-    gpu_performance_state: {
-      title: "성능 상태",
-      help: "P0이 가장 빠르고 P15가 가장 느립니다. 유휴 보드는 P8 이하에 머뭅니다.",
-    },
-    gpu_events: {
-      title: "오류",
-      help: "드라이버가 보고한 각 XID의 시각과, 정정 불가 메모리 오류가 집계된 구간입니다.",
-    },
-    gpu_clocks: { title: "클럭", help: "각 구간의 평균 클럭 주파수입니다." },
-    gpu_pcie: { title: "PCIe 트래픽", help: "가끔 20 ms 동안 잰 표본이며 합계가 아닙니다." },
-    gpu_nvlink: { title: "NVLink 트래픽", help: "드라이버 카운터에서 얻은 모든 링크의 합계입니다." },
-    gpu_fans: { title: "팬", help: "최고 속도에 대한 비율입니다. 섀시가 식히는 보드에는 팬이 없습니다." },
-    gpu_processes: {
-      title: "누가 썼는지",
-      help: "여기서 메모리를 점유한 모든 프로세스이며 끝난 뒤에도 보입니다. 일하는 동안은 더 진하게 표시됩니다.",
-    },
-    node_levels: {
-      title: "어느 GPU가 일했는지",
-      help: "GPU별 사용률을 위아래로 놓았습니다. 늘 일하는 GPU 옆에서 한 번도 일하지 않는 GPU가 바로 보입니다. MIG 인스턴스는 SM 활성을 보여 줍니다.",
-    },
-    node_utilization: {
-      title: "사용률, GPU별",
-      help: "커널이 하나라도 실행된 시간의 비율을 GPU마다 한 줄로 그립니다. 평균을 내지 않습니다.",
-    },
-    node_sm: {
-      title: "SM 활성, GPU별",
-      help: "각 GPU가 얼마나 일했는지입니다. 프로파일링 카운터가 없는 카드에는 없습니다.",
-    },
-    node_memory: { title: "메모리, GPU별", help: "각 구간에서 가장 높았던 메모리 사용량입니다." },
-    node_power: { title: "전력, GPU별", help: "각 구간의 평균 소비 전력입니다." },
-    node_temperature: { title: "온도, GPU별", help: "각 구간의 GPU 센서 최고 온도와, 그중 가장 낮은 감속 온도입니다." },
-    node_nvlink: { title: "NVLink 트래픽, GPU별", help: "드라이버 카운터에서 얻은 GPU별 전체 링크 송신량입니다." },
-    node_throttle: { title: "클럭 제한", help: "열, 전력 브레이크, 하드웨어 보호, 동기 부스트로 느려진 GPU입니다." },
-    node_events: {
-      title: "오류",
-      help: "드라이버가 보고한 각 XID의 시각과, 정정 불가 메모리 오류가 집계된 구간입니다.",
-    },
-    host_cpu: { title: "CPU", help: "전체 CPU 시간의 비율을 하는 일에 따라 나눴습니다. 나머지는 유휴입니다." },
-    host_memory: { title: "메모리", help: "다른 것이 양보하지 않으면 프로그램이 얻을 수 없는 메모리입니다." },
-    host_disk: { title: "디스크 트래픽", help: "모든 디스크가 읽고 쓴 바이트입니다." },
-    host_network: { title: "네트워크 트래픽", help: "장치별로 받고 보낸 바이트입니다." },
-    host_load: { title: "부하", help: "실행 중이거나 기다리는 프로세스 수의 1분, 15분 평균입니다." },
-    host_filesystem: { title: "파일 시스템", help: "사용 중인 비율입니다." },
-  },
+  panels,
 };

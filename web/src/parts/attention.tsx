@@ -1,8 +1,8 @@
 // The list of findings: each entry says what and where, who can act, since when, and the next step.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { formatDuration, formatMoment } from "../format";
-import { nextText, ownerLabel, whyText } from "../finding-text";
+import { formatDuration, formatHours, formatMoment } from "../format";
+import { costOf, nextText, ownerLabel, whyText } from "../finding-text";
 import { t, useLanguage } from "../i18n";
 import { serverNow, type Finding, type GpuState } from "../live";
 import { linkTo } from "../router";
@@ -28,9 +28,28 @@ const LOOKS: Readonly<Record<string, GpuState>> = {
   only_some_work: "held",
   allocated_unused: "held",
   orphan_memory: "held",
+  hung: "held",
+  unused: "idle",
+  waits_for_rank: "busy",
+  waits_for_disk: "busy",
+  waits_for_network: "busy",
+  waits_for_data: "busy",
   long_running: "busy",
   xid_application: "busy",
 };
+
+/** A kind without a state of its own is marked by how urgent it is; one that is not urgent has no mark. */
+const lookOf = ({ kind, severity }: Finding): GpuState | undefined =>
+  LOOKS[kind] ?? (severity === "critical" ? "sick" : severity === "warning" ? "throttled" : undefined);
+
+export function FindingMark({ finding }: { finding: Finding }): JSX.Element | null {
+  const look = lookOf(finding);
+  return look === undefined ? null : (
+    <>
+      <Swatch state={look} />{" "}
+    </>
+  );
+}
 
 export function Attention({ findings, gpus }: { findings: Finding[]; gpus: number }): JSX.Element {
   const [all, setAll] = useState(false);
@@ -72,17 +91,18 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
   const [uuid] = finding.uuids;
   const where = uuid !== undefined && finding.uuids.length === 1 ? linkTo("gpu", uuid) : linkTo("node", finding.node);
   const now = serverNow();
+  const cost = costOf(finding, now);
   return (
     <li class={finding.severity === "critical" ? "finding severe" : "finding"} data-kind={finding.kind}>
       <h3>
-        <Swatch state={LOOKS[finding.kind] ?? (finding.severity === "info" ? "idle" : "sick")} />
+        <FindingMark finding={finding} />
         {finding.kind === "target_down" ? (
           <Name text={finding.node} />
         ) : (
           <a href={where}>
             <Name text={finding.node} />
           </a>
-        )}
+        )}{" "}
         <Name text={why} />
       </h3>
       <dl>
@@ -98,6 +118,10 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
             ? t("attention.unknown_time")
             : `${formatDuration(now - finding.since)} (${formatMoment(finding.since, now, language)})`}
         </dd>
+        {cost !== undefined && [
+          <dt>{t("findings.cost")}</dt>,
+          <dd>{t("unit.gpu_hours", { hours: formatHours(cost) })}</dd>,
+        ]}
         <dt>{t("attention.next")}</dt>
         <dd>
           <Name text={nextText(finding)} />

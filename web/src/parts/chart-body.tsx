@@ -16,8 +16,8 @@ import {
   type StripRow,
 } from "../charts/plot";
 import { eventsOf, levelRows, spanRows, stateRows } from "../charts/rows";
-import { formatMoment, formatValue, naturalOrder } from "../format";
-import { panelTitle, spoken, t } from "../i18n";
+import { formatMoment, formatTick, formatValue, naturalOrder } from "../format";
+import { panelTitle, spoken, t, tName } from "../i18n";
 import { serverNow } from "../live";
 import { fillLegend, type Panel } from "../panels";
 import { theme } from "../settings";
@@ -43,7 +43,7 @@ export function ChartBody({ panel, answer, width, marks }: BodyProps): JSX.Eleme
 function Lines({ panel, answer, width, marks }: BodyProps): JSX.Element {
   const [cursor, setCursor] = useState<number>();
   const times = useMemo(() => timesOf(answer.span, answer.step), [answer]);
-  const lines = useMemo(() => linesOf(panel, answer, times.length), [answer]);
+  const lines = useMemo(() => linesOf(panel, answer, times.length), [answer, spoken.get().code]);
   const options = useMemo(
     (): LineOptions => ({
       ...plotOptions(times, width, marks, setCursor),
@@ -72,11 +72,16 @@ export const shapeOf = (columns: readonly { name: string }[], width: number): st
 const byGpu = (left: Series, right: Series): number =>
   naturalOrder(left.metric["gpu"] ?? "", right.metric["gpu"] ?? "");
 
+/** Words of the panels' definition in the reader's language; what comes from the machine as it is. */
+function legendText(legend: string, metric: Readonly<Record<string, string>>): string {
+  return tName("legend", fillLegend(tName("legend", legend), metric));
+}
+
 export function linesOf(panel: Panel, answer: Answer, length: number): Line[] {
   return answer.results.flatMap((series, place) => {
     const query = panel.queries[place];
     return [...series].sort(byGpu).map((one) => ({
-      name: fillLegend(query?.legend ?? "", one.metric) || "value",
+      name: panel.nameOf?.(one.metric) ?? (legendText(query?.legend ?? "", one.metric) || t("table.value")),
       column: columnOf(one, answer.span, answer.step, length),
       ...(query?.limit ? { limit: query.limit } : {}),
     }));
@@ -89,25 +94,12 @@ export function plotOptions(
   marks: readonly Mark[],
   onCursor: (place: number | undefined) => void,
 ): PlotOptions {
-  const language = spoken.get().code;
-  const clock = new Intl.DateTimeFormat(language, { hour: "2-digit", minute: "2-digit", hourCycle: "h23" });
-  const exact = new Intl.DateTimeFormat(language, {
-    hour: "2-digit",
-    minute: "2-digit",
-    second: "2-digit",
-    hourCycle: "h23",
-  });
-  const day = new Intl.DateTimeFormat(language, { month: "short", day: "numeric" });
   return {
     times,
     width,
     marks,
     onCursor,
-    formatTime(seconds, spacing) {
-      const moment = new Date(seconds * 1000);
-      if (spacing >= 86400 || (moment.getHours() === 0 && moment.getMinutes() === 0)) return day.format(moment);
-      return spacing < 60 ? exact.format(moment) : clock.format(moment);
-    },
+    formatTime: (seconds, spacing) => formatTick(seconds, spacing, spoken.get().code),
     onZoom: (start, end) => showSpan({ start, end }),
     onWiden: () => showSpan(zoom(timeline.get().span, 2, serverNow())),
   };

@@ -9,6 +9,9 @@ export function Facts({ children }: { children: ComponentChildren }): JSX.Elemen
   return <dl class="facts">{children}</dl>;
 }
 
+/** Characters; a longer value is written smaller. */
+const LONG = 20;
+
 interface FactProps {
   name: string;
   value: string;
@@ -18,7 +21,7 @@ interface FactProps {
 
 export function Fact({ name, value, of, level }: FactProps): JSX.Element {
   return (
-    <div>
+    <div class={value.length > LONG ? "long" : ""}>
       <dt>{name}</dt>
       <dd {...(value === ABSENT ? { title: t("gpu.absent") } : {})}>
         <Name text={value} /> {of && of !== ABSENT && <small>/ {of}</small>}

@@ -7,7 +7,7 @@ import { Name } from "./marks";
 
 /** What the marks in a cell and beside a node mean. */
 export function MapKey({ size, measure }: { size: string; measure: Measure }): JSX.Element {
-  if (size === "small") return <p class="key soft small">{t("fleet.key_fill")}</p>;
+  if (size === "small" || size === "tiny") return <p class="key soft small">{t("fleet.key_fill")}</p>;
   if (size !== "large" || measure !== "busy") return <p class="key soft small">{t("fleet.key_ticks")}</p>;
   return (
     <p class="key soft small">

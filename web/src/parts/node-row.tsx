@@ -7,7 +7,7 @@ import { spoken, t } from "../i18n";
 import { serverNow, type Finding, type Gone, type LiveGpu } from "../live";
 import { ownerLabel } from "../finding-text";
 import { linkTo } from "../router";
-import { GLYPHS, Name, Rug, stateName } from "./marks";
+import { GLYPHS, Name, Rug, spreadText, stateName } from "./marks";
 
 interface RowProps {
   node: NodeCells;
@@ -39,13 +39,18 @@ export function NodeRow({
     <section class="node" aria-label={node.name}>
       <header>
         <h2>
-          <a href={linkTo("node", node.name)}>
-            <Name text={node.name} />
-          </a>
+          {node.isGroup ? (
+            <Name text={node.name || t("fleet.no_group")} />
+          ) : (
+            <a href={linkTo("node", node.name)}>
+              <Name text={node.name} />
+            </a>
+          )}
         </h2>
         {size === "small" ? null : (
           <span class="soft small">
             <Name text={node.gone && !node.cells.length ? "" : describeModels(node.cells)} />
+            {node.isGroup && spread ? ` · ${spreadText(spread)}` : ""}
           </span>
         )}
         {node.gone && (

@@ -2,7 +2,7 @@
 // definition does. A panel out of sight asks nothing.
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { queryRange, type Series } from "../api";
+import { errorText, queryRange, type Series } from "../api";
 import type { Mark } from "../charts/plot";
 import { panelHelp, panelTitle, t, useLanguage } from "../i18n";
 import { live } from "../live";
@@ -143,7 +143,7 @@ export function useAnswer(panel: Panel, variables: Variables, width: number): { 
       .then((results) => setAsked({ answer: { span: aligned, step, results }, loading: false }))
       .catch((error: unknown) => {
         if (stop.signal.aborted) return;
-        const problem = error instanceof Error ? error.message : String(error);
+        const problem = errorText(error);
         // While the server is gone the page says so once; the last picture stays in every panel.
         setAsked((old) =>
           old.answer && live.get().status === "gone" ? { ...old, loading: false } : { problem, loading: false },

@@ -53,10 +53,11 @@ async function candidates(place: Exclude<Place, { kind: "none" }>): Promise<Choi
 
 interface BoxProps {
   value: string;
+  id: string;
   run(text: string): void;
 }
 
-export function PromqlBox({ value, run }: BoxProps): JSX.Element {
+export function PromqlBox({ value, run, id }: BoxProps): JSX.Element {
   const [text, setText] = useState(value);
   const [list, setList] = useState<List>();
   const area = useRef<HTMLTextAreaElement>(null);
@@ -118,7 +119,7 @@ export function PromqlBox({ value, run }: BoxProps): JSX.Element {
       <div class="complete">
         <textarea
           ref={area}
-          id="search"
+          id={id}
           value={text}
           spellcheck={false}
           autocapitalize="off"
@@ -126,7 +127,9 @@ export function PromqlBox({ value, run }: BoxProps): JSX.Element {
           aria-label={t("explore.box")}
           placeholder={t("explore.placeholder")}
           aria-autocomplete="list"
-          {...(list ? { "aria-controls": "choices", "aria-activedescendant": `choice-${list.chosen}` } : {})}
+          {...(list
+            ? { "aria-controls": `choices-${id}`, "aria-activedescendant": `choice-${id}-${list.chosen}` }
+            : {})}
           onInput={(event) => {
             setText(event.currentTarget.value);
             void offer();
@@ -135,11 +138,11 @@ export function PromqlBox({ value, run }: BoxProps): JSX.Element {
           onBlur={() => setTimeout(() => setList(undefined), 150)}
         />
         {list && (
-          <ul id="choices" role="listbox" aria-label={t("explore.choices")}>
+          <ul id={`choices-${id}`} role="listbox" aria-label={t("explore.choices")}>
             {list.choices.map((choice, place) => (
               <li
                 key={choice.text}
-                id={`choice-${place}`}
+                id={`choice-${id}-${place}`}
                 role="option"
                 aria-selected={place === list.chosen}
                 onPointerDown={(event) => {

@@ -1,12 +1,12 @@
 // Sessions as a table; sorted by its heads where it may be.
 import type { JSX } from "preact";
-import { useState } from "preact/hooks";
 import { formatDuration, formatMoment, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
 import { linkTo } from "../router";
 import { COLUMNS, ownerOf, type ColumnName, type Row, type SessionGroup } from "../sessions";
 import { Name, stateName } from "./marks";
+import { ColumnHead, MoreRows, useRowLimit } from "./table-parts";
 
 interface SortProps {
   column: ColumnName;
@@ -19,8 +19,6 @@ interface TableProps {
   sort?: SortProps;
 }
 
-/** More than a screen or two at once nobody reads, and 1,000 rows are slow to draw every second. */
-const ROWS_AT_ONCE = 100;
 const LEAST_OF_A_GROUP = 2;
 const NUMBERS: ReadonlySet<ColumnName> = new Set(["memory", "sm", "hour", "pid"]);
 
@@ -28,9 +26,9 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
   useLanguage();
   const withHour = sessions.some((one) => one.hour !== undefined);
   const columns = COLUMNS.filter((column) => column !== "hour" || withHour);
-  const [most, setMost] = useState(ROWS_AT_ONCE);
-  const cut = groups && cutGroups(groups, most);
-  const left = sessions.length - (cut ? cut.reduce((sum, one) => sum + one.rows.length, 0) : most);
+  const { limit, raise } = useRowLimit();
+  const cut = groups && cutGroups(groups, limit);
+  const left = sessions.length - (cut ? cut.reduce((sum, one) => sum + one.rows.length, 0) : limit);
   if (!sessions.length) return <p class="soft">{t("sessions.none")}</p>;
   return (
     <div class="scroll sessions" tabIndex={0} role="region" aria-label={t("sessions.table")}>
@@ -46,19 +44,13 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
           cut.map(({ group, rows }) => <Group key={group.name} group={group} rows={rows} columns={columns} />)
         ) : (
           <tbody>
-            {sessions.slice(0, most).map((row) => (
+            {sessions.slice(0, limit).map((row) => (
               <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
             ))}
           </tbody>
         )}
       </table>
-      {left > 0 && (
-        <p>
-          <button onClick={() => setMost(most + ROWS_AT_ONCE)}>
-            {t("sessions.more", { count: Math.min(left, ROWS_AT_ONCE), left })}
-          </button>
-        </p>
-      )}
+      <MoreRows left={left} raise={raise} />
     </div>
   );
 }
@@ -70,22 +62,14 @@ function cutGroups(groups: readonly SessionGroup[], most: number): { group: Sess
 }
 
 function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefined }): JSX.Element {
-  const number = NUMBERS.has(column) ? "number" : "";
-  const name = t(`column.${column}`);
-  if (!sort)
-    return (
-      <th scope="col" class={number}>
-        {name}
-      </th>
-    );
-  const current = sort.column === column;
+  const order = sort?.column !== column ? "none" : sort.down ? "descending" : "ascending";
   return (
-    <th scope="col" class={number} aria-sort={current ? (sort.down ? "descending" : "ascending") : "none"}>
-      <button onClick={() => sort.choose(column)}>
-        {name}
-        {current ? (sort.down ? " ↓" : " ↑") : ""}
-      </button>
-    </th>
+    <ColumnHead
+      title={t(`column.${column}`)}
+      isNumber={NUMBERS.has(column)}
+      order={order}
+      choose={sort && (() => sort.choose(column))}
+    />
   );
 }
 
@@ -107,7 +91,7 @@ function Group({ group, rows, columns }: GroupProps): JSX.Element {
             </b>
             <span>
               {t("sessions.group", {
-                gpus: group.gpus,
+                count: group.gpus,
                 working: group.working,
                 memory: formatValue(group.memory, "bytes"),
               })}

@@ -1,7 +1,7 @@
 // Which time is looked at: relative or absolute, moved and zoomed, following now or standing still.
 import type { JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
-import { formatMoment } from "../format";
+import { formatLength, formatMoment } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
 import { useStore } from "../store";
@@ -41,7 +41,7 @@ export function TimePicker(): JSX.Element {
   const length = relativeLength(range);
   const now = serverNow();
   const name = length
-    ? t("time.last", { length: readableLength(length) })
+    ? t("time.last", { length: formatLength(readableLength(length)) })
     : `${formatMoment(span.start, now, language)} – ${formatMoment(span.end, now, language)}`;
   return (
     <div class="times" role="group" aria-label={t("time.range")}>
@@ -102,7 +102,7 @@ function Choices({ span, length, done }: { span: Span; length: string | undefine
               done();
             }}
           >
-            {one}
+            {formatLength(one)}
           </button>
         ))}
       </div>

@@ -1,21 +1,30 @@
-// Any PromQL, as a graph over the range and as a table of now.
+// Any PromQL, as a graph over the range and as a table of now: one query or several under each other, on one time axis.
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef, useState } from "preact/hooks";
-import { queryInstant, queryRange, type InstantSample, type Series } from "../api";
-import { columnOf, timesOf } from "../charts/align";
-import { drawLines, type LineOptions } from "../charts/plot";
-import { formatMoment, formatValue, type Unit } from "../format";
+import {
+  errorText,
+  fetchMetadata,
+  queryInstant,
+  queryRange,
+  type InstantSample,
+  type MetricHelp,
+  type Series,
+} from "../api";
+import { csvText, saveFile } from "../csv";
 import { t, useLanguage } from "../i18n";
-import { serverNow } from "../live";
-import { plotOptions, shapeOf, usePlot } from "../parts/chart-body";
+import type { LivePicture } from "../live";
+import { QueryGraph } from "../parts/query-graph";
 import { PromqlBox } from "../parts/promql-box";
 import { TimePicker } from "../parts/time-picker";
-import { commonLabels, describeMetric } from "../promql";
+import { formatValue, type Unit } from "../format";
+import { Segments } from "../parts/controls";
+import { describeMetric, nameGpus } from "../promql";
+import { findError } from "../promql-errors";
 import { changeQuery, route } from "../router";
 import { useStore } from "../store";
 import { alignSpan, chooseStep, type Span } from "../time";
 import { timeline } from "../timeline";
-import { download } from "./sessions";
+import { unitOf } from "../units";
 
 const EXAMPLES = [
   "gpuscope_gpu_utilization_ratio",
@@ -23,10 +32,10 @@ const EXAMPLES = [
   "topk(5, gpuscope_process_memory_bytes)",
   "rate(gpuscope_gpu_energy_joules_total[5m])",
 ];
-const MOST_LINES = 100;
 const MOST_ROWS = 500;
+const MOST_QUERIES = 6;
 
-interface Found {
+export interface Found {
   expression: string;
   span: Span;
   step: number;
@@ -35,40 +44,87 @@ interface Found {
   milliseconds: number;
 }
 
-export function Explore(): JSX.Element {
+/** `q`, `q2`, `q3` …: keys of the address, so that a link has all of them. */
+const keyOf = (place: number): string => (place ? `q${place + 1}` : "q");
+
+export function Explore({ picture }: { picture: LivePicture }): JSX.Element {
   useLanguage();
   const { query } = useStore(route);
-  const expression = (query["q"] ?? "").trim();
+  const metadata = useMetadata();
   const asTable = query["as"] === "table";
-  const { found, problem, loading } = useExpression(expression);
+  const [more, setMore] = useState(0);
+  const used = Array.from({ length: MOST_QUERIES }, (_, place) => place).filter(
+    (place) => place && keyOf(place) in query,
+  ).length;
+  const shown = Math.min(1 + Math.max(used, more), MOST_QUERIES);
   return (
     <div class="explore">
       <div class="head">
         <h1>{t("nav.explore")}</h1>
       </div>
-      <PromqlBox value={query["q"] ?? ""} run={(text) => changeQuery({ q: text }, true)} />
-      {!expression && <Examples />}
-      <div class="controls section">
+      <div class="controls">
         <TimePicker />
-        <div class="segments" role="group" aria-label={t("explore.as")}>
-          <button aria-pressed={!asTable} onClick={() => changeQuery({ as: "" })}>
-            {t("explore.graph")}
-          </button>
-          <button aria-pressed={asTable} onClick={() => changeQuery({ as: "table" })}>
-            {t("explore.table")}
-          </button>
-        </div>
-        {found && (
+        <Segments
+          label={t("explore.as")}
+          queryKey="as"
+          choices={["graph", "table"] as const}
+          chosen={asTable ? "table" : "graph"}
+          title={(one) => t(`explore.${one}`)}
+        />
+        <button disabled={shown >= MOST_QUERIES} onClick={() => setMore(shown)}>
+          {t("explore.add")}
+        </button>
+      </div>
+      {Array.from({ length: shown }, (_, place) => (
+        <OneQuery
+          key={place}
+          place={place}
+          asTable={asTable}
+          metadata={metadata}
+          picture={picture}
+          remove={() => setMore(Math.max(shown - 2, 0))}
+        />
+      ))}
+      {!query["q"] && <Examples />}
+    </div>
+  );
+}
+
+interface QueryProps {
+  place: number;
+  asTable: boolean;
+  metadata: Readonly<Record<string, MetricHelp[]>>;
+  picture: LivePicture;
+  remove(): void;
+}
+
+function OneQuery({ place, asTable, metadata, picture, remove }: QueryProps): JSX.Element {
+  const { query } = useStore(route);
+  const key = keyOf(place);
+  const expression = (query[key] ?? "").trim();
+  const { found, problem, loading } = useExpression(expression);
+  const unit = unitOf(expression, metadata);
+  const names = useMemo(
+    () => new Map(picture.gpus.map((gpu) => [gpu.uuid, `${gpu.node} GPU ${gpu.gpu}`])),
+    [picture.gpus.length],
+  );
+  return (
+    <section class="section" aria-label={expression || t("explore.box")}>
+      <PromqlBox
+        value={query[key] ?? ""}
+        run={(text) => changeQuery({ [key]: text }, true)}
+        id={place ? `search-${place}` : "search"}
+      />
+      <div class="controls">
+        {found && <Downloads found={found} asTable={asTable} unit={unit} />}
+        {place > 0 && (
           <button
-            onClick={() =>
-              download(
-                "gpuscope-query.json",
-                "application/json",
-                JSON.stringify(asTable ? found.vector : found.series, null, 1),
-              )
-            }
+            onClick={() => {
+              changeQuery({ [key]: "" }, true);
+              remove();
+            }}
           >
-            JSON
+            {t("explore.remove")}
           </button>
         )}
         {found && (
@@ -77,15 +133,37 @@ export function Explore(): JSX.Element {
           </span>
         )}
       </div>
-      {problem && (
-        <div class="panel">
-          <div class="message failed" role="alert">
-            <bdi>{problem}</bdi>
-          </div>
-        </div>
-      )}
-      {!problem && found && (asTable ? <VectorTable vector={found.vector} /> : <Graph found={found} />)}
+      {problem && <Problem expression={expression} problem={problem} />}
+      {!problem &&
+        found &&
+        (asTable ? (
+          <VectorTable vector={found.vector} unit={unit} names={names} />
+        ) : (
+          <QueryGraph found={found} unit={unit} names={names} />
+        ))}
       {!problem && !found && loading && <p class="soft">{t("panel.loading")}</p>}
+    </section>
+  );
+}
+
+/** The text with the place of the mistake marked, and the engine's own words. */
+function Problem({ expression, problem }: { expression: string; problem: string }): JSX.Element {
+  const place = findError(expression, problem);
+  return (
+    <div class="panel" role="alert">
+      {place && (
+        <pre class="wrong">
+          {expression.slice(0, place.from)}
+          <mark>{expression.slice(place.from, place.to) || " "}</mark>
+          {expression.slice(place.to)}
+        </pre>
+      )}
+      <div class="message brief failed">
+        <bdi>
+          {place && `${t("explore.at", { place: place.from + 1 })} `}
+          {problem}
+        </bdi>
+      </div>
     </div>
   );
 }
@@ -104,9 +182,60 @@ function Examples(): JSX.Element {
   );
 }
 
+function Downloads({ found, asTable, unit }: { found: Found; asTable: boolean; unit: Unit }): JSX.Element {
+  const json = (): void =>
+    saveFile("gpuscope-query.json", "application/json", JSON.stringify(asTable ? found.vector : found.series, null, 1));
+  const csv = (): void =>
+    saveFile("gpuscope-query.csv", "text/csv", asTable ? vectorCsv(found.vector, unit) : seriesCsv(found.series));
+  return (
+    <>
+      <button onClick={csv}>CSV</button>
+      <button onClick={json}>JSON</button>
+    </>
+  );
+}
+
+const labelNames = (metrics: readonly Readonly<Record<string, string>>[]): string[] =>
+  [...new Set(metrics.flatMap((metric) => Object.keys(metric)))].sort();
+
+/** One line for each sample: what any program reads. */
+export function seriesCsv(series: readonly Series[]): string {
+  const names = labelNames(series.map((one) => one.metric));
+  const rows = series.flatMap((one) =>
+    one.values.map(([time, value]) => [
+      new Date(time * 1000).toISOString(),
+      ...names.map((name) => one.metric[name]),
+      toNumber(value),
+    ]),
+  );
+  return csvText(["time", ...names, "value"], rows);
+}
+
+function vectorCsv(vector: readonly InstantSample[], unit: Unit): string {
+  const names = labelNames(vector.map((one) => one.metric));
+  return csvText(
+    [...names, unit === "count" ? "value" : unit],
+    vector.map((one) => [...names.map((name) => one.metric[name]), toNumber(one.value[1])]),
+  );
+}
+
+const toNumber = (text: string): string | number => (Number.isFinite(Number(text)) ? Number(text) : text);
+
+function useMetadata(): Readonly<Record<string, MetricHelp[]>> {
+  const [metadata, setMetadata] = useState<Readonly<Record<string, MetricHelp[]>>>({});
+  useEffect(() => {
+    const stop = new AbortController();
+    // An engine without metadata: names say the unit.
+    fetchMetadata(stop.signal).then(setMetadata, () => undefined);
+    return () => stop.abort();
+  }, []);
+  return metadata;
+}
+
 function useExpression(expression: string): { found?: Found; problem?: string; loading: boolean } {
   const { span } = useStore(timeline);
   const [state, setState] = useState<{ found?: Found; problem?: string; loading: boolean }>({ loading: false });
+  const asked = useRef("");
   useEffect(() => {
     if (!expression) {
       setState({ loading: false });
@@ -116,7 +245,9 @@ function useExpression(expression: string): { found?: Found; problem?: string; l
     const step = chooseStep(span.end - span.start, Math.min(innerWidth, 1600));
     const aligned = alignSpan(span, step);
     const startedAt = performance.now();
-    setState((old) => (old.found?.expression === expression ? { ...old, loading: true } : { loading: true }));
+    const isSame = asked.current === expression;
+    asked.current = expression;
+    setState((old) => (isSame ? { ...old, loading: true } : { loading: true }));
     Promise.all([
       queryRange(expression, aligned.start, aligned.end, step, stop.signal),
       queryInstant(expression, span.end, stop.signal),
@@ -134,80 +265,22 @@ function useExpression(expression: string): { found?: Found; problem?: string; l
         });
       })
       .catch((error: unknown) => {
-        if (!stop.signal.aborted)
-          setState({ problem: error instanceof Error ? error.message : String(error), loading: false });
+        if (!stop.signal.aborted) setState({ problem: errorText(error), loading: false });
       });
     return () => stop.abort();
   }, [expression, span]);
   return state;
 }
 
-/** Names end in their unit, as Prometheus' rules want. */
-export function unitOf(expression: string): Unit {
-  const name = /^[\w:]+$/.exec(expression.replace(/\{.*\}$/s, ""))?.[0] ?? "";
-  if (name.endsWith("_ratio")) return "ratio";
-  if (name.endsWith("_bytes")) return "bytes";
-  if (name.endsWith("_watts")) return "watts";
-  if (name.endsWith("_celsius")) return "celsius";
-  if (name.endsWith("_hertz")) return "hertz";
-  if (name.endsWith("_bytes_per_second")) return "bytes_per_second";
-  return "count";
-}
-
-function Graph({ found }: { found: Found }): JSX.Element {
-  const box = useRef<HTMLDivElement>(null);
-  const [width, setWidth] = useState(0);
-  const [cursor, setCursor] = useState<number>();
-  useEffect(() => {
-    const watch = new ResizeObserver(() => setWidth(box.current?.clientWidth ?? 0));
-    if (box.current) watch.observe(box.current);
-    return () => watch.disconnect();
-  }, []);
-  const unit = unitOf(found.expression);
-  const times = useMemo(() => timesOf(found.span, found.step), [found]);
-  const common = useMemo(() => commonLabels(found.series.map((one) => one.metric)), [found]);
-  const lines = useMemo(
-    () =>
-      found.series.slice(0, MOST_LINES).map((one) => ({
-        name: describeMetric(one.metric, common),
-        column: columnOf(one, found.span, found.step, times.length),
-      })),
-    [found],
-  );
-  const options = useMemo(
-    (): LineOptions => ({
-      ...plotOptions(times, Math.max(width - 24, 100), [], setCursor),
-      lines,
-      height: 340,
-      formatValue: (value) => formatValue(value, unit),
-      binary: unit === "bytes",
-    }),
-    [lines, width],
-  );
-  const host = usePlot(drawLines, options, shapeOf(lines, width));
-  const at = times[cursor ?? -1];
-  return (
-    <div class="panel" ref={box}>
-      {lines.length ? (
-        <div class="chart" ref={host} role="img" aria-label={found.expression} />
-      ) : (
-        <div class="message">{t("explore.nothing")}</div>
-      )}
-      {found.series.length > MOST_LINES && <p class="soft small">{t("explore.first", { count: MOST_LINES })}</p>}
-      {at !== undefined && <p class="soft small">{formatMoment(at, serverNow(), "sv")}</p>}
-      <ul class="series">
-        {lines.slice(0, 40).map((line, place) => (
-          <li key={place} class="metric">
-            <i style={{ "--c": `var(--c${(place % 8) + 1})` }} /> <code>{line.name}</code>
-            <b>{cursor === undefined ? "" : formatValue(line.column[cursor], unit)}</b>
-          </li>
-        ))}
-      </ul>
-    </div>
-  );
-}
-
-function VectorTable({ vector }: { vector: readonly InstantSample[] }): JSX.Element {
+function VectorTable({
+  vector,
+  unit,
+  names,
+}: {
+  vector: readonly InstantSample[];
+  unit: Unit;
+  names: ReadonlyMap<string, string>;
+}): JSX.Element {
   if (!vector.length)
     return (
       <div class="panel">
@@ -229,9 +302,11 @@ function VectorTable({ vector }: { vector: readonly InstantSample[] }): JSX.Elem
           {vector.slice(0, MOST_ROWS).map((sample, place) => (
             <tr key={place}>
               <td class="metric">
-                <code>{describeMetric(sample.metric)}</code>
+                <code>{describeMetric(nameGpus(sample.metric, names))}</code>
               </td>
-              <td class="number">{sample.value[1]}</td>
+              <td class="number" title={sample.value[1]}>
+                {unit === "count" ? sample.value[1] : formatValue(Number(sample.value[1]), unit)}
+              </td>
             </tr>
           ))}
         </tbody>

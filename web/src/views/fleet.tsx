@@ -17,23 +17,32 @@ import {
   type NodeCells,
   type Totals,
 } from "../fleet";
+import { queryInstant } from "../api";
 import { formatValue } from "../format";
+import { FLEET_GROUPINGS, labelChoices, nodeLabels, NODE_LABELS_QUERY, regroup, type NodeLabels } from "../grouping";
 import { t, useLanguage } from "../i18n";
-import type { Finding, LivePicture } from "../live";
+import { nodeNames, serverNow, type Finding, type LivePicture } from "../live";
+import { useAsked } from "../parts/asked";
 import { Attention } from "../parts/attention";
 import { Card } from "../parts/card";
+import { SearchBox, Segments } from "../parts/controls";
 import { lazy } from "../parts/lazy";
 import { GLYPHS, Distribution, spreadText, stateName, Swatch } from "../parts/marks";
 import { HolderLegend, MapKey } from "../parts/map-key";
 import { NoGpus } from "../parts/no-gpus";
 import { NodeRow } from "../parts/node-row";
+import { Today } from "../parts/today";
+import { TinyMap } from "../parts/tiny-map";
 import { changeQuery, route } from "../router";
 import { useStore } from "../store";
 
+/** Above this no cell is an element of its own. */
+const SMALL_UP_TO = 2000;
 const LARGE_UP_TO = 64;
 const MIDDLE_UP_TO = 256;
 const FEW_GPUS = 16;
 
+const HeatMap = lazy(async () => (await import("../parts/heat-map")).HeatMap);
 const FewGpus = lazy(async () => (await import("../parts/few-gpus")).FewGpus);
 
 export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
@@ -50,27 +59,106 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
     if (found) colours.current = found.colours;
     return found;
   }, [nodes, measure]);
+  const by = FLEET_GROUPINGS.find((one) => one === query["by"]) ?? "node";
+  const labels = useNodeLabels(by);
+  const groups = useMemo(() => regroup(nodes, by, labels, query["label"] ?? ""), [nodes, by, labels, query["label"]]);
   if (!totals.gpus) return <NoGpus nodes={nodes} findings={<Attention findings={findings} gpus={0} />} />;
+  const overTime = query["v"] === "time";
   return (
     <div class="data">
       <h1 class="visually-hidden">{t("fleet.title")}</h1>
       <TotalsStrip totals={totals} nodes={nodes} />
-      <Controls measure={measure} search={query["q"] ?? ""} states={states} totals={totals} />
+      <Today />
+      <Controls measure={overTime ? undefined : measure} states={states} totals={totals} />
+      <Arrangement by={by} label={query["label"] ?? ""} choices={labelChoices(labels)} overTime={overTime} />
       <div class="fleet aside">
         <Attention findings={findings} gpus={totals.units - totals.states.lost - totals.states.gone} />
         <div>
-          <FleetMap
-            nodes={nodes}
-            measure={measure}
-            search={query["q"] ?? ""}
-            states={states}
-            gpus={totals.gpus}
-            holders={holders}
-            findings={findings}
-          />
+          {overTime ? (
+            <OverTime nodes={nodes} picture={picture} search={query["q"] ?? ""} states={states} gpus={totals.gpus} />
+          ) : (
+            <FleetMap
+              nodes={groups}
+              measure={measure}
+              search={query["q"] ?? ""}
+              states={states}
+              gpus={totals.gpus}
+              holders={holders}
+              findings={findings}
+            />
+          )}
           {nodes.length === 1 && totals.gpus <= FEW_GPUS && <FewGpus picture={picture} />}
         </div>
       </div>
+    </div>
+  );
+}
+
+const LABELS_EVERY_MS = 60_000;
+
+/** Asked for only where the fleet is grouped by what the live picture does not have. */
+function useNodeLabels(by: string): NodeLabels {
+  const wanted = by === "partition" || by === "label";
+  const asked = useAsked(
+    async (signal): Promise<NodeLabels> => {
+      if (!wanted) return NO_LABELS;
+      const data = await queryInstant(NODE_LABELS_QUERY, serverNow(), signal);
+      return nodeLabels(data.resultType === "vector" ? data.result : []);
+    },
+    String(wanted),
+    LABELS_EVERY_MS,
+  );
+  return asked.data ?? NO_LABELS;
+}
+
+const NO_LABELS: NodeLabels = new Map();
+
+interface ArrangementProps {
+  by: string;
+  label: string;
+  choices: readonly string[];
+  overTime: boolean;
+}
+
+function Arrangement({ by, label, choices, overTime }: ArrangementProps): JSX.Element {
+  return (
+    <div class="controls">
+      <Segments
+        label={t("explore.as")}
+        queryKey="v"
+        choices={["now", "time"]}
+        chosen={overTime ? "time" : "now"}
+        title={(one) => t(one === "now" ? "findings.now" : "fleet.over_time")}
+      />
+      {!overTime && (
+        <label class="inline">
+          {t("sessions.by")}
+          <select
+            value={by}
+            onChange={(event) =>
+              changeQuery({ by: event.currentTarget.value === "node" ? "" : event.currentTarget.value })
+            }
+          >
+            {FLEET_GROUPINGS.map((one) => (
+              <option key={one} value={one}>
+                {t(`group.${one}`)}
+              </option>
+            ))}
+          </select>
+        </label>
+      )}
+      {!overTime && by === "label" && (
+        <select
+          aria-label={t("group.label")}
+          value={label}
+          onChange={(event) => changeQuery({ label: event.currentTarget.value })}
+        >
+          <option value="">–</option>
+          {choices.map((one) => (
+            <option key={one}>{one}</option>
+          ))}
+        </select>
+      )}
     </div>
   );
 }
@@ -141,38 +229,30 @@ function Total({ name, value, id, note, act, severe }: TotalProps): JSX.Element 
 }
 
 interface ControlProps {
-  measure: Measure;
-  search: string;
+  /** Absent where the view shows one measure only. */
+  measure: Measure | undefined;
   states: string[];
   totals: Totals;
 }
 
-function Controls({ measure, search, states, totals }: ControlProps): JSX.Element {
+function Controls({ measure, states, totals }: ControlProps): JSX.Element {
   const toggle = (state: string): void => {
     const next = states.includes(state) ? states.filter((one) => one !== state) : [...states, state];
     changeQuery({ s: next.join(",") });
   };
   return (
     <div class="controls">
-      <div class="segments" role="group" aria-label={t("measure.label")}>
-        {MEASURES.map((one) => (
-          <button
-            key={one}
-            aria-pressed={one === measure}
-            onClick={() => changeQuery({ m: one === "busy" ? "" : one })}
-          >
-            {t(`measure.${one}`)}
-          </button>
-        ))}
-      </div>
-      <input
-        type="search"
-        id="search"
-        placeholder={t("fleet.search")}
-        aria-label={t("fleet.search")}
-        value={search}
-        onInput={(event) => changeQuery({ q: event.currentTarget.value })}
-      />
+      {measure && (
+        <Segments
+          label={t("measure.label")}
+          queryKey="m"
+          choices={MEASURES}
+          chosen={measure}
+          usual="busy"
+          title={(one) => t(`measure.${one}`)}
+        />
+      )}
+      <SearchBox label={t("fleet.search")} />
       <div class="legend" role="group" aria-label={t("fleet.states")}>
         {STATES.filter((state) => totals.states[state] || states.includes(state)).map((state) => (
           <button key={state} aria-pressed={states.includes(state)} onClick={() => toggle(state)}>
@@ -205,40 +285,75 @@ function FleetMap({ nodes, measure, search, states, gpus, holders, findings }: M
       for (const cell of node.cells) if (matches(cell, words, states)) matching.add(cell.gpu.uuid);
   }
   const shown = filtered ? nodes.filter((node) => node.cells.some((cell) => matching.has(cell.gpu.uuid))) : nodes;
-  const size = gpus <= LARGE_UP_TO ? "large" : gpus <= MIDDLE_UP_TO ? "middle" : "small";
-  const columns = Math.max(...nodes.map((node) => node.cells.length), 1);
+  const size = gpus <= LARGE_UP_TO ? "large" : gpus <= MIDDLE_UP_TO ? "middle" : gpus <= SMALL_UP_TO ? "small" : "tiny";
+  const columns = Math.min(
+    Math.max(...nodes.map((node) => node.cells.length), 1),
+    nodes.some((one) => one.isGroup) ? 8 : 64,
+  );
   return (
     <div>
       {holders ? <HolderLegend holders={holders} /> : <MapKey size={size} measure={measure} />}
-      {filtered && (
-        <p class="soft" role="status">
-          {matching.size ? t("fleet.shown", { shown: matching.size, count: gpus }) : t("fleet.none_match")}{" "}
-          <button class="bare" onClick={() => changeQuery({ q: "", s: "" })}>
-            {t("fleet.clear")}
-          </button>
-        </p>
+      {filtered && <Matching count={matching.size} gpus={gpus} />}
+      {size === "tiny" ? (
+        <TinyMap
+          nodes={shown}
+          measure={measure}
+          matching={filtered ? matching : undefined}
+          holders={holders?.colours ?? NO_HOLDERS}
+        />
+      ) : (
+        <MapBody
+          size={size}
+          measure={measure}
+          columns={columns}
+          shown={shown}
+          matching={filtered ? matching : undefined}
+          holders={holders?.colours ?? NO_HOLDERS}
+        >
+          {shown.map((node) => (
+            <NodeRow
+              key={node.name}
+              node={node}
+              measure={measure}
+              size={size}
+              matching={filtered ? matching : undefined}
+              holders={holders?.colours ?? NO_HOLDERS}
+              findings={findings}
+            />
+          ))}
+        </MapBody>
       )}
-      <MapBody
-        size={size}
-        measure={measure}
-        columns={columns}
-        shown={shown}
-        matching={filtered ? matching : undefined}
-        holders={holders?.colours ?? NO_HOLDERS}
-      >
-        {shown.map((node) => (
-          <NodeRow
-            key={node.name}
-            node={node}
-            measure={measure}
-            size={size}
-            matching={filtered ? matching : undefined}
-            holders={holders?.colours ?? NO_HOLDERS}
-            findings={findings}
-          />
-        ))}
-      </MapBody>
     </div>
+  );
+}
+
+function Matching({ count, gpus }: { count: number; gpus: number }): JSX.Element {
+  return (
+    <p class="soft" role="status">
+      {count ? t("fleet.shown", { shown: count, count: gpus }) : t("fleet.none_match")}{" "}
+      <button class="bare" onClick={() => changeQuery({ q: "", s: "" })}>
+        {t("fleet.clear")}
+      </button>
+    </p>
+  );
+}
+
+interface OverTimeProps extends Pick<MapProps, "nodes" | "search" | "states" | "gpus"> {
+  picture: LivePicture;
+}
+
+/** The same filters as on the map. */
+function OverTime({ nodes, picture, search, states, gpus }: OverTimeProps): JSX.Element {
+  const words = toWords(search);
+  const isFiltered = words.length > 0 || states.length > 0;
+  const kept = nodes
+    .map((node) => ({ ...node, cells: node.cells.filter((cell) => matches(cell, words, states)) }))
+    .filter((node) => node.cells.length);
+  return (
+    <>
+      {isFiltered && <Matching count={kept.reduce((sum, node) => sum + node.cells.length, 0)} gpus={gpus} />}
+      <HeatMap nodes={kept} names={nodeNames(picture)} isFiltered={isFiltered} />
+    </>
   );
 }
 

@@ -2,20 +2,18 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { queryInstant } from "../api";
-import { eventsOf } from "../charts/rows";
 import { arrange, holdersOf, levelOf, type Cell } from "../fleet";
 import { ABSENT, formatValue, shortModel } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type LivePicture } from "../live";
-import { panelById, panelsOf, type Variables } from "../panels";
 import { Findings } from "../parts/attention";
 import { Fact, Facts, Missing } from "../parts/facts";
+import { GrafanaLink } from "../parts/grafana-link";
 import { Name, stateName, Swatch } from "../parts/marks";
-import { PanelBox, useAnswer } from "../parts/panel";
+import { PanelGrid, useMarks } from "../parts/panel-grid";
 import { SessionTable } from "../parts/session-table";
 import { TimePicker } from "../parts/time-picker";
 import { linkTo } from "../router";
-import type { Mark } from "../charts/plot";
 
 export function Gpu({ picture, name }: { picture: LivePicture; name: string }): JSX.Element {
   useLanguage();
@@ -44,45 +42,50 @@ export function Gpu({ picture, name }: { picture: LivePicture; name: string }): 
           <Swatch state={gpu.state} /> {stateName(gpu.state)}
           {gpu.why ? `: ${tName("why", gpu.why)}` : ""}
         </span>
+        <GrafanaLink
+          dashboard="gpu"
+          variables={{
+            uuid: gpu.uuid,
+            instance: picture.nodes.find((one) => one.name === gpu.node)?.instance ?? gpu.node,
+          }}
+        />
       </div>
       <Findings findings={findings} />
       <GpuFacts cell={cell} />
       <Identity uuid={gpu.parent ?? gpu.uuid} shown={gpu.uuid} />
       <Relatives picture={picture} cell={cell} />
-      <TimePicker />
-      <div class="panels">
-        {panelsOf("gpu").map((panel) => (
-          <PanelBox
-            key={panel.id}
-            panel={panel}
-            variables={variables}
-            {...(panel.kind === "events" ? {} : { marks })}
-            wide={panel.kind !== "lines"}
-            hideEmpty={panel.id !== "gpu_utilization" && panel.kind !== "events"}
-          />
-        ))}
+      <div class="controls">
+        <TimePicker />
+        <a class="button" href={linkTo("changes", "", { node: gpu.node })}>
+          {t("changes.title")}
+        </a>
+        <a class="button" href={linkTo("compare", "", { gpus: siblings(picture, gpu.node, gpu.uuid) })}>
+          {t("compare.siblings")}
+        </a>
       </div>
+      <PanelGrid
+        view="gpu"
+        variables={variables}
+        marks={marks}
+        hideEmpty={(panel) => panel.id !== "gpu_utilization" && panel.kind !== "events"}
+      />
       <section class="section">
         <h2>{t("sessions.now")}</h2>
-        <SessionTable sessions={cell.sessions} />
+        <SessionTable sessions={[cell, ...cell.parts].flatMap((one) => one.sessions)} />
       </section>
     </div>
   );
 }
 
+/** This GPU first, then the others of its node, as many as the comparison takes. */
+const siblings = (picture: LivePicture, node: string, uuid: string): string =>
+  [uuid, ...picture.gpus.filter((one) => one.node === node && one.uuid !== uuid && !one.parent).map((one) => one.uuid)]
+    .slice(0, 8)
+    .join(",");
+
 function findCell(picture: LivePicture, uuid: string): Cell | undefined {
   const cells = arrange(picture).flatMap((node) => node.cells);
   return [...cells, ...cells.flatMap((cell) => cell.parts)].find((cell) => cell.gpu.uuid === uuid);
-}
-
-const MARKS_WIDTH = 900;
-
-/** Errors as marks on every panel's time axis. */
-export function useMarks(panelId: string, variables: Variables): readonly Mark[] {
-  const panel = panelById(panelId);
-  if (!panel) throw new Error(`no panel ${panelId}`);
-  const { asked } = useAnswer(panel, variables, MARKS_WIDTH);
-  return useMemo(() => (asked.answer ? eventsOf(panel, asked.answer.results, asked.answer.span) : []), [asked.answer]);
 }
 
 function GpuFacts({ cell }: { cell: Cell }): JSX.Element {
@@ -163,7 +166,7 @@ function Relatives({ picture, cell }: { picture: LivePicture; cell: Cell }): JSX
   if (!parent && !cell.parts.length) return null;
   const others = parent ? [parent] : cell.parts.map((part) => part.gpu);
   return (
-    <p>
+    <p class="controls">
       {parent ? t("gpu.part_of") : t("gpu.split_into")}{" "}
       {others.map((gpu) => (
         <a class="button" key={gpu.uuid} href={linkTo("gpu", gpu.uuid)}>

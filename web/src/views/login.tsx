@@ -1,7 +1,7 @@
 // Asked for when the server answers 401. At the very first start the token it printed makes the first user.
 import type { JSX } from "preact";
-import { useEffect, useState } from "preact/hooks";
-import { fetchUser, LoginError, postJson } from "../api";
+import { useState } from "preact/hooks";
+import { errorText, LoginError, postJson } from "../api";
 import type { LoginAnswer, LoginRequest, LogoutAnswer } from "../api-types";
 import { t } from "../i18n";
 
@@ -18,7 +18,7 @@ export function Login({ setup }: { setup: boolean }): JSX.Element {
       await postJson<LoginAnswer>("api/login", form);
       dispatchEvent(new Event("gpuscope:login"));
     } catch (error) {
-      const words = error instanceof Error ? error.message : String(error);
+      const words = errorText(error);
       setProblem(error instanceof LoginError && !setup ? t("login.wrong") : words || t("login.wrong"));
     }
   };
@@ -46,16 +46,6 @@ export function Login({ setup }: { setup: boolean }): JSX.Element {
       <button type="submit">{setup ? t("login.create") : t("login.enter")}</button>
     </form>
   );
-}
-
-/** Who is logged in, asked once the server lets us in. */
-export function useUser(inside: boolean): string | undefined {
-  const [user, setUser] = useState<string>();
-  useEffect(() => {
-    // A server without a login may not know the path; then nobody is logged in.
-    if (inside) fetchUser().then(setUser, () => setUser(undefined));
-  }, [inside]);
-  return user;
 }
 
 export async function logOut(): Promise<void> {

@@ -8,13 +8,15 @@ import { serverNow, type Finding, type LiveNode, type LivePicture } from "../liv
 import { panelsOf, toRegex } from "../panels";
 import { Findings } from "../parts/attention";
 import { Fact, Facts, Missing } from "../parts/facts";
+import { GrafanaLink } from "../parts/grafana-link";
+import { MapKey } from "../parts/map-key";
 import { Name } from "../parts/marks";
 import { NodeRow } from "../parts/node-row";
 import { PanelBox } from "../parts/panel";
+import { PanelGrid, useMarks } from "../parts/panel-grid";
 import { SessionTable } from "../parts/session-table";
 import { TimePicker } from "../parts/time-picker";
 import { linkTo } from "../router";
-import { useMarks } from "./gpu";
 
 export function Node({ picture, name }: { picture: LivePicture; name: string }): JSX.Element {
   useLanguage();
@@ -40,25 +42,23 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
         <h1>
           <Name text={name} />
         </h1>
+        <GrafanaLink dashboard="node" variables={{ instance: variables.instance }} />
       </div>
       <Findings findings={findings} />
       {node && <HostFacts node={node} />}
       <Cells cells={cells} findings={findings} />
-      <div class="section">
+      <div class="section controls">
         <TimePicker />
+        <a class="button" href={linkTo("changes", "", { node: name })}>
+          {t("changes.title")}
+        </a>
       </div>
-      <div class="panels">
-        {panelsOf("node").map((panel) => (
-          <PanelBox
-            key={panel.id}
-            panel={panel}
-            variables={variables}
-            {...(panel.kind === "events" ? {} : { marks })}
-            wide={panel.kind !== "lines"}
-            hideEmpty={panel.id !== "node_utilization" && panel.kind === "lines"}
-          />
-        ))}
-      </div>
+      <PanelGrid
+        view="node"
+        variables={variables}
+        marks={marks}
+        hideEmpty={(panel) => panel.id !== "node_utilization" && panel.kind === "lines"}
+      />
       <section class="section">
         <h2>{t("node.host")}</h2>
         <div class="panels">
@@ -78,9 +78,12 @@ export function Node({ picture, name }: { picture: LivePicture; name: string }):
 function Cells({ cells, findings }: { cells: NodeCells; findings: readonly Finding[] }): JSX.Element {
   const columns = Math.max(Math.min(cells.cells.length, 8), 1);
   return (
-    <div class="map tabbed" data-size="large" data-measure="busy" style={{ "--columns": columns }}>
-      <NodeRow node={cells} measure="busy" size="large" matching={undefined} findings={findings} tabbed />
-    </div>
+    <>
+      <MapKey size="large" measure="busy" />
+      <div class="map tabbed" data-size="large" data-measure="busy" style={{ "--columns": columns }}>
+        <NodeRow node={cells} measure="busy" size="large" matching={undefined} findings={findings} tabbed />
+      </div>
+    </>
   );
 }
 

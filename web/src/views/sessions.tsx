@@ -2,8 +2,11 @@
 import type { JSX } from "preact";
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { queryInstant } from "../api";
+import { saveFile } from "../csv";
 import { t, useLanguage } from "../i18n";
 import { live, serverNow, type LivePicture } from "../live";
+import { SearchBox, Segments } from "../parts/controls";
+import { GrafanaLink } from "../parts/grafana-link";
 import { SessionTable } from "../parts/session-table";
 import { changeQuery, route } from "../router";
 import {
@@ -39,27 +42,25 @@ export function Sessions({ picture }: { picture: LivePicture }): JSX.Element {
       <div class="head">
         <h1>{t("nav.sessions")}</h1>
         <span class="soft" role="status">
-          {t("sessions.count", { count: rows.length, gpus: new Set(rows.map((row) => row.uuid)).size })}
+          {t("sessions.count", {
+            processes: t("sessions.processes", { count: rows.length }),
+            gpus: t("count.gpus", { count: new Set(rows.map((row) => row.uuid)).size }),
+          })}
         </span>
+        <GrafanaLink dashboard="sessions" />
       </div>
       <div class="controls">
-        <div class="segments" role="group" aria-label={t("sessions.by")}>
-          {GROUPINGS.map((one) => (
-            <button key={one} aria-pressed={one === by} onClick={() => changeQuery({ by: one === "user" ? "" : one })}>
-              {t(`group.${one}`)}
-            </button>
-          ))}
-        </div>
-        <input
-          type="search"
-          id="search"
-          placeholder={t("sessions.search")}
-          aria-label={t("sessions.search")}
-          value={query["q"] ?? ""}
-          onInput={(event) => changeQuery({ q: event.currentTarget.value })}
+        <Segments
+          label={t("sessions.by")}
+          queryKey="by"
+          choices={GROUPINGS}
+          chosen={by}
+          usual="user"
+          title={(one) => t(`group.${one}`)}
         />
-        <button onClick={() => download("gpuscope-sessions.csv", "text/csv", toCsv(rows))}>CSV</button>
-        <button onClick={() => download("gpuscope-sessions.json", "application/json", toJson(rows))}>JSON</button>
+        <SearchBox label={t("sessions.search")} />
+        <button onClick={() => saveFile("gpuscope-sessions.csv", "text/csv", toCsv(rows))}>CSV</button>
+        <button onClick={() => saveFile("gpuscope-sessions.json", "application/json", toJson(rows))}>JSON</button>
       </div>
       <SessionTable
         sessions={rows}
@@ -93,13 +94,4 @@ function useHours(): ReadonlyMap<string, number> {
     };
   }, [ready]);
   return hours;
-}
-
-export function download(name: string, type: string, text: string): void {
-  const address = URL.createObjectURL(new Blob([text], { type: `${type};charset=utf-8` }));
-  const link = document.createElement("a");
-  link.href = address;
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(address), 1000);
 }

@@ -1,8 +1,8 @@
 """The `alerting` section of prometheus.yml: which Alertmanagers exist, and how alerts are relabelled for them.
 
-Goes in: the section as YAML gave it. Comes out: `AlertingSection`, with a warning for each key that Prometheus
-knows and this program does not use. Alertmanagers come from `static_configs` and `file_sd_configs`; files are
-read when the configuration is.
+Input: the section as YAML gave it. Output: `AlertingSection`, with a warning for each key that Prometheus knows
+and this program does not use. Alertmanagers come from `static_configs` and `file_sd_configs`; files are read
+when the configuration is.
 """
 
 from __future__ import annotations
@@ -12,15 +12,17 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuscope.scrape.config import SD_KINDS, TargetGroup, glob_files, read_group, read_relabel_rules
+from gpuscope.scrape.config import TargetGroup, glob_files, read_group, read_relabel_rules
 from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.scrape.discovery import read_target_file
 from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
 from gpuscope.scrape.http_config import HttpConfig, read_http_config
+from gpuscope.scrape.provider_configs import SUPPORTED_KINDS, UNSUPPORTED_KINDS
 from gpuscope.scrape.relabel import RelabelRule, relabel
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
-_UNSUPPORTED = (*HTTP_UNSUPPORTED, *(f"{kind}_sd_configs" for kind in SD_KINDS), "sigv4")
+_SD_KINDS = (*SUPPORTED_KINDS, *UNSUPPORTED_KINDS)
+_UNSUPPORTED = (*HTTP_UNSUPPORTED, *(f"{kind}_sd_configs" for kind in _SD_KINDS), "sigv4")
 
 
 @dataclass(frozen=True, slots=True)

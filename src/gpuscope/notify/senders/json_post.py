@@ -15,7 +15,7 @@ from gpuscope.blocking_http import BlockingHttp, HttpAddress, HttpResponse
 from gpuscope.notify.channels import SendError
 from gpuscope.scrape.http_config import HttpConfig, basic_header
 
-MAX_ANSWER_BYTES = 1 << 20
+MAX_RESPONSE_BYTES = 1 << 20
 MAX_ATTEMPT_SECONDS = 30.0
 MAX_QUOTED_CHARACTERS = 200
 JSON_HEADERS = (("content-type", "application/json"),)
@@ -80,7 +80,7 @@ def _post(
         own.append(basic_header(unquote(parts.username), unquote(parts.password or "")))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     client = BlockingHttp(
-        address, timeout_seconds=max(timeout_seconds, 0.001), max_body_bytes=MAX_ANSWER_BYTES, headers=own
+        address, timeout_seconds=max(timeout_seconds, 0.001), max_body_bytes=MAX_RESPONSE_BYTES, headers=own
     )
     try:
         with client:

@@ -17,6 +17,7 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, getaddresses, make_msgid
+from typing import Any
 
 from gpuscope.notify.channel_configs import EmailConfig, default_template
 from gpuscope.notify.channels import SendError
@@ -27,12 +28,61 @@ from gpuscope.notify.senders.json_post import MAX_ATTEMPT_SECONDS, cut
 from gpuscope.notify.senders.pagerduty import group_hash
 
 MAX_SUBJECT_CHARACTERS = 500
+MAX_REPLY_BYTES = 64 << 10
+"""Of all replies to one mail; a server sends a few hundred."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _ADDRESS = re.compile(r"[^\s<>@,;:\"()\\]+@[^\s<>@,;:\"()\\]+")
 
 
 def one_header_line(text: str) -> str:
     return cut(" ".join(_CONTROL.sub(" ", text).split()), MAX_SUBJECT_CHARACTERS)
+
+
+class _ReplyReader:
+    """Reads the lines of a mail server with one time limit and one size limit for all of them.
+
+    smtplib waits anew for each byte, and keeps every line of a reply that does not end."""
+
+    def __init__(self, connection: socket.socket, deadline: float) -> None:
+        self._connection = connection
+        self._deadline = deadline
+        self._buffer = bytearray()
+        self._read_bytes = 0
+
+    def readline(self, limit: int) -> bytes:
+        while b"\n" not in self._buffer and len(self._buffer) < limit:
+            left = self._deadline - time.monotonic()
+            if left <= 0:
+                raise TimeoutError
+            self._connection.settimeout(left)
+            piece = self._connection.recv(4096)
+            self._read_bytes += len(piece)
+            if self._read_bytes > MAX_REPLY_BYTES:
+                raise smtplib.SMTPServerDisconnected(f"the replies have more than {MAX_REPLY_BYTES} bytes")
+            if not piece:
+                break
+            self._buffer += piece
+        end = min(limit, self._buffer.find(b"\n") + 1 or len(self._buffer))
+        line = bytes(self._buffer[:end])
+        del self._buffer[:end]
+        return line
+
+    def close(self) -> None:
+        self._buffer.clear()
+
+
+class _BoundedReplies:
+    """For smtplib's clients: replaces the file that replies are read from, also after STARTTLS."""
+
+    reply_deadline: float
+    file: Any
+    sock: socket.socket | None
+
+    def getreply(self) -> tuple[int, bytes]:
+        if self.file is None and self.sock is not None:
+            self.file = _ReplyReader(self.sock, self.reply_deadline)
+        reply: tuple[int, bytes] = super().getreply()  # type: ignore[misc]
+        return reply
 
 
 class EmailSender:
@@ -90,7 +140,10 @@ class EmailSender:
             )
 
     def send(self, notification: Notification, timeout_seconds: float) -> None:
-        mail, sender, recipients = self.message(notification)
+        self.deliver(*self.message(notification), timeout_seconds)
+
+    def deliver(self, mail: EmailMessage, sender: str, recipients: list[str], timeout_seconds: float) -> None:
+        """Hands a mail over to the server. Raises SendError."""
         deadline = time.monotonic() + min(timeout_seconds, MAX_ATTEMPT_SECONDS)
         try:
             client = self._connect(deadline)
@@ -115,13 +168,20 @@ class EmailSender:
         config = self._config
         hello = config.hello or "localhost"
         seconds = max(0.001, deadline - time.monotonic())
+
+        class BoundedSmtp(_BoundedReplies, smtplib.SMTP):
+            reply_deadline = deadline
+
+        class BoundedSmtps(_BoundedReplies, smtplib.SMTP_SSL):
+            reply_deadline = deadline
+
         if config.implicit_tls:
             context = config.tls or ssl.create_default_context()
-            client: smtplib.SMTP = smtplib.SMTP_SSL(
+            client: smtplib.SMTP = BoundedSmtps(
                 config.host, config.port, local_hostname=hello, timeout=seconds, context=context
             )
         else:
-            client = smtplib.SMTP(config.host, config.port, local_hostname=hello, timeout=seconds)
+            client = BoundedSmtp(config.host, config.port, local_hostname=hello, timeout=seconds)
         client.ehlo_or_helo_if_needed()
         return client
 

@@ -99,7 +99,7 @@ def _check_answer(body: bytes) -> None:
     if text.startswith("{"):
         try:
             answer = json.loads(text)
-        except ValueError:
+        except (ValueError, RecursionError):
             return
         if isinstance(answer, dict) and answer.get("ok") is False:
             raise SendError(f"Slack: {str(answer.get('error'))[:200]}", may_retry=False, reason="clientError")

@@ -1,15 +1,17 @@
-"""The groups that `gpuscope up` evaluates without being asked, read as if they were files.
+"""The rule groups that are evaluated by default, read as if they were files.
 
+`gpuscope up` evaluates the alerts; the roll-ups are evaluated wherever there is an embedded store.
 A group of a user's file that has the same name replaces the shipped one; an empty group switches it off.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from gpuscope.rules.interfaces import TemplateExpander
 from gpuscope.rules.rule_file import read_groups
 from gpuscope.rules.rule_spec import GroupSpec
+from gpuscope.rules.shipped.rollup_rules import rollup_groups
 from gpuscope.rules.shipped.rule_files import group_text, shipped_groups
 from gpuscope.yaml_file import parse_first_document
 
@@ -17,12 +19,28 @@ from gpuscope.yaml_file import parse_first_document
 def with_default_groups(
     groups: Iterable[GroupSpec], interval_ns: int, templates: TemplateExpander
 ) -> tuple[GroupSpec, ...]:
+    """With the alerts over gpuscope's own metrics."""
+    texts = {shipped.name: group_text(shipped) for shipped in shipped_groups() if shipped.is_default}
+    return _with_groups(groups, texts, interval_ns, templates)
+
+
+def with_rollups(
+    groups: Iterable[GroupSpec], interval_ns: int, templates: TemplateExpander
+) -> tuple[GroupSpec, ...]:
+    """With the roll-ups that reports read."""
+    texts = {name: f"groups:\n{text}" for name, text in rollup_groups().items()}
+    return _with_groups(groups, texts, interval_ns, templates)
+
+
+def _with_groups(
+    groups: Iterable[GroupSpec], texts: Mapping[str, str], interval_ns: int, templates: TemplateExpander
+) -> tuple[GroupSpec, ...]:
     own = tuple(groups)
     replaced = {group.name for group in own}
     default: list[GroupSpec] = []
-    for shipped in shipped_groups():
-        if shipped.is_default and shipped.name not in replaced:
-            file = f"gpuscope/{shipped.name}.yml"
-            document, _ = parse_first_document(group_text(shipped), file)
+    for name, text in texts.items():
+        if name not in replaced:
+            file = f"gpuscope/{name}.yml"
+            document, _ = parse_first_document(text, file)
             default += read_groups(document, file, interval_ns, templates)
     return (*own, *default)

@@ -46,11 +46,11 @@ def _dropped(metric: str) -> str:
 
 DCGM: Final[tuple[tuple[str, str, str], ...]] = (
     ("node_down", "up == 0", ""),
-    ("gpu_count_dropped", _dropped("DCGM_FI_DEV_GPU_TEMP"), "{{ $value }} answer."),
+    ("gpu_count_dropped", _dropped("DCGM_FI_DEV_GPU_TEMP"), "GPUs that answer: {{ $value }}."),
     ("xid_hardware", _dcgm_xids(HARDWARE_XIDS), "XID {{ $value }}."),
     ("xid_nvlink", _dcgm_xids(NVLINK_XIDS), "XID {{ $value }}."),
     ("xid_driver", _dcgm_xids(DRIVER_XIDS), "XID {{ $value }}."),
-    ("ecc_uncorrected", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0", "{{ $value }} errors."),
+    ("ecc_uncorrected", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0", "Errors: {{ $value }}."),
     ("ecc_corrected_rate",
      f"increase(DCGM_FI_DEV_ECC_SBE_VOL_TOTAL[1h]) > {CORRECTED_ERRORS_PER_HOUR:g}", ""),
     ("row_remap_failed", "DCGM_FI_DEV_ROW_REMAP_FAILURE == 1", ""),
@@ -76,11 +76,11 @@ DCGM: Final[tuple[tuple[str, str, str], ...]] = (
 NVIDIA_SMI: Final[tuple[tuple[str, str, str], ...]] = (
     ("node_down", "up == 0", ""),
     ("source_down", "nvidia_smi_command_exit_code != 0", "nvidia-smi ended with {{ $value }}."),
-    ("gpu_count_dropped", _dropped("nvidia_smi_gpu_info"), "{{ $value }} answer."),
+    ("gpu_count_dropped", _dropped("nvidia_smi_gpu_info"), "GPUs that answer: {{ $value }}."),
     ("xid_hardware", _smi_xids(HARDWARE_XIDS), "XID {{ $labels.xid }}."),
     ("xid_nvlink", _smi_xids(NVLINK_XIDS), "XID {{ $labels.xid }}."),
     ("xid_driver", _smi_xids(DRIVER_XIDS), "XID {{ $labels.xid }}."),
-    ("ecc_uncorrected", "nvidia_smi_ecc_errors_uncorrected_volatile_total > 0", "{{ $value }} errors."),
+    ("ecc_uncorrected", "nvidia_smi_ecc_errors_uncorrected_volatile_total > 0", "Errors: {{ $value }}."),
     ("ecc_corrected_rate",
      f"increase(nvidia_smi_ecc_errors_corrected_volatile_total[1h]) > {CORRECTED_ERRORS_PER_HOUR:g}", ""),
     ("row_remap_pending", "nvidia_smi_remapped_rows_pending == 1", ""),
@@ -100,7 +100,7 @@ NVIDIA_SMI: Final[tuple[tuple[str, str, str], ...]] = (
      f"> {GPU_CELSIUS} unless nvidia_smi_temperature_gpu_tlimit)", ""),
     ("memory_hot", f"nvidia_smi_temperature_memory > {MEMORY_CELSIUS}", "{{ $value }} °C."),
     ("pcie_degraded", "nvidia_smi_pcie_link_width_current < nvidia_smi_pcie_link_width_max",
-     "{{ $value }} lanes."),
+     "Lanes: {{ $value }}."),
     ("power_limit_low",
      "nvidia_smi_enforced_power_limit_watts "
      f"< {POWER_LIMIT_SHARE:g} * nvidia_smi_power_default_limit_watts", "{{ $value }} W."),

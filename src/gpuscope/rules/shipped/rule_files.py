@@ -13,13 +13,16 @@ from gpuscope.health.checks import CHECKS, SERVICE_CHECKS
 from gpuscope.health.gpu_checks import GPU_CHECKS
 from gpuscope.health.node_checks import NODE_CHECKS
 from gpuscope.health.slurm_checks import SLURM_CHECKS
+from gpuscope.health.slurm_use import SLURM_USE_CHECKS
 from gpuscope.health.use_checks import USE_CHECKS
+from gpuscope.health.wait_checks import WAIT_CHECKS
 from gpuscope.promql.ast_json import duration_text
 from gpuscope.rules.shipped.other_exporters import dcgm_rules, nvidia_smi_rules
 from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedRule, rule_of_check
 
 NOT_SHIPPED: Final = {"target_down": "HostDown covers every target"}
 MAX_COLUMNS: Final = 100
+OF_USE: Final = (*WAIT_CHECKS, *USE_CHECKS)
 
 HEADER: Final = """\
 # {title}
@@ -40,8 +43,10 @@ def shipped_groups() -> tuple[ShippedGroup, ...]:
     return (
         _group("gpuscope-node", "Nodes: no answer, old numbers, missing GPUs, memory, disks.", NODE_CHECKS),
         _group("gpuscope-gpu", "GPUs: lost, XIDs, memory errors, heat, power, PCIe, NVLink.", GPU_CHECKS),
-        _group("gpuscope-use", "Use: GPUs that are held idle, memory without an owner.", USE_CHECKS),
-        _group("gpuscope-slurm", "Slurm; without Slurm none of these fires.", SLURM_CHECKS),
+        _group("gpuscope-use", "Use: GPUs that wait or are held idle, memory without an owner.", OF_USE),
+        _group(
+            "gpuscope-slurm", "Slurm; without Slurm none of these fires.", (*SLURM_CHECKS, *SLURM_USE_CHECKS)
+        ),
         _group("gpuscope-service", "The monitoring itself.", (*SERVICE_CHECKS, WATCHDOG)),
         ShippedGroup("dcgm-exporter", "The same over dcgm-exporter's metrics.", dcgm_rules(), False),
         ShippedGroup(
@@ -50,9 +55,10 @@ def shipped_groups() -> tuple[ShippedGroup, ...]:
     )
 
 
-def yaml_text(text: str) -> str:
-    """A single-quoted YAML string: nothing in it but the quote itself has a meaning."""
-    return "'" + text.replace("'", "''") + "'"
+def yaml_text(text: str, indent: int = 12) -> str:
+    """A single-quoted YAML string: nothing in it but the quote itself has a meaning. YAML makes a space of a
+    line break and of the indentation after it."""
+    return "'" + text.replace("'", "''").replace("\n", "\n" + " " * indent) + "'"
 
 
 def _expression_lines(expression: str) -> Iterator[str]:

@@ -6,11 +6,12 @@ lost because an info series is missing, nor change its labels because an owner c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.health.check import Check, Severity, Subject
+from gpuscope.health.xids import APPLICATION_XIDS, DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS, XIDS, Xid
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +25,8 @@ class ShippedRule:
     """Template: the number, XID or source that is wrong."""
     lookups: Mapping[str, str] = field(default_factory=dict)
     """Templates by annotation: what the labels do not say, such as model and owner."""
+    next_step: str = ""
+    """Template, where the labels decide; empty for the one of the check."""
 
     @property
     def alert(self) -> str:
@@ -35,7 +38,7 @@ class ShippedRule:
             "summary": f"{self.place}: {meaning.rstrip('.')}",
             "description": f"{meaning} {self.detail}" if self.detail else meaning,
             **self.lookups,
-            "next_step": self.check.next_step,
+            "next_step": self.next_step or self.check.next_step,
             "runbook_url": f"docs/rules.md#{self.alert.lower()}",
         }
 
@@ -46,7 +49,7 @@ class ShippedGroup:
     title: str
     rules: tuple[ShippedRule, ...]
     is_default: bool = True
-    """Whether `gpuscope up` runs it without being asked."""
+    """Whether `gpuscope up` evaluates it by default."""
 
 
 GPU_WHERE: Final = (
@@ -77,7 +80,7 @@ _PLACES: Final = {
     Subject.NODE: NODE_PLACE,
     Subject.PROCESS: "{{ $labels.command }} (PID {{ $labels.pid }}) of {{ $labels.user }}, " + GPU_PLACE,
     Subject.OWNER: f"{OWNER} on {NODE_PLACE}",
-    Subject.SERVICE: "{{ $labels.instance }}",
+    Subject.SERVICE: "{{ with $labels.instance }}{{ . }}{{ else }}gpuscope{{ end }}",
 }
 _LOOKUPS: Final[dict[Subject, dict[str, str]]] = {
     Subject.GPU: {"gpu": GPU_WHERE, "owner": GPU_OWNER},
@@ -86,37 +89,79 @@ _LOOKUPS: Final[dict[Subject, dict[str, str]]] = {
     Subject.OWNER: {"node": NODE_WHERE, "owner": OWNER},
     Subject.SERVICE: {},
 }
+
+
+def xid_text(codes: Iterable[int], text_of: Callable[[Xid], str], otherwise: str = "") -> str:
+    """A template: the text of the XID in `$labels.xid`."""
+    by_text: dict[str, list[str]] = {}
+    for code in sorted(codes):
+        by_text.setdefault(text_of(XIDS[code]), []).append(str(code))
+    branches: list[str] = []
+    for text, numbers in by_text.items():
+        condition = f'eq $labels.xid "{numbers[0]}"'
+        if len(numbers) > 1:
+            condition = f'match "^({"|".join(numbers)})$" $labels.xid'
+        branches.append(f"{{{{- {'else if' if branches else 'if'} {condition} }}}}{text}")
+    if otherwise:
+        branches.append(f"{{{{- else }}}}{otherwise}")
+    # A line each in the file: YAML makes a space of the line break, and `-` removes it.
+    return "\n".join([*branches, "{{- end }}"])
+
+
+def _meaning_of(row: Xid) -> str:
+    return row.meaning
+
+
+def _next_step_of(row: Xid) -> str:
+    return row.next_step
+
+
+_XID_DETAIL: Final = 'XID {{{{ $labels.xid }}}}, {{{{ $value | humanizeDuration }}}} ago:{{{{ " " }}}}\n{}'
+_XID_STEPS: Final = {
+    "xid_hardware": HARDWARE_XIDS,
+    "xid_nvlink": NVLINK_XIDS,
+    "xid_driver": DRIVER_XIDS,
+    "xid_application": APPLICATION_XIDS,
+}
+# A count stands behind its noun: "1 nodes" would be wrong, and a template has no plural.
 _DETAILS: Final = {
     "node_down": "Target {{ $labels.instance }} of job {{ $labels.job }}.",
     "node_stale": "They are {{ $value | humanizeDuration }} old.",
     "source_down": "Source {{ $labels.source }}.",
     "source_slow": "Source {{ $labels.source }}: {{ $value | humanizeDuration }}.",
-    "gpus_missing": "{{ $value }} answer.",
-    "gpu_count_dropped": "{{ $value }} answer.",
+    "gpus_missing": "GPUs that answer: {{ $value }}.",
+    "gpu_count_dropped": "GPUs that answer: {{ $value }}.",
     "host_memory_low": "{{ $value | humanizePercentage }} is available.",
     "disk_filling": "{{ $labels.mountpoint }}.",
     "clock_skew": "It is off by {{ $value | humanizeDuration }}.",
     "recovery_action": "Recovery action {{ $value }}.",
-    "xid_hardware": "XID {{ $labels.xid }}, {{ $value | humanizeDuration }} ago.",
-    "xid_nvlink": "XID {{ $labels.xid }}, {{ $value | humanizeDuration }} ago.",
-    "xid_driver": "XID {{ $labels.xid }}, {{ $value | humanizeDuration }} ago.",
-    "xid_application": "XID {{ $labels.xid }}, {{ $value | humanizeDuration }} ago.",
+    "xid_hardware": _XID_DETAIL.format(xid_text(HARDWARE_XIDS, _meaning_of)),
+    "xid_nvlink": _XID_DETAIL.format(xid_text(NVLINK_XIDS, _meaning_of)),
+    "xid_driver": _XID_DETAIL.format(xid_text(DRIVER_XIDS, _meaning_of)),
+    "xid_application": _XID_DETAIL.format(xid_text(APPLICATION_XIDS, _meaning_of)),
     "xid_repeats": "XID {{ $labels.xid }}.",
-    "ecc_uncorrected": "{{ $value }} errors.",
+    "ecc_uncorrected": "Errors: {{ $value }}.",
     "throttled": "Reason: {{ $labels.reason }}.",
     "memory_hot": "{{ $value }} °C.",
-    "pcie_degraded": "{{ $value }} lanes.",
+    "pcie_degraded": "Lanes: {{ $value }}.",
     "pcie_generation": "Generation {{ $value }}.",
     "nvlink_down": "Link {{ $labels.link }}.",
     "nvlink_errors": "Link {{ $labels.link }}, {{ $labels.error }}.",
     "memory_full": "{{ $value | humanizePercentage }} is used.",
+    "hung": "For {{ $value | humanizeDuration }}.",
+    "waits_for_disk": "{{ $value | humanizePercentage }} of the time.",
+    "waits_for_network": "{{ $value | humanizePercentage }} of the time.",
+    "unused": "For {{ $value | humanizeDuration }}.",
+    "failed_jobs": "Programs: {{ $value }}.",
+    "queue_waits": "Idle GPUs: {{ $value }}.",
     "held_idle": "Idle for {{ $value | humanizeDuration }}.",
     "orphan_memory": "{{ $value | humanize1024 }}B.",
     "long_running": "It has run for {{ $value | humanizeDuration }}.",
-    "slurm_nodes_down": "{{ $value }} nodes.",
-    "slurm_drained": "{{ $value }} nodes.",
-    "slurm_queue_stuck": "{{ $value }} jobs wait.",
-    "slurm_dbd_backlog": "{{ $value }} records wait.",
+    "used_unallocated": "Processes: {{ $value }}.",
+    "slurm_nodes_down": "Nodes: {{ $value }}.",
+    "slurm_drained": "Nodes: {{ $value }}.",
+    "slurm_queue_stuck": "Waiting jobs: {{ $value }}.",
+    "slurm_dbd_backlog": "Waiting records: {{ $value }}.",
 }
 
 
@@ -125,12 +170,15 @@ def rule_of_check(check: Check) -> ShippedRule:
     lookups = _LOOKUPS[check.subject]
     if check.kind == "allocated_unused":
         lookups = {**lookups, "owner": OWNER}  # whose the GPU is, not who uses it
+    codes = _XID_STEPS.get(check.kind)
+    next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
     return ShippedRule(
         check=check,
         expression=check.promql,
         place=_PLACES[check.subject],
         detail=_DETAILS.get(check.kind, ""),
         lookups=lookups,
+        next_step=next_step,
     )
 
 
@@ -140,7 +188,7 @@ WATCHDOG: Final = Check(
     subject=Subject.SERVICE,
     severity=Severity.INFO,
     promql="vector(1)",
-    one_form_because="it is no trouble",
+    one_form_because="it is not a problem",
     meaning="This alert always fires: when it stops, alerts are no longer evaluated or delivered.",
     next_step="send it to a dead-man's switch that complains when it is missing",
 )

@@ -11,6 +11,7 @@ import binascii
 from collections.abc import Callable
 from urllib.parse import unquote_to_bytes
 
+from gpuscope.limits import LIMITS_REACHED
 from gpuscope.rules.templates.go_json import to_json
 from gpuscope.rules.templates.go_time import ZERO_TIME_SECONDS, GoDuration, GoTime, parse_time, parse_zone
 from gpuscope.rules.templates.humanize import humanize_duration
@@ -62,6 +63,13 @@ def _base64decode(text: str) -> str:
         raise FunctionFailed("illegal base64 data at input byte 0") from None
 
 
+def _join(separator: str, items: list[str], max_length: int) -> str:
+    if sum(map(len, items)) + len(separator) * len(items) > max_length:
+        LIMITS_REACHED.count("template_max_output_bytes")
+        raise FunctionFailed(f"the text is longer than {max_length} characters")
+    return separator.join(items)
+
+
 def _dict(*values: GoValue) -> dict[str, GoValue]:
     if len(values) % 2:
         raise FunctionFailed("dict requires an even number of arguments")
@@ -82,7 +90,7 @@ def alertmanager_functions(
         "toLower": GoFunction(text, to_lower),
         "title": GoFunction(text, lambda one: title_case(one, lower_rest=True)),
         "trimSpace": GoFunction(text, str.strip),
-        "join": GoFunction((*text, "[]string"), lambda separator, items: separator.join(items)),
+        "join": GoFunction((*text, "[]string"), lambda separator, items: _join(separator, items, max_length)),
         "match": GoFunction(text * 2, matches),
         "safeHtml": GoFunction(text, SafeHtml),
         "safeUrl": GoFunction(text, SafeUrl),
@@ -97,7 +105,7 @@ def alertmanager_functions(
         "humanizeDuration": GoFunction(("any",), humanize_duration),
         "toDate": GoFunction(text * 2, _to_date),
         "mustToDate": GoFunction(text * 2, parse_time),
-        "toJson": GoFunction(("any",), to_json),
+        "toJson": GoFunction(("any",), lambda value: to_json(value, max_length)),
         "base64encode": GoFunction(
             text, lambda one: base64.urlsafe_b64encode(one.encode("utf-8", "replace")).decode()
         ),

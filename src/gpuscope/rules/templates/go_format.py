@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from decimal import Decimal
 from typing import Any
 
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.rules.templates.template_values import (
     FunctionFailed,
     GoStruct,
@@ -21,6 +22,24 @@ from gpuscope.rules.templates.template_values import (
 )
 
 MAX_NESTING = 100
+DEFAULT_MAX_LENGTH = Limits().template_max_output_bytes
+VALUE_COST = 64
+"""Characters that each printed value counts as, beside its text: an empty value takes time too."""
+
+
+@dataclass(slots=True)
+class Room:
+    """The characters that a text may still have: a list in a list in a list prints exponentially many."""
+
+    left: int
+
+    def take(self, text: str) -> str:
+        """Count one value and its text; raises FunctionFailed if there is no room for them."""
+        self.left -= len(text) + VALUE_COST
+        if self.left < 0:
+            LIMITS_REACHED.count("template_max_output_bytes")
+            raise FunctionFailed("the text is too long")
+        return text
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +51,7 @@ class Flags:
     sharp: bool = False
     space: bool = False
     zero: bool = False
+    room: Room | None = None
 
     def pad(self, text: str, *, zeros: bool = True) -> str:
         if self.width is None or len(text) >= self.width:
@@ -79,21 +99,32 @@ def _hex_text(value: float) -> str:
     return f"{sign}{digits}p{'-' if exponent < 1 else '+'}{abs(exponent - 1):02d}"
 
 
-def format_print(values: Sequence[GoValue]) -> str:
+def format_print(values: Sequence[GoValue], max_length: int = DEFAULT_MAX_LENGTH) -> str:
     """With a space between two operands of which neither is a string."""
     parts: list[str] = []
+    flags = Flags(room=Room(max_length))
     for number, value in enumerate(values):
         if number and not isinstance(value, str) and not isinstance(values[number - 1], str):
             parts.append(" ")
-        parts.append(format_value(value, "v", PLAIN))
+        parts.append(format_value(value, "v", flags))
     return "".join(parts)
 
 
-def format_println(values: Sequence[GoValue]) -> str:
-    return " ".join(format_value(value, "v", PLAIN) for value in values) + "\n"
+def format_println(values: Sequence[GoValue], max_length: int = DEFAULT_MAX_LENGTH) -> str:
+    flags = Flags(room=Room(max_length))
+    return " ".join(format_value(value, "v", flags) for value in values) + "\n"
 
 
 def format_value(value: GoValue, verb: str, flags: Flags, depth: int = 0) -> str:
+    if flags.room is None:
+        return _format_value(value, verb, flags, depth)
+    if isinstance(value, (list, dict, GoStruct)):
+        flags.room.take("")  # its elements are counted
+        return _format_value(value, verb, flags, depth)
+    return flags.room.take(_format_value(value, verb, flags, depth))
+
+
+def _format_value(value: GoValue, verb: str, flags: Flags, depth: int) -> str:
     if depth > MAX_NESTING:
         raise FunctionFailed("value is nested too deeply")
     if verb == "T":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from gpuscope.rules.templates.go_format import float_text
+from gpuscope.rules.templates.go_format import DEFAULT_MAX_LENGTH, Room, float_text
 from gpuscope.rules.templates.go_time import GoDuration, GoTime
 from gpuscope.rules.templates.template_values import FunctionFailed, GoStruct, GoValue, go_type
 
@@ -35,7 +35,18 @@ def _float(value: float) -> str:
     return float_text(value, "f", None)
 
 
-def to_json(value: GoValue, depth: int = 0) -> str:
+def to_json(value: GoValue, max_length: int = DEFAULT_MAX_LENGTH) -> str:
+    return _to_json(value, 0, Room(max_length))
+
+
+def _to_json(value: GoValue, depth: int, room: Room) -> str:
+    if isinstance(value, (list, dict, GoStruct)):
+        room.take("")  # its elements are counted
+        return _encode(value, depth, room)
+    return room.take(_encode(value, depth, room))
+
+
+def _encode(value: GoValue, depth: int, room: Room) -> str:
     if depth > MAX_NESTING:
         raise FunctionFailed("json: value is nested too deeply")
     if value is None or isinstance(value, bool):
@@ -51,12 +62,12 @@ def to_json(value: GoValue, depth: int = 0) -> str:
     if isinstance(value, GoDuration):
         return str(value.nanoseconds)
     if isinstance(value, list):
-        return f"[{','.join(to_json(item, depth + 1) for item in value)}]"
+        return f"[{','.join(_to_json(item, depth + 1, room) for item in value)}]"
     if isinstance(value, dict):
-        pairs = (f"{_string(key)}:{to_json(value[key], depth + 1)}" for key in sorted(value))
+        pairs = (f"{_string(key)}:{_to_json(value[key], depth + 1, room)}" for key in sorted(value))
         return f"{{{','.join(pairs)}}}"
     if isinstance(value, GoStruct):
         names = getattr(value, "JSON_NAMES", tuple(value.FIELDS))
         fields = zip(names, value.go_fields(), strict=True)
-        return f"{{{','.join(f'{_string(name)}:{to_json(item, depth + 1)}' for name, item in fields)}}}"
+        return f"{{{','.join(f'{_string(name)}:{_to_json(item, depth + 1, room)}' for name, item in fields)}}}"
     raise FunctionFailed(f"json: unsupported type: {go_type(value)}")

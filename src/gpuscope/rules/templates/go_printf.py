@@ -6,8 +6,9 @@ A result longer than the caller's limit is an error, so that a wide verb cannot 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
-from gpuscope.rules.templates.go_format import PLAIN, Flags, bad_verb, format_value
+from gpuscope.rules.templates.go_format import Flags, Room, bad_verb, format_value
 from gpuscope.rules.templates.template_values import FunctionFailed, GoValue, go_type
 
 MAX_WIDTH = 1_000_000
@@ -22,6 +23,7 @@ class _Printf:
         self.position = self.argument = self.length = 0
         self.reordered = self.good_index = False
         self.output: list[str] = []
+        self.room = Room(max_length)
 
     def run(self) -> str:
         while self.position < len(self.text):
@@ -33,7 +35,9 @@ class _Printf:
             self.verb()
         if not self.reordered and self.argument < len(self.values):
             extra = ", ".join(
-                "<nil>" if value is None else f"{go_type(value)}={format_value(value, 'v', PLAIN)}"
+                "<nil>"
+                if value is None
+                else f"{go_type(value)}={format_value(value, 'v', Flags(room=self.room))}"
                 for value in self.values[self.argument :]
             )
             self.write(f"%!(EXTRA {extra})")
@@ -102,8 +106,9 @@ class _Printf:
                 precision = self.number() or 0
         self.index()
         return Flags(
-            width, precision, minus, "+" in found, "#" in found, " " in found, "0" in found and not minus
-        )
+            width, precision, minus, "+" in found, "#" in found, " " in found, "0" in found and not minus,
+            self.room,
+        )  # fmt: skip
 
     def verb(self) -> None:
         flags = self.flags()
@@ -121,6 +126,8 @@ class _Printf:
         else:
             value = self.values[self.argument]
             self.argument += 1
+            if verb == "v":
+                flags = replace(flags, plus=False)  # `%+v` adds the names of fields, not a sign
             self.write(format_value(value, verb, flags) if verb != "w" else bad_verb(value, verb, flags))
 
 

@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone, tzinfo
 from zoneinfo import ZoneInfo
 
+import re2
+
+from gpuscope.anchored_regex import compile_anchored
 from gpuscope.rules.templates.template_values import (
     FunctionFailed,
     GoFunction,
@@ -181,7 +184,7 @@ def _scan_layout(layout: str, replace: Callable[[str], str]) -> str:
     for match in _LAYOUT.finditer(layout):
         token, after = match[0], layout[match.end() : match.end() + 1]
         is_word = token in ("Jan", "Mon") and after.islower() and after.isascii()
-        fraction_without_second = token[0] in ".," and not layout[: match.start()].endswith("05")
+        fraction_without_second = token[0] in ".," and not layout.endswith("05", 0, match.start())
         nines = token[0] in ".," and token[1] == "9"
         if is_word or (fraction_without_second and not nines and token[1] != "0"):
             continue
@@ -251,7 +254,7 @@ def parse_time(layout: str, text: str) -> GoTime:
     """A time in UTC by a layout; FunctionFailed where the text does not fit or the layout is not supported."""
     pattern, done = "", 0
     for match in _LAYOUT.finditer(layout):
-        pattern += re.escape(layout[done : match.start()])
+        pattern += re2.escape(layout[done : match.start()])
         token = match[0]
         if token[0] in "-Z":
             pattern += r"(?P<offset>Z|[+-]\d\d:?\d\d)"
@@ -259,10 +262,11 @@ def parse_time(layout: str, text: str) -> GoTime:
             pattern += _PARSED_BY.get(token, r"\d+")
         done = match.end()
     try:
-        found = re.fullmatch(pattern + re.escape(layout[done:]), text, re.ASCII)
+        # RE2: the layout `Monday Monday Monday…` would take exponential time in Python's engine.
+        found = compile_anchored(pattern + re2.escape(layout[done:])).fullmatch(text)
         if found is not None:
             return _from_parts({name: value for name, value in found.groupdict().items() if value})
-    except (re.error, ValueError):
+    except (ValueError, UnicodeEncodeError):
         pass
     raise FunctionFailed(f'parsing time "{text}" as "{layout}": cannot parse "{text}"')
 

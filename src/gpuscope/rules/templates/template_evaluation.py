@@ -6,7 +6,7 @@ limited here.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NoReturn
@@ -63,6 +63,8 @@ class Evaluation:
     limits: Limits
     scope: Scope
     steps: int = field(default=0, init=False)
+    text_length: int = field(default=0, init=False)
+    """Of all texts and lists that functions have read and returned."""
     node: SyntaxNode | None = field(default=None, init=False)
     """What is evaluated now: an error names it."""
 
@@ -88,6 +90,13 @@ class Evaluation:
         self.steps += 1
         if self.steps > self.limits.template_max_steps:
             self.exceed("template_max_steps", f"more than {self.limits.template_max_steps} steps")
+
+    def charge(self, values: Iterable[GoValue]) -> None:
+        """Count texts and lists before they are copied: a million steps over 8 MB each would take days."""
+        self.text_length += sum(len(one) for one in values if isinstance(one, (str, list, dict)))
+        if self.text_length > self.limits.template_max_text_bytes:
+            limit = self.limits.template_max_text_bytes
+            self.exceed("template_max_text_bytes", f"functions use more than {limit} bytes of text")
 
     def too_long(self) -> NoReturn:
         limit = self.limits.template_max_output_bytes
@@ -257,6 +266,7 @@ class Evaluation:
         values = [self.argument(dot, wanted, one) for wanted, one in zip(parameters, arguments, strict=False)]
         if final is not MISSING:
             values.append(self.validate(final, parameters[-1]))
+        self.charge(values)
         try:
             result = function.call(*values)
         except FunctionFailed as failure:
@@ -264,6 +274,7 @@ class Evaluation:
             self.fail(f"error calling {name}: {failure}")
         if isinstance(result, (str, list)) and len(result) > self.limits.template_max_output_bytes:
             self.too_long()
+        self.charge((result,))
         return result
 
     def validate(self, value: GoValue, parameter: str) -> GoValue:

@@ -85,6 +85,7 @@ class Execution(Evaluation):
         self.step()
         self.node = node
         if isinstance(node, TextNode):
+            self.charge((node.text,))
             self.write(self.output.render_text(node))
         elif isinstance(node, ActionNode):
             value = self.pipeline(dot, node.pipe)

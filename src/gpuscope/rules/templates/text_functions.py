@@ -20,6 +20,10 @@ from gpuscope.rules.templates.template_values import FunctionFailed
 DEFAULT_MAX_LENGTH = Limits().template_max_output_bytes
 _GO_REASONS = {
     "missing )": "missing closing )",
+    "missing ]": "missing closing ]",
+    "invalid repetition size": "invalid repeat count",
+    "bad repetition operator": "invalid nested repetition operator",
+    "invalid named capture group": "invalid named capture",
     "invalid perl operator": "invalid or unsupported Perl syntax",
     "no argument for repetition operator": "missing argument to repetition operator",
 }
@@ -103,8 +107,8 @@ def _joins(text: str, position: int) -> bool:
 
 
 def to_title(character: str) -> str:
-    titled = character.title()
-    return titled if len(titled) == 1 else character
+    """One letter may become two: `ß` is `Ss`."""
+    return character.title()
 
 
 def to_upper(text: str) -> str:

@@ -1,25 +1,24 @@
 """Alertmanager's API v2, so that amtool, Grafana's Alertmanager data source and karma work.
 
-Under `/api/v2/…`, and under `/alertmanager/api/v2/…` for clients that cannot be told the path alone. Work under
-the notifier's lock is done in a thread: the event loop never waits for it.
+Under `/api/v2/…`, and under `/alertmanager/api/v2/…` for clients that are configured with a path prefix. Work
+under the notifier's lock is done in a few threads: the event loop never waits for it. Lists are encoded one by
+one while they are sent, because 50,000 alerts as JSON have 100 MiB.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-from urllib.parse import parse_qs
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import orjson
 
 from gpuscope import __version__
-from gpuscope.anchored_regex import compile_anchored
 from gpuscope.clock import Clock
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.notify.alert_matchers import AlertMatcher
-from gpuscope.notify.matcher_parser import parse_matcher
+from gpuscope.notify.alerting_config import AlertReceiver
 from gpuscope.notify.notifier import AlertStatus, Notifier
 from gpuscope.notify.notify_counters import ALERTMANAGER_VERSION
 from gpuscope.notify.silences import ACTIVE, EXPIRED, PENDING, Silence, SilenceError, SilenceNotFound
@@ -31,22 +30,46 @@ from gpuscope.server.api.alertmanager_json import (
     silence_json,
     time_text,
 )
-from gpuscope.server.api.go_values import parse_bool
-from gpuscope.server.http.messages import BodyTooLarge, Request, Response
+from gpuscope.server.api.alertmanager_requests import (
+    InvalidRequest,
+    RefusedRequest,
+    RequestParameters,
+    check_content_type,
+    check_media_types,
+    check_silence_id,
+    load_body,
+)
+from gpuscope.server.http.client_log import ClientLog
+from gpuscope.server.http.messages import BodyTooLarge, Handler, Header, Request, Response
 from gpuscope.server.http.routing import Route
+from gpuscope.server.login.audit_log import AUDIT_DETAIL
+from gpuscope.server.login.routes import IDENTITY_KEY
 
+log = logging.getLogger("gpuscope.notify")
 JSON = "application/json"
-MAX_FILTERS = 100
-PREFIXES = ("/api/v2", "/alertmanager/api/v2")
+MAX_THREADS = 2
+"""Not those that other routes share: a list of many alerts takes a second."""
+PIECE_BYTES = 1 << 18
+OWN_PREFIX = "/alertmanager/api/v2"
+PREFIXES = ("/api/v2", OWN_PREFIX)
+METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 _ORDER = {ACTIVE: 0, PENDING: 1, EXPIRED: 2}
-
-
-class _BadRequest(Exception):
-    pass
 
 
 def _answer(document: object, status: int = 200) -> Response:
     return Response(orjson.dumps(document), status, JSON)
+
+
+def _pieces(documents: Iterable[object]) -> Iterator[bytes]:
+    """A JSON list, some documents at a time."""
+    piece, separator = bytearray(b"["), b""
+    for document in documents:
+        piece += separator + orjson.dumps(document)
+        separator = b","
+        if len(piece) >= PIECE_BYTES:
+            yield bytes(piece)
+            piece.clear()
+    yield bytes(piece + b"]")
 
 
 class AlertmanagerApi:
@@ -54,6 +77,8 @@ class AlertmanagerApi:
         self._notifier = notifier
         self._clock = clock
         self._limits = limits
+        self._client_log = ClientLog(log, limits.max_client_log_lines)
+        self._threads = ThreadPoolExecutor(MAX_THREADS, thread_name_prefix="gpuscope-alertmanager-api")
 
     def routes(self) -> list[Route]:
         table: Sequence[tuple[str, str, Callable[[Request, bytes], Response]]] = (
@@ -67,27 +92,63 @@ class AlertmanagerApi:
             ("/silence/{id}", "GET", self._silence),
             ("/silence/{id}", "DELETE", self._expire),
         )
+        allowed: dict[str, list[str]] = {}
+        for path, method, _ in table:
+            allowed.setdefault(path, []).append(method)
         return [
-            Route(prefix + path, self._in_thread(handle), ("GET", "HEAD") if method == "GET" else (method,))
-            for prefix in PREFIXES
-            for path, method, handle in table
+            *(
+                Route(prefix + path, self._in_thread(handle), (method,))
+                for prefix in PREFIXES
+                for path, method, handle in table
+            ),
+            *(
+                Route(prefix + path, _refuse_method(methods), [one for one in METHODS if one not in methods])
+                for prefix in PREFIXES
+                for path, methods in allowed.items()
+            ),
+            # Elsewhere an unknown path is answered as Prometheus answers it.
+            Route(f"{OWN_PREFIX}/{{path...}}", _refuse_path, METHODS),
         ]
 
-    def _in_thread(self, handle: Callable[[Request, bytes], Response]) -> Callable[[Request], Any]:
+    def _in_thread(self, handle: Callable[[Request, bytes], Response]) -> Handler:
         async def answer(request: Request) -> Response:
-            body = b""
-            if request.method == "POST":
-                try:
-                    body = await request.body.read(self._limits.max_alerts_request_bytes)
-                except BodyTooLarge:
-                    LIMITS_REACHED.count("max_alerts_request_bytes")
-                    return _answer("the request is larger than max_alerts_request_bytes", 413)
             try:
-                return await asyncio.to_thread(handle, request, body)
-            except _BadRequest as error:
+                check_media_types(request)
+                body = b""
+                if request.method == "POST" and (body := await self._read(request)):
+                    check_content_type(request)
+                loop = asyncio.get_running_loop()
+                return await loop.run_in_executor(self._threads, handle, request, body)
+            except RefusedRequest as error:
+                return _refusal(error)
+            except BodyTooLarge:
+                LIMITS_REACHED.count("max_alerts_request_bytes")
+                return _answer("the request is larger than max_alerts_request_bytes", 413)
+            except InvalidRequest as error:
                 return _answer(str(error).encode("utf-8", "replace").decode(), 400)
 
         return answer
+
+    async def _read(self, request: Request) -> bytes:
+        return await request.body.read(self._limits.max_alerts_request_bytes)
+
+    def _list(self, documents: Iterable[object]) -> Response:
+        """Encoded piece by piece, as fast as the client reads."""
+        rest = _pieces(documents)
+        first = next(rest)
+        second = next(rest, None)
+        if second is None:
+            return Response(first, 200, JSON)
+
+        async def pieces() -> AsyncIterator[bytes]:
+            loop = asyncio.get_running_loop()
+            yield first
+            piece: bytes | None = second
+            while piece is not None:
+                yield piece
+                piece = await loop.run_in_executor(self._threads, next, rest, None)
+
+        return Response(b"", 200, JSON, pieces=pieces())
 
     def _status(self, request: Request, body: bytes) -> Response:
         notifier = self._notifier
@@ -105,38 +166,41 @@ class AlertmanagerApi:
         )
 
     def _receivers(self, request: Request, body: bytes) -> Response:
-        asked = _Asked(request)
-        wanted = asked.matchers("receiver_matchers")
+        wanted = RequestParameters(request).receiver_matchers()
         return _answer(
             [
-                {"name": one.name, "labels": dict(one.labels)}
+                {"name": one.name, "labels": labels_of_receiver(one)}
                 for one in self._notifier.config.receivers.values()
-                if _match_filters(wanted, dict(one.labels))
+                if _match_filters(wanted, labels_of_receiver(one))
             ]
         )
 
     def _alerts(self, request: Request, body: bytes) -> Response:
-        keep = self._alert_filter(_Asked(request))
-        return _answer([alert_json(one) for one in self._notifier.alert_statuses() if keep(one)])
+        keep = self._alert_filter(RequestParameters(request))
+        return self._list(alert_json(one) for one in self._notifier.alert_statuses() if keep(one))
 
     def _groups(self, request: Request, body: bytes) -> Response:
-        asked = _Asked(request)
-        keep, with_muted = self._alert_filter(asked), asked.switch("muted")
-        receiver = asked.regex("receiver")
-        found = []
-        for group in self._notifier.group_statuses():
-            if (receiver is not None and not receiver(group.receiver)) or (group.muted_by and not with_muted):
-                continue
-            alerts = [one for one in group.alerts if keep(one)]
-            if alerts:
-                found.append(group_json(group, alerts))
-        return _answer(found)
+        parameters = RequestParameters(request)
+        keep, with_muted = self._alert_filter(parameters), parameters.switch("muted")
+        receiver = parameters.regex("receiver")
 
-    def _alert_filter(self, asked: _Asked) -> Callable[[AlertStatus], bool]:
-        filters, receiver = asked.matchers("filter"), asked.regex("receiver")
-        receiver_labels = asked.matchers("receiver_matchers")
-        active, silenced, inhibited = (asked.switch(name) for name in ("active", "silenced", "inhibited"))
-        asked.switch("unprocessed")  # there are none
+        def groups() -> Iterator[object]:
+            for group in self._notifier.group_statuses():
+                if (receiver is not None and not receiver(group.receiver)) or (
+                    group.muted_by and not with_muted
+                ):
+                    continue
+                alerts = [one for one in group.alerts if keep(one)]
+                if alerts:
+                    yield group_json(group, alerts)
+
+        return self._list(groups())
+
+    def _alert_filter(self, parameters: RequestParameters) -> Callable[[AlertStatus], bool]:
+        filters, receiver = parameters.filters(), parameters.regex("receiver")
+        receiver_labels = parameters.receiver_matchers()
+        active, silenced, inhibited = (parameters.switch(name) for name in ("active", "silenced", "inhibited"))
+        parameters.switch("unprocessed")  # there are none
         receivers = self._notifier.config.receivers
 
         def keep(status: AlertStatus) -> bool:
@@ -145,7 +209,8 @@ class AlertmanagerApi:
             if receiver is not None and not any(map(receiver, status.receivers)):
                 return False
             if receiver_labels and not any(
-                _match_filters(receiver_labels, dict(receivers[name].labels)) for name in status.receivers
+                _match_filters(receiver_labels, labels_of_receiver(receivers[name]))
+                for name in status.receivers
             ):
                 return False
             return (
@@ -157,97 +222,94 @@ class AlertmanagerApi:
         return keep
 
     def _post_alerts(self, request: Request, body: bytes) -> Response:
-        try:
-            posted = read_alerts(_load(body), self._clock.now(), self._limits)
-        except ValueError as error:
-            raise _BadRequest(error) from None
+        posted = read_alerts(load_body(body, "alerts", self._limits), self._clock.now(), self._limits)
         refused = self._notifier.put(posted.valid)
         if posted.mistakes:
-            self._notifier.count_invalid(len(posted.mistakes))
-            raise _BadRequest("\n".join(posted.mistakes[:20]))
+            self._notifier.count_invalid(posted.invalid_count)
+            raise InvalidRequest("\n".join(posted.mistakes))
         if refused:
             return _answer(f"{refused} alerts were not taken: max_alerts is {self._limits.max_alerts}", 503)
         return Response(b"", 200, JSON)
 
     def _silences(self, request: Request, body: bytes) -> Response:
-        asked = _Asked(request)
-        filters, now = asked.matchers("filter"), self._clock.now()
-        states = {state for state in _ORDER if asked.switch(state)}
+        parameters = RequestParameters(request)
+        filters, now = parameters.filters(), self._clock.now()
+        states = {state for state in _ORDER if parameters.switch(state)}
         with self._notifier.lock:
             every = self._notifier.silences.all()
         found = [one for one in every if one.state(now) in states and _has_matchers(one, filters)]
-        return _answer([silence_json(one, now) for one in sorted(found, key=lambda one: _order(one, now))])
+        return self._list(silence_json(one, now) for one in sorted(found, key=lambda one: _order(one, now)))
 
     def _post_silence(self, request: Request, body: bytes) -> Response:
         now = self._clock.now()
         try:
-            silence = read_silence(_load(body), now)
+            silence = read_silence(load_body(body, "silence", self._limits), now)
             with self._notifier.lock:
                 silence_id = self._notifier.silences.set(silence, now)
         except SilenceNotFound as error:
             return _answer(str(error), 404)
         except (ValueError, SilenceError) as error:
-            raise _BadRequest(error) from None
+            raise InvalidRequest(error) from None
+        word = "changed" if silence.id else "added"
+        self._log_change(request, word, silence_id, f"{silence.created_by[:80]!r}, {silence.comment[:200]!r}")
         return _answer({"silenceID": silence_id})
 
+    def _log_change(self, request: Request, word: str, silence_id: str, more: str = "") -> None:
+        """Logs the authenticated user: the client chooses `createdBy`. The audit log has every change."""
+        identity = request.state.get(IDENTITY_KEY)
+        request.state[AUDIT_DETAIL] = f"silence {silence_id} {word}{': ' if more else ''}{more}"
+        user = request.peer if identity is None else identity.user
+        text = f": {more}" if more else ""
+        self._client_log.info("silences changed", "silence %s %s by %s%s", silence_id, word, user, text)
+
     def _silence(self, request: Request, body: bytes) -> Response:
+        silence_id = _silence_id(request)
         try:
             with self._notifier.lock:
-                silence = self._notifier.silences.get(request.path.rpartition("/")[2])
+                silence = self._notifier.silences.get(silence_id)
         except SilenceNotFound:
-            return _answer("silence not found", 404)
+            return Response(b"", 404, JSON)
         return _answer(silence_json(silence, self._clock.now()))
 
     def _expire(self, request: Request, body: bytes) -> Response:
+        silence_id = _silence_id(request)
         try:
             with self._notifier.lock:
-                self._notifier.silences.expire(request.path.rpartition("/")[2], self._clock.now())
+                self._notifier.silences.expire(silence_id, self._clock.now())
         except SilenceNotFound:
-            return _answer("silence not found", 404)
+            return Response(b"", 404, JSON)
         except SilenceError as error:
             return _answer(str(error), 500)
+        self._log_change(request, "ended", silence_id)
         return Response(b"", 200, JSON)
 
 
-def _load(body: bytes) -> object:
-    try:
-        document: object = json.loads(body)
-    except (ValueError, RecursionError):
-        raise _BadRequest("the body is not JSON") from None
-    return document
+def _silence_id(request: Request) -> str:
+    silence_id = request.path.rpartition("/")[2]
+    check_silence_id(silence_id)
+    return silence_id
 
 
-class _Asked:
-    """The parameters of a request."""
+def _refusal(error: RefusedRequest, headers: tuple[Header, ...] = ()) -> Response:
+    message = str(error).encode("utf-8", "replace").decode()
+    return Response(orjson.dumps({"code": error.code, "message": message}), error.status, JSON, headers)
 
-    def __init__(self, request: Request) -> None:
-        try:
-            text = request.query.decode("ascii")
-            self._values = parse_qs(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_FILTERS)
-        except ValueError:
-            raise _BadRequest("the parameters cannot be decoded, or are too many") from None
 
-    def switch(self, name: str) -> bool:
-        """True unless it is given as false."""
-        try:
-            return parse_bool(self._values[name][-1]) if name in self._values else True
-        except ValueError:
-            raise _BadRequest(f"{name} in query must be of type boolean") from None
+def _refuse_method(allowed: Sequence[str]) -> Handler:
+    async def answer(request: Request) -> Response:
+        why = f"method {request.method} is not allowed, but [{','.join(allowed)}] are"
+        return _refusal(RefusedRequest(405, 405, why), (("allow", ", ".join(allowed)),))
 
-    def matchers(self, name: str) -> list[AlertMatcher]:
-        try:
-            return [parse_matcher(text) for text in self._values.get(name, ())]
-        except ValueError as error:
-            raise _BadRequest(error) from None
+    return answer
 
-    def regex(self, name: str) -> Callable[[str], bool] | None:
-        if name not in self._values:
-            return None
-        try:
-            pattern = compile_anchored(self._values[name][-1])
-        except ValueError as error:
-            raise _BadRequest(f"failed to parse {name} param: {error}") from None
-        return lambda text: pattern.fullmatch(text) is not None
+
+async def _refuse_path(request: Request) -> Response:
+    return _refusal(RefusedRequest(404, 404, f"path {request.path} was not found"))
+
+
+def labels_of_receiver(receiver: AlertReceiver) -> dict[str, str]:
+    """Its labels in the file, and its name."""
+    return {**dict(receiver.labels), "name": receiver.name}
 
 
 def _match_filters(matchers: Sequence[AlertMatcher], labels: Mapping[str, str]) -> bool:

@@ -1,21 +1,33 @@
 """Alertmanager's API v2 in JSON: alerts and silences as its clients send them, and as they read them.
 
-ValueError has the text of the 400 answer. Times are RFC 3339; answers have milliseconds, as Alertmanager's.
+Reading has Alertmanager's three steps: types (`RefusedRequest`, 400), schema (`RefusedRequest`, 422), then what
+its handlers check (ValueError with the text of the 400 answer). Times are RFC 3339, answers have milliseconds.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
+from gpuscope.go_quote import quote
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.notify.alert_matchers import AlertMatcher
 from gpuscope.notify.notifier import AlertStatus, GroupStatus
 from gpuscope.notify.silences import Silence
-from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.rules.alert import Alert
 from gpuscope.series import MatchOp
+from gpuscope.server.api.alertmanager_requests import (
+    INVALID_TYPE,
+    TOO_FEW_ITEMS,
+    RefusedRequest,
+    malformed,
+    required,
+)
+from gpuscope.server.api.request_uri import is_request_uri
 
 _OPS = {
     (False, True): MatchOp.EQUAL,
@@ -23,8 +35,19 @@ _OPS = {
     (True, True): MatchOp.REGEX,
     (True, False): MatchOp.NOT_REGEX,
 }
-MAX_TIME = 253402300799.0
-"""The end of year 9999: what Python's dates can hold."""
+_TIME = re.compile(
+    r"\d{4}-\d\d-\d\d"
+    r"(T\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)?|T\d\d:\d\d:\d\d[.,](\d{3}){1,2}[+-]\d{4}|T\d\d:\d\dZ?"
+    r"| \d\d:\d\d:\d\d([.,]\d+)?)?",
+    re.ASCII,
+)
+"""The formats of go-openapi's `date-time`; a time without a zone is UTC."""
+_ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
+"""Go's time that is not set."""
+_SURROGATE = re.compile("[\ud800-\udfff]")
+MAX_MISTAKES = 20
+"""Of one request, in the answer."""
+_JSON_NAMES = {dict: "object", list: "array", str: "string", bool: "bool", int: "number", float: "number"}
 
 
 def time_text(seconds: float) -> str:
@@ -32,125 +55,206 @@ def time_text(seconds: float) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class _Fields:
+    """An object of a posted body, read by name; null is as good as absent."""
+
+    values: Mapping[str, Any]
+    what: str
+    """`alerts` or `silence`."""
+
+    def _get(self, key: str, wanted: type) -> Any:
+        value = self.values.get(key)
+        if value is not None and type(value) is not wanted:
+            raise self._wrong(key, value, wanted)
+        return value
+
+    def _wrong(self, key: str, value: object, wanted: type) -> RefusedRequest:
+        found = _JSON_NAMES[type(value)]
+        return malformed(self.what, f"{key} is a JSON {found} and not a {_JSON_NAMES[wanted]}")
+
+    def text(self, key: str) -> str | None:
+        value = self._get(key, str)
+        return None if value is None else _utf8(value)
+
+    def flag(self, key: str) -> bool | None:
+        value: bool | None = self._get(key, bool)
+        return value
+
+    def texts(self, key: str) -> dict[str, str] | None:
+        value = self._get(key, dict)
+        if value is None:
+            return None
+        for one in value.values():
+            if one is not None and not isinstance(one, str):
+                raise self._wrong(key, one, str)
+        return {_utf8(name): _utf8(one or "") for name, one in value.items()}
+
+    def time(self, key: str) -> float | None:
+        text = self.text(key)
+        if text is None:
+            return None
+        if text == "":
+            return 0.0  # go-openapi reads it as the epoch
+        try:
+            if not _TIME.fullmatch(text):
+                raise ValueError
+            moment = datetime.fromisoformat(text.replace(",", "."))
+            moment = moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
+        except (ValueError, OverflowError):
+            why = f"{key}: {text[:60]!r} is not a time such as 2026-11-16T12:00:00Z"
+            raise malformed(self.what, why) from None
+        return None if moment == _ZERO_TIME else moment.timestamp()
+
+    def objects(self, key: str) -> list[_Fields] | None:
+        value = self._get(key, list)
+        return None if value is None else [_object(one, self.what) for one in value]
+
+
+def _object(document: object, what: str) -> _Fields:
+    if not isinstance(document, dict):
+        found = _JSON_NAMES.get(type(document), "null")
+        raise malformed(what, f"there is a JSON {found} and not an object")
+    return _Fields(document, what)
+
+
+def _utf8(text: str) -> str:
+    """Half of a surrogate pair is replaced: UTF-8 cannot hold it."""
+    return text if text.isascii() else _SURROGATE.sub("\ufffd", text)
+
+
+@dataclass(slots=True)
 class PostedAlerts:
     valid: list[Alert]
     mistakes: list[str]
+    """The first ones."""
+    invalid_count: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class _PostedAlert:
+    labels: dict[str, str] | None
+    annotations: dict[str, str]
+    starts_at: float | None
+    ends_at: float | None
+    generator_url: str
 
 
 def read_alerts(document: object, now: float, limits: Limits) -> PostedAlerts:
-    """Valid alerts are taken even if others are not."""
-    if not isinstance(document, list):
-        raise ValueError("the body is not a list of alerts")
-    found = PostedAlerts([], [])
-    for one in document:
+    """Valid alerts are taken even if others are not; a wrong type or a missing field refuses all."""
+    if not isinstance(document, list | None):
+        found = _JSON_NAMES[type(document)]
+        raise malformed("alerts", f"the body is a JSON {found} and not a list of alerts")
+    posted = [_posted_alert(_object(one, "alerts")) for one in document or ()]
+    for position, one in enumerate(posted):
+        if one.generator_url and not is_request_uri(one.generator_url):
+            url = quote(one.generator_url)
+            why = f"{position}.generatorURL in body must be of type uri: {url}"
+            raise RefusedRequest(422, INVALID_TYPE, why)
+        if one.labels is None:
+            raise required(f"{position}.labels")
+    result = PostedAlerts([], [])
+    for one in posted:
         try:
-            found.valid.append(_alert(one, now, limits))
+            result.valid.append(_to_alert(one, now, limits))
         except ValueError as error:
-            found.mistakes.append(str(error))
-    return found
+            result.invalid_count += 1
+            if len(result.mistakes) < MAX_MISTAKES:
+                result.mistakes.append(str(error))
+    return result
 
 
-def _alert(document: object, now: float, limits: Limits) -> Alert:
-    fields = _mapping(document, "an alert")
-    labels = {name: value for name, value in _texts(fields, "labels").items() if value}
-    annotations = _texts(fields, "annotations")
-    size = sum(len(name) + len(value) for many in (labels, annotations) for name, value in many.items())
+def _posted_alert(fields: _Fields) -> _PostedAlert:
+    return _PostedAlert(
+        fields.texts("labels"),
+        fields.texts("annotations") or {},
+        fields.time("startsAt"),
+        fields.time("endsAt"),
+        fields.text("generatorURL") or "",
+    )
+
+
+def _to_alert(posted: _PostedAlert, now: float, limits: Limits) -> Alert:
+    labels = {name: value for name, value in (posted.labels or {}).items() if value}
+    annotations = posted.annotations
+    texts = [text for many in (labels, annotations) for pair in many.items() for text in pair]
+    size = sum(len(text.encode()) for text in (*texts, posted.generator_url))
     if size > limits.max_alert_bytes:
         LIMITS_REACHED.count("max_alert_bytes")
         raise ValueError(f"labels and annotations of {size} bytes; max_alert_bytes is {limits.max_alert_bytes}")
-    starts_at, ends_at = _time(fields, "startsAt"), _time(fields, "endsAt")
+    starts_at, ends_at = posted.starts_at, posted.ends_at
     if starts_at is None:
         starts_at = now if ends_at is None else ends_at
     if ends_at is not None and ends_at < starts_at:
         raise ValueError("start time must be before end time")
     if not labels:
         raise ValueError("at least one label pair required")
-    url = fields.get("generatorURL") or ""
-    if not isinstance(url, str):
-        raise ValueError("generatorURL is not a text")
+    if "" in labels:
+        raise ValueError('invalid label set: invalid name ""')
+    if "" in annotations:
+        raise ValueError('invalid annotations: invalid name ""')
     # An end in the future means: it fires, and is resolved then unless it is sent again.
     return Alert(
         tuple(sorted(labels.items())),
         tuple(sorted(annotations.items())),
         starts_at,
         None if ends_at is None or ends_at > now else ends_at,
-        url,
+        posted.generator_url,
         ends_at if ends_at is not None and ends_at > now else 0.0,
     )
 
 
 def read_silence(document: object, now: float) -> Silence:
-    fields = _mapping(document, "a silence")
-    matchers = fields.get("matchers")
-    if not isinstance(matchers, list):
-        raise ValueError("matchers in body is required")
-    for name in ("createdBy", "comment"):
-        if not isinstance(fields.get(name), str):
-            raise ValueError(f"{name} in body is required")
-    starts_at, ends_at = _time(fields, "startsAt"), _time(fields, "endsAt")
-    if ends_at is None:
-        raise ValueError("endsAt in body is required")
-    silence_id = fields.get("id") or ""
-    if not isinstance(silence_id, str):
-        raise ValueError("id in body must be a text")
+    fields = _object({} if document is None else document, "silence")
+    comment, created_by = fields.text("comment"), fields.text("createdBy")
+    starts_at, ends_at = fields.time("startsAt"), fields.time("endsAt")
+    matchers = [_posted_matcher(one) for one in fields.objects("matchers") or ()]
+    annotations, silence_id = fields.texts("annotations"), fields.text("id")
+    for name in ("comment", "createdBy", "endsAt", "matchers", "startsAt"):
+        if fields.values.get(name) is None:
+            raise required(name)
+    if not matchers:
+        raise RefusedRequest(422, TOO_FEW_ITEMS, "matchers in body should have at least 1 items")
+    for position, matcher in enumerate(matchers):
+        matcher.check(position)
     return Silence(
-        matchers=tuple(_matcher(one) for one in matchers),
+        matchers=tuple(one.to_matcher(position) for position, one in enumerate(matchers)),
         starts_at=now if starts_at is None else starts_at,
-        ends_at=ends_at,
-        created_by=_valid(fields["createdBy"]),
-        comment=_valid(fields["comment"]),
-        annotations=tuple(sorted(_texts(fields, "annotations").items())),
-        id=silence_id,
+        ends_at=0.0 if ends_at is None else ends_at,
+        created_by=created_by or "",
+        comment=comment or "",
+        annotations=tuple(sorted((annotations or {}).items())),
+        id=silence_id or "",
     )
 
 
-def _matcher(document: object) -> AlertMatcher:
-    fields = _mapping(document, "a matcher")
-    name, value = fields.get("name"), fields.get("value")
-    if not isinstance(name, str) or not name or not isinstance(value, str):
-        raise ValueError("a matcher needs name and value")
-    is_regex, is_equal = fields.get("isRegex"), fields.get("isEqual", True)
-    if not isinstance(is_regex, bool) or not isinstance(is_equal, bool):
-        raise ValueError("isRegex and isEqual of a matcher must be true or false")
-    return AlertMatcher(_valid(name), _OPS[is_regex, is_equal], _valid(value))
+@dataclass(frozen=True, slots=True)
+class _PostedMatcher:
+    name: str | None
+    value: str | None
+    is_regex: bool | None
+    is_equal: bool | None
+
+    def check(self, position: int) -> None:
+        for key, value in (("isRegex", self.is_regex), ("name", self.name), ("value", self.value)):
+            if value is None:
+                raise required(f"matchers.{position}.{key}")
+
+    def to_matcher(self, position: int) -> AlertMatcher:
+        """ValueError for a name or a regular expression that is not valid."""
+        where = f"invalid silence: invalid label matcher {position} in set 0"
+        if not self.name:
+            raise ValueError(f'{where}: invalid label name ""')
+        op = _OPS[self.is_regex is True, self.is_equal is not False]
+        try:
+            return AlertMatcher(self.name, op, self.value or "")
+        except ValueError as error:
+            raise ValueError(f"{where}: invalid regular expression {self.value!r}: {error}") from None
 
 
-def _mapping(document: object, what: str) -> Mapping[str, Any]:
-    if not isinstance(document, dict):
-        raise ValueError(f"{what} must be an object")
-    return document
-
-
-def _texts(fields: Mapping[str, Any], key: str) -> dict[str, str]:
-    found = fields.get(key) or {}
-    if not isinstance(found, dict) or not all(isinstance(value, str) for value in found.values()):
-        raise ValueError(f"{key} must be an object with texts")
-    return {_valid(name): _valid(value) for name, value in found.items() if name}
-
-
-def _valid(text: str) -> str:
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise ValueError("a text is not valid UTF-8") from None
-    return text
-
-
-def _time(fields: Mapping[str, Any], key: str) -> float | None:
-    text = fields.get(key)
-    if not text:
-        return None
-    try:
-        if not isinstance(text, str) or "T" not in text.upper():
-            raise ValueError
-        if text.startswith("0001-01-01T00:00:00"):  # Go's zero time
-            return None
-        seconds = parse_rfc3339(text)
-    except (ValueError, OverflowError):
-        raise ValueError(f"{key}: {str(text)[:60]!r} is not a time such as 2026-11-16T12:00:00Z") from None
-    if not 0 <= seconds <= MAX_TIME:
-        raise ValueError(f"{key}: {text[:60]!r} is out of range")
-    return seconds
+def _posted_matcher(fields: _Fields) -> _PostedMatcher:
+    return _PostedMatcher(
+        fields.text("name"), fields.text("value"), fields.flag("isRegex"), fields.flag("isEqual")
+    )
 
 
 def alert_json(status: AlertStatus, muted_by: tuple[str, ...] = ()) -> dict[str, object]:
@@ -168,7 +272,7 @@ def alert_json(status: AlertStatus, muted_by: tuple[str, ...] = ()) -> dict[str,
             "state": "suppressed" if muted_by else status.state,
         },
         "updatedAt": time_text(alert.updated_at),
-        "generatorURL": alert.generator_url,
+        **({"generatorURL": alert.generator_url} if alert.generator_url else {}),
         "labels": dict(sorted(alert.labels.items())),
     }
 

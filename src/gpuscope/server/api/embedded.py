@@ -21,7 +21,7 @@ from gpuscope.server.api import admin, rule_routes, status, targets
 from gpuscope.server.api import query_routes as queries
 from gpuscope.server.api import series_routes as series
 from gpuscope.server.api.fallback_routes import fallback_routes_for
-from gpuscope.server.api.large_answers import LargeAnswers
+from gpuscope.server.api.large_responses import LargeResponses
 from gpuscope.server.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.query_threads import QueryThreads
@@ -54,7 +54,7 @@ class EmbeddedApi:
     reloads: ReloadStatus = field(default_factory=ReloadStatus)
     started_at: float = field(default_factory=time.time)
     _workers: QueryThreads | None = None
-    _large: LargeAnswers | None = None
+    large_responses: LargeResponses | None = None
 
     def routes(self) -> list[Route]:
         served = {**ENDPOINTS, **ADMIN_ENDPOINTS} if self.with_admin else ENDPOINTS
@@ -106,9 +106,9 @@ class EmbeddedApi:
         body = await self.evaluate(request, work, small=small)
         if isinstance(body, Body):
             return body.answer(kind)
-        if self._large is None:
-            self._large = LargeAnswers(self.limits.query_max_large_answers)
-        return self._large.respond(body, kind, self._threads().pool)
+        if self.large_responses is None:
+            self.large_responses = LargeResponses(self.limits.query_max_large_responses)
+        return self.large_responses.respond(body, kind, self._threads().pool)
 
     def _threads(self) -> QueryThreads:
         if self._workers is None:

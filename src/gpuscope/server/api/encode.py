@@ -12,7 +12,7 @@ import json
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 import orjson
@@ -26,6 +26,9 @@ from gpuscope.series import Labels
 PIECE_BYTES = 256 * 1024
 POINTS_PER_PIECE = 10_000
 POINTS_PER_CALL = 5_000
+MAX_SHORT_SERIES_POINTS = 200
+"""Series of more points are printed one by one."""
+VALUES_PER_CALL = 1_000
 SERIES_PER_ITEM = 500
 """Of a vector, written together."""
 MAX_KEPT_SERIES = 100_000
@@ -162,7 +165,7 @@ def _matrix(matrix: Matrix) -> Iterator[bytes]:
     template = _template(points)
     whole: Bools = np.logical_and.reduce(matrix.present, axis=1)
     metrics = chain.from_iterable(_metrics_in_parts(matrix.labels))
-    portion = max(1, POINTS_PER_CALL // max(1, len(points)))
+    portion = POINTS_PER_CALL // max(1, len(points)) if len(points) <= MAX_SHORT_SERIES_POINTS else 1
     for begin in range(0, len(whole), portion):
         rows = slice(begin, begin + portion)
         if portion > 1 and whole[rows].all():
@@ -182,7 +185,7 @@ def _samples(samples: RangeVector) -> Iterator[bytes]:
     templates: dict[int, bytes] = {}
     for labels, times, values in zip(samples.labels, samples.timestamps, samples.values, strict=True):
         if len(times) > POINTS_PER_PIECE:
-            yield from _long_series(labels, times, values)
+            yield from encode_long_series(labels, times, values)
             continue
         # Series of one scrape share the array of their times.
         template = templates.get(id(times))
@@ -193,7 +196,7 @@ def _samples(samples: RangeVector) -> Iterator[bytes]:
         yield _series(_metric(labels), template, values)
 
 
-def _long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]:
+def encode_long_series(labels: Labels, times: Ints, values: Floats) -> Iterator[bytes]:
     """In parts which, with commas between them, are one series."""
     last = (len(times) - 1) // POINTS_PER_PIECE
     for number in range(last + 1):
@@ -257,8 +260,9 @@ def encode_result(result: Result, statistics: bytes = b"") -> bytes:
 
 def list_pieces(values: Iterable[object]) -> Iterator[bytes]:
     """A JSON array."""
+    every = iter(values)
     yield b"["
-    yield from joined(map(dump_json, values))
+    yield from joined(iter(lambda: dump_json(list(islice(every, VALUES_PER_CALL)))[1:-1], b""))
     yield b"]"
 
 

@@ -78,7 +78,7 @@ def parse_time_ms(text: str) -> int:
         milliseconds = int(whole) * 1000 + int(math.copysign(math.floor(abs(fraction) * 1000 + 0.5), fraction))
     else:
         milliseconds = None
-    # Prometheus lets times beyond its own ends overflow into some other time; no answer would be right.
+    # In Prometheus, times outside its range overflow into other times; here they are an error.
     if milliseconds is None or not _MIN_TIME_MS <= milliseconds <= _MAX_TIME_MS:
         raise ValueError(f"cannot parse {quote(text)} to a valid timestamp")
     return milliseconds

@@ -25,6 +25,7 @@ from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import Statistics
 from gpuscope.server.http.messages import Request
+from gpuscope.whole_lines import append_whole_line
 
 log = logging.getLogger("gpuscope.server")
 
@@ -53,7 +54,7 @@ class QueryLog:
 
     def statistics(self) -> Statistics | None:
         """What a query must count for its line; None while the log is off."""
-        return None if self._file is None else Statistics()
+        return None if self._path is None else Statistics()
 
     @contextmanager
     def logged(
@@ -67,23 +68,24 @@ class QueryLog:
             error = str(raised)
             raise
         finally:
-            if self._file is not None and counted is not None:
+            if self._path is not None and counted is not None:
                 params = {"end": _time(end_ms), "query": _cut(text), "start": _time(start_ms)}
                 line = _line({**params, "step": step_ms // 1000}, error, counted, request)
                 self._write(line)
 
     def _write(self, line: bytes) -> None:
         with self._lock:
-            if self._file is None or self._path is None:
+            if self._path is None:
                 return
             try:
-                if _is_full(self._file, self._max_bytes):
+                if self._file is not None and _is_full(self._file, self._max_bytes):
                     LIMITS_REACHED.count("query_log_max_bytes")
                     self._path.replace(f"{self._path}.1")
                     os.close(self._file)
                     self._file = None
+                if self._file is None:  # after a rename, or because it could not be opened then
                     self._file = _open(self._path)
-                os.write(self._file, line)
+                append_whole_line(self._file, line)
             except (OSError, UsageError) as error:
                 if not self._is_failing:
                     log.error("query_log_file %s cannot be written: %s; queries go on", self._path, error)
@@ -124,7 +126,7 @@ def _line(params: dict[str, Any], error: str, counted: Statistics, request: Requ
 
 
 def _cut(text: str) -> str:
-    """As JSON can hold it: no half surrogates."""
+    """The text as JSON can represent it: without lone surrogates."""
     return text[:MAX_QUERY_CHARACTERS].encode("utf-8", "replace").decode()
 
 

@@ -49,6 +49,7 @@ def now_ms() -> int:
 
 
 async def query(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    received_at = time.monotonic()
     limit, at = parameters.limit(), parameters.time_ms("time", now_ms())
     timeout, lookback = parameters.seconds("timeout"), parameters.lookback_ms()
     text, statistics, packs = parameters.get("query"), _statistics(parameters), packer(request)
@@ -56,7 +57,7 @@ async def query(api: EmbeddedApi, request: Request, parameters: Parameters) -> R
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         _parsed(text, INSTANT)
-        budget = api.engine.budget(timeout, cancelled)
+        budget = api.engine.budget(timeout, cancelled, received_at=received_at)
         with api.query_log.logged(request, text, at, at, 0, recorded):
             result = api.engine.instant(text, at, lookback_ms=lookback, statistics=recorded, budget=budget)
         return _packed(result, limit, statistics, packs, budget)
@@ -66,6 +67,7 @@ async def query(api: EmbeddedApi, request: Request, parameters: Parameters) -> R
 
 
 async def query_range(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    received_at = time.monotonic()
     limit, start, end = parameters.limit(), parameters.time_ms("start"), parameters.time_ms("end")
     if end < start:
         raise bad("end", "end timestamp must not be before start time")
@@ -84,7 +86,7 @@ async def query_range(api: EmbeddedApi, request: Request, parameters: Parameters
         if kind is not None:
             wrong = f'invalid expression type "{kind}" for range query, must be Scalar or instant Vector'
             raise bad("query", wrong)
-        budget = api.engine.budget(timeout, cancelled)
+        budget = api.engine.budget(timeout, cancelled, received_at=received_at)
         with api.query_log.logged(request, text, start, end, step, recorded):
             result = api.engine.range(
                 text, start, end, step, lookback_ms=lookback, statistics=recorded, budget=budget

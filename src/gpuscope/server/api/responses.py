@@ -7,7 +7,6 @@ so that it is never in memory as a whole.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
@@ -21,7 +20,7 @@ from gpuscope.server.http.messages import Header, Request, Response
 
 JSON = "application/json"
 # Ten packets, which a new connection sends at once: a smaller response would not arrive any sooner.
-SMALLEST_PACKED_BYTES = 14_000
+MIN_PACKED_BYTES = 14_000
 # Of range answers cramjam's level 1 makes about a third, in zlib's time for 14 kB and in three quarters of that
 # from 0.3 MB on; zlib's level 6 makes a tenth less of them and takes ten times as long.
 PACKING_LEVEL = 1
@@ -35,7 +34,6 @@ _PACKED: dict[str, tuple[Header, ...]] = {
     "gzip": (_VARIES, ("content-encoding", "gzip")),
     "deflate": (_VARIES, ("content-encoding", "deflate")),
 }
-_WINDOW_BITS = {"gzip": 31, "deflate": 15}
 
 
 @dataclass(slots=True)
@@ -79,7 +77,7 @@ class Packer:
         return self.whole(b"".join(begin))
 
     def whole(self, content: bytes) -> Body:
-        if not self.encoding or len(content) < SMALLEST_PACKED_BYTES:
+        if not self.encoding or len(content) < MIN_PACKED_BYTES:
             return Body(content)
         compress = cramjam.gzip.compress if self.encoding == "gzip" else cramjam.zlib.compress
         return Body(bytes(compress(content, PACKING_LEVEL)), self.encoding)
@@ -88,10 +86,12 @@ class Packer:
         if not self.encoding:
             yield from pieces
             return
-        compressor = zlib.compressobj(PACKING_LEVEL, wbits=_WINDOW_BITS[self.encoding])
+        kind = cramjam.gzip if self.encoding == "gzip" else cramjam.zlib
+        compressor = kind.Compressor(PACKING_LEVEL)
         for piece in pieces:
-            yield compressor.compress(piece)
-        yield compressor.flush()
+            compressor.compress(piece)
+            yield bytes(compressor.flush())
+        yield bytes(compressor.finish())
 
 
 def _watched(pieces: Iterable[bytes], budget: Budget) -> Iterator[bytes]:

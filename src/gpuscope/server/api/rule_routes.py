@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +18,7 @@ from gpuscope.server.api.responses import data_answer, error_answer
 from gpuscope.server.api.rules_json import RuleFilter, RulesView, TokenNotFound, alerts_json, rules_json
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
+from gpuscope.store.value_matching import predicate
 
 if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
@@ -26,23 +28,26 @@ MAX_SMALL_SIZE = 200
 _KINDS = {"": ("alert", "record"), "alert": ("alert",), "record": ("record",)}
 
 
-async def rules(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return await _answer(api, request, lambda: data_answer(_rules(api.rules, asked)))
+async def rules(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    return await _answer(api, request, parameters, lambda: data_answer(_rules(api.rules, parameters)))
 
 
-async def alerts(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return await _answer(api, request, lambda: data_answer(_alerts(api.rules, asked)))
+async def alerts(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    return await _answer(api, request, parameters, lambda: data_answer(_alerts(api.rules, parameters)))
 
 
-async def _answer(api: EmbeddedApi, request: Request, build: Callable[[], Response]) -> Response:
+async def _answer(
+    api: EmbeddedApi, request: Request, parameters: Parameters, build: Callable[[], Response]
+) -> Response:
     """In a thread if there are many rules or alerts: other clients must not wait for them."""
+    may_be_small = not parameters.all("match[]")  # a thousand expressions take a quarter of a second
     rules_of_groups = [rule for group in api.rules.groups() for rule in group.alerting_rules()]
     size = len(rules_of_groups) + sum(len(rule.table) for rule in rules_of_groups)
-    return await api.evaluate(request, lambda cancelled: build(), small=size <= MAX_SMALL_SIZE)
+    return await api.evaluate(request, lambda cancelled: build(), small=may_be_small and size <= MAX_SMALL_SIZE)
 
 
-async def alertmanagers(api: EmbeddedApi, request: Request, asked: Parameters) -> Response:
-    return data_answer(_alertmanagers(api.rules, asked))
+async def alertmanagers(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
+    return data_answer(_alertmanagers(api.rules, parameters))
 
 
 def rule_routes(view: RulesView, limits: Limits) -> list[Route]:
@@ -58,28 +63,29 @@ def _route(
 ) -> Route:
     async def answer(request: Request) -> Response:
         try:
-            return data_answer(build(view, await read_parameters(request, limits)))
+            parameters = await read_parameters(request, limits)
+            return await asyncio.to_thread(lambda: data_answer(build(view, parameters)))
         except (ApiError, PromQLError) as error:
             return error_answer(error.error_type, str(error))
 
     return Route(path, answer, ("GET",))
 
 
-def _rules(view: RulesView, asked: Parameters) -> dict[str, Any]:
-    asked.well_formed()
-    selectors = asked.selectors()
-    kind = asked.from_url("type").lower()
+def _rules(view: RulesView, parameters: Parameters) -> dict[str, Any]:
+    parameters.well_formed()
+    selectors = [[(one.name, predicate(one)) for one in matchers] for matchers in parameters.selectors()]
+    kind = parameters.from_url("type").lower()
     if kind not in _KINDS:
         raise bad("type", f"not supported value {quote(kind)}")
     wanted = RuleFilter(
         kinds=_KINDS[kind],
-        names=frozenset(asked.all("rule_name[]")),
-        groups=frozenset(asked.all("rule_group[]")),
-        files=frozenset(asked.all("file[]")),
+        names=frozenset(parameters.all("rule_name[]")),
+        groups=frozenset(parameters.all("rule_group[]")),
+        files=frozenset(parameters.all("file[]")),
         selectors=selectors,
-        with_alerts=not _switch(asked, "exclude_alerts"),
+        with_alerts=not _switch(parameters, "exclude_alerts"),
     )
-    max_groups, token = _page(asked)
+    max_groups, token = _page(parameters)
     try:
         return rules_json(view.groups(), wanted, max_groups, token)
     except TokenNotFound:
@@ -87,11 +93,11 @@ def _rules(view: RulesView, asked: Parameters) -> dict[str, Any]:
         raise bad("group_next_token", message) from None
 
 
-def _alerts(view: RulesView, asked: Parameters) -> dict[str, Any]:
+def _alerts(view: RulesView, parameters: Parameters) -> dict[str, Any]:
     return alerts_json(view.groups())
 
 
-def _alertmanagers(view: RulesView, asked: Parameters) -> dict[str, Any]:
+def _alertmanagers(view: RulesView, parameters: Parameters) -> dict[str, Any]:
     active, dropped = view.alertmanagers()
     return {
         "activeAlertmanagers": [{"url": url} for url in active],
@@ -99,17 +105,17 @@ def _alertmanagers(view: RulesView, asked: Parameters) -> dict[str, Any]:
     }
 
 
-def _switch(asked: Parameters, name: str) -> bool:
-    text = asked.from_url(name).lower()
+def _switch(parameters: Parameters, name: str) -> bool:
+    text = parameters.from_url(name).lower()
     try:
         return parse_bool(text) if text else False
     except ValueError as error:
         raise bad(name, f"error converting {name}: {error}") from None
 
 
-def _page(asked: Parameters) -> tuple[int | None, str]:
+def _page(parameters: Parameters) -> tuple[int | None, str]:
     """The most groups wanted and the token of the first one; None and "" for all."""
-    most, after = asked.from_url("group_limit"), asked.from_url("group_next_token")
+    most, after = parameters.from_url("group_limit"), parameters.from_url("group_next_token")
     if after and not most:
         raise bad("group_next_token", "group_limit needs to be present in order to paginate over the groups")
     if not most:

@@ -16,9 +16,9 @@ from gpuscope.rules.evaluated_rule import EvaluatedRule
 from gpuscope.rules.go_text import exponent_text
 from gpuscope.rules.rule_group import RuleGroup
 from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.series import Labels, Matcher
+from gpuscope.series import Labels
 from gpuscope.server.api.go_values import nanosecond_text
-from gpuscope.store.value_matching import predicate
+from gpuscope.store.value_matching import Predicate
 
 
 def _no_groups() -> Sequence[RuleGroup]:
@@ -45,7 +45,8 @@ class RuleFilter:
     names: Collection[str] = ()
     groups: Collection[str] = ()
     files: Collection[str] = ()
-    selectors: Sequence[Sequence[Matcher]] = ()
+    selectors: Sequence[Sequence[tuple[str, Predicate]]] = ()
+    """Label names and tests, compiled once for all rules."""
     with_alerts: bool = True
 
     def accepts_group(self, group: RuleGroup) -> bool:
@@ -59,7 +60,7 @@ class RuleFilter:
             return False
         labels = dict(rule.spec.labels)
         return not self.selectors or any(
-            all(predicate(one)(labels.get(one.name, "")) for one in matchers) for matchers in self.selectors
+            all(holds(labels.get(name, "")) for name, holds in matchers) for matchers in self.selectors
         )
 
 

@@ -7,7 +7,9 @@ time range it may list a series that has no sample in it; this store does not.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 from urllib.parse import unquote_to_bytes
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from gpuscope.server.api.embedded import EmbeddedApi
 
 S = TypeVar("S", LabelColumns, list[str])
+MAX_SMALL_VALUES = 2_000
+"""Values of a label, known and sorted, that are answered at once: a thread would take longer."""
 
 
 async def series(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
@@ -35,16 +39,17 @@ async def series(api: EmbeddedApi, request: Request, parameters: Parameters) -> 
     if not parameters.all("match[]"):
         raise ApiError("bad_data", "no match[] parameter provided")
     limit, span, packs = parameters.limit(), parameters.span_ms(), packer(request)
+    received_at = time.monotonic()
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         try:
             selectors = parameters.selectors()
         except ApiError as error:
             raise bad("match[]", error) from None
-        budget = api.engine.budget(None, cancelled)
-        found = api.store.any_series(_checked(selectors, budget), *span)
-        budget.check("sorting")
-        first, warnings = _limited(found.take(found.order()), limit)
+        budget = api.engine.budget(None, cancelled, received_at=received_at)
+        found = api.store.any_series(_checked(selectors, budget), *span, budget.admit)
+        order = found.order(partial(budget.check, "sorting"))
+        first, warnings = _limited(found.take(order), limit)
         return packs.pack(success_pieces(labels_pieces(first), warnings), budget)
 
     return await api.answer(request, work)
@@ -60,10 +65,10 @@ def _checked(selectors: Iterable[list[Matcher]], budget: Budget) -> Iterator[lis
 async def labels(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     limit, span = parameters.limit(), parameters.span_ms()
 
-    def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
+    def find(selectors: Iterable[list[Matcher]] | None, budget: Budget) -> Iterable[str]:
         if selectors is None:
             return api.store.label_names((), *span)
-        return api.store.any_series(selectors, *span).used_names()
+        return api.store.any_series(selectors, *span, budget.admit).used_names()
 
     return await _names(api, request, parameters, limit, find)
 
@@ -71,10 +76,16 @@ async def labels(api: EmbeddedApi, request: Request, parameters: Parameters) -> 
 async def label_values(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     name, limit, span = _label_name(request), parameters.limit(), parameters.span_ms()
 
-    def find(selectors: Iterable[list[Matcher]] | None) -> Iterable[str]:
+    is_plain = span == (None, None) and not parameters.all("match[]")
+    known = api.store.known_label_values(name) if is_plain else None
+    if known is not None and len(known) <= MAX_SMALL_VALUES:
+        first, warnings = _limited(known, limit)
+        return packer(request).whole(b"".join(success_pieces(list_pieces(first), warnings))).answer()
+
+    def find(selectors: Iterable[list[Matcher]] | None, budget: Budget) -> Iterable[str]:
         if selectors is None:
             return api.store.label_values(name, (), *span)
-        return api.store.any_series(selectors, *span).values(name) - {""}
+        return api.store.any_series(selectors, *span, budget.admit).values(name) - {""}
 
     return await _names(api, request, parameters, limit, find)
 
@@ -84,15 +95,16 @@ async def _names(
     request: Request,
     parameters: Parameters,
     limit: int | None,
-    find: Callable[[Iterable[list[Matcher]] | None], Iterable[str]],
+    find: Callable[[Iterable[list[Matcher]] | None, Budget], Iterable[str]],
 ) -> Response:
     """The sorted result of `find` for any of the selectors (None: for all series)."""
     packs = packer(request)
+    received_at = time.monotonic()
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
-        budget = api.engine.budget(None, cancelled)
+        budget = api.engine.budget(None, cancelled, received_at=received_at)
         selectors = parameters.selectors()
-        found = find(_checked(selectors, budget) if selectors else None)
+        found = find(_checked(selectors, budget) if selectors else None, budget)
         first, warnings = _limited(budget.sort(found), limit)
         return packs.pack(success_pieces(list_pieces(first), warnings), budget)
 
@@ -120,9 +132,10 @@ async def federate(api: EmbeddedApi, request: Request, parameters: Parameters) -
     if parameters.malformed:
         return text(f"error parsing form values: {parameters.malformed}", 400)
     escaping, packs = negotiate(request.header("accept")), packer(request)
+    received_at = time.monotonic()
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
-        budget = api.engine.budget(None, cancelled)
+        budget = api.engine.budget(None, cancelled, received_at=received_at)
         found = find_newest(api.store, parameters.parsed_selectors(), now_ms(), api.engine.lookback_ms, budget)
         return packs.pack(federate_pieces(found, api.external_labels, escaping, budget), budget)
 

@@ -1,7 +1,7 @@
-"""Endpoints about scrape targets, their metadata, rules and alerts.
+"""Endpoints about scrape targets and their metadata.
 
-Rules are not evaluated here yet, so their answers are those of a Prometheus without rules; parameters are
-checked all the same. `Targets` is the interface of the scraper that the API reads.
+`Targets` is the part of the scraper that the API reads; a server that does not scrape has `NoTargets`. The
+endpoints of rules and alerts are in `rule_routes`.
 """
 
 from __future__ import annotations

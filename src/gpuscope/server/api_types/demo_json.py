@@ -12,6 +12,8 @@ class LoadedGpuJson(TypedDict):
     """nvidia-smi's index."""
     uuid: str
     model: NotRequired[str]
+    bytes_per_second: NotRequired[float]
+    """Of a load that copies: the simulated bytes, in both directions together."""
 
 
 class DemoLoadAnswer(TypedDict):

@@ -1,8 +1,10 @@
-"""The answer of `GET /api/findings`, which `/api/live` contains too."""
+"""The answers of `GET /api/findings`: what is wrong now, as in `/api/live`, and what was over a time range."""
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Literal, NotRequired, TypedDict
+
+from gpuscope.server.api_types.report_json import SentenceJson
 
 FindingSeverity = Literal["critical", "warning", "info"]
 FindingOwnerKind = Literal["pod", "job", "container", "user", "process", "none"]
@@ -12,7 +14,7 @@ class FindingOwnerJson(TypedDict):
     """Who can act: the pod, else the Slurm job, else the container, else the user, else the process."""
 
     kind: FindingOwnerKind
-    """`none` where nobody is known."""
+    """`none` if the owner is not known."""
     namespace: str
     """Namespace of a pod; empty for the others."""
     name: str
@@ -40,7 +42,9 @@ class FindingJson(TypedDict):
     until: float | None
     """When it ended; null while it lasts."""
     cost_gpu_hours: float | None
-    """GPU-hours lost so far; null while that is not computed."""
+    """GPU-hours lost so far. In `/api/live`, and where the GPU only works slowly, null."""
+    wasted_gpus: int | None
+    """Whole GPUs that do nothing for their holder while it lasts: they cost this many GPU-hours each hour."""
     why: str
     """What is wrong, in one English sentence."""
     why_key: str
@@ -56,6 +60,66 @@ class FindingJson(TypedDict):
 
 
 class FindingsAnswer(TypedDict):
-    """Most severe first, then oldest."""
+    """`GET /api/findings`: most severe first, then oldest."""
 
     findings: list[FindingJson]
+
+
+class PastFindingJson(FindingJson):
+    """A finding over a time range; `until` is null if it holds at the end, `node` is empty for several."""
+
+    hours: float
+    """How long it held; of several GPUs the longest."""
+    times: int
+    """How many times it began."""
+    cost: float | None
+    """`cost_gpu_hours` in money; null without a rate for the model, or if it cost no GPU time."""
+    nodes: list[str]
+    jobs: list[str]
+    """Slurm jobs of the owner, the five with the most lost hours."""
+    link: str
+    """Address of the evidence in the page, relative to the server's."""
+
+
+class FoldedFindingsJson(TypedDict):
+    """Small findings of one kind, added up."""
+
+    kind: str
+    count: int
+    cost_gpu_hours: float
+    cost: float | None
+
+
+class CoverageJson(TypedDict):
+    """Which part of the range is known: `gpu_hours` = `known_gpu_hours` + `missing_gpu_hours`."""
+
+    gpus: int
+    gpu_hours: float
+    """Hours of all GPUs, each from its first sample on."""
+    known_gpu_hours: float
+    missing_gpu_hours: float
+    missing: list[str]
+    """English sentences about what is not known."""
+    missing_keys: list[SentenceJson]
+    """The same sentences by key."""
+
+
+class PastFindingsAnswer(TypedDict):
+    """`GET /api/findings?since=7d`: most expensive first; findings without a cost last."""
+
+    since: float
+    """Start of the range."""
+    until: float
+    """End of the range."""
+    findings: list[PastFindingJson]
+    folded: list[FoldedFindingsJson]
+    """Small findings by kind, most expensive first."""
+    cost_gpu_hours: float
+    """Of all findings, folded ones too. A GPU-hour counts once, under the first kind that claims it."""
+    cost: float | None
+    """In money; null without rates. Models without a rate are not in it."""
+    rate: NotRequired[str]
+    """The rates as they were given, per GPU-hour."""
+    unpriced_models: list[str]
+    """Models without a rate."""
+    coverage: CoverageJson

@@ -98,6 +98,8 @@ class LiveGpu(TypedDict):
     dram: NotRequired[float]
     users: list[str]
     """Users of the processes on it."""
+    jobs: NotRequired[list[str]]
+    """Slurm jobs that it is allocated to; `LivePicture.jobs` has more about them."""
     processes: int
 
 
@@ -116,16 +118,47 @@ class LiveSession(TypedDict):
     pod: NotRequired[str]
     container: NotRequired[str]
     job: NotRequired[str]
-    """Slurm job."""
+    """Slurm job; `LivePicture.jobs` has more about it."""
     memory: NotRequired[float]
     """Bytes."""
     sm: NotRequired[float]
     """Share of the SMs' time, 0 to 1."""
     since: NotRequired[float]
     """When the process started."""
+    cpu: NotRequired[float]
+    """CPU time as a share of one core, over the last minute."""
+    run: NotRequired[float]
+    """Share of the last minute in which its main thread ran."""
+    busiest_thread: NotRequired[float]
+    """Share of the last minute in which its busiest thread, or a child, ran or waited for a core."""
+    io_wait: NotRequired[float]
+    """Share of the last minute in which it, or the child that waits most, was blocked by I/O."""
+    network_wait: NotRequired[float]
+    """The same for data from the network."""
+    resident_memory: NotRequired[float]
+    """Bytes of main memory."""
+    children: NotRequired[float]
+    """Number of child processes."""
+    children_cpu: NotRequired[float]
+    """Their CPU time as a share of one core."""
     idle_since: NotRequired[float]
     """When it last worked; only of an idle process."""
     state: ProcessState
+
+
+class LiveJob(TypedDict):
+    """A Slurm job that holds or uses GPUs of the fleet."""
+
+    job: str
+    """Slurm's own number."""
+    array: NotRequired[str]
+    """`9_1`: the array's job and the task in it."""
+    name: NotRequired[str]
+    user: NotRequired[str]
+    account: NotRequired[str]
+    partition: NotRequired[str]
+    ends_at: NotRequired[float]
+    """When its time limit ends it, in seconds since the epoch."""
 
 
 class LivePicture(TypedDict):
@@ -142,6 +175,8 @@ class LivePicture(TypedDict):
     nodes: list[LiveNode]
     gpus: list[LiveGpu]
     sessions: list[LiveSession]
+    jobs: list[LiveJob]
+    """Slurm jobs on the GPUs above."""
     targets: list[GoneTargetJson]
     """Scrape targets that do not answer."""
     findings: list[FindingJson]

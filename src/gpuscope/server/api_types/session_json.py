@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from typing import Literal, NotRequired, TypedDict
 
+RoleName = Literal["viewer", "editor", "admin"]
+
 
 class SessionAnswer(TypedDict):
     """`GET /api/session`: who is logged in."""
 
     open: NotRequired[bool]
-    """True on a server without a login; the other keys are then left out."""
+    """True on a server without a login; `user` and `via` are then left out."""
     user: NotRequired[str]
     via: NotRequired[str]
     """How the client proved it: `session`, `password`, `token` or `proxy`."""
+    role: RoleName
+    """A viewer reads; an editor also silences alerts and sends test messages; an admin may do everything."""
 
 
 class LoginRequest(TypedDict):

@@ -23,11 +23,11 @@ def is_within(address: str, networks: Sequence[Network]) -> bool:
 
 def parse_address(text: str) -> Address | None:
     bare = text.partition("%")[0]
-    return _parse_address(bare) if len(bare) <= MAX_ADDRESS_LENGTH else None
+    return parse_short_address(bare) if len(bare) <= MAX_ADDRESS_LENGTH else None
 
 
 @lru_cache(maxsize=1024)
-def _parse_address(text: str) -> Address | None:
+def parse_short_address(text: str) -> Address | None:
     try:
         address = ipaddress.ip_address(text)
     except ValueError:

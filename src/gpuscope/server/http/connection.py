@@ -66,6 +66,7 @@ class Connection(asyncio.Protocol):
         self._refusal: Response | None = None  # sent after the responses to earlier pipelined requests
         self._is_finished = False
         self._is_paused = False
+        self._is_endless = False  # the current response
         self._drained: asyncio.Future[None] | None = None  # done when the write buffer has drained
         self._rate = ResponseRate()
         self._body_deadline = NEVER
@@ -150,6 +151,8 @@ class Connection(asyncio.Protocol):
         self._discard_pipelined()
         if self._current is None:
             self._finish()
+        elif self._is_endless:
+            self._current.on_disconnect()
 
     def expire(self, now: float) -> None:
         """Ends a connection whose deadline has passed, unless its client receives data fast enough."""
@@ -175,7 +178,7 @@ class Connection(asyncio.Protocol):
     def _expired_limit(self, left: int) -> str:
         """The name of the limit whose deadline has passed."""
         if left:
-            return "min_answer_rate"
+            return "min_response_rate"
         if self._requests.is_in_head or not self._requests.heads_started:
             return "request_head_timeout"
         return "keep_alive_timeout"
@@ -219,12 +222,12 @@ class Connection(asyncio.Protocol):
         self._current, self._keep_alive = requests.parsed.popleft()
         self._task = run_eagerly(self._handle(self._current), self._loop)
         if self._task is not None:
-            self._task.add_done_callback(self._on_task_done)
+            self._task.add_done_callback(self.on_task_done)
         self._server.queue.answered()
         if self._can_respond():
             self._server.queue.join(self)
 
-    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+    def on_task_done(self, task: asyncio.Task[None]) -> None:
         self._task = None
         self._advance()
 
@@ -276,6 +279,7 @@ class Connection(asyncio.Protocol):
 
     async def _stream(self, request: Request, response: Response) -> None:
         """Uses chunked coding unless content-length or the end of the connection delimits the body."""
+        self._is_endless = response.is_endless
         close = self._closes_after(request)
         chunked = not close and all(name != "content-length" for name, _ in response.headers)
         try:
@@ -291,6 +295,7 @@ class Connection(asyncio.Protocol):
                 if chunked:
                     self._write(b"0\r\n\r\n")
         finally:
+            self._is_endless = False
             if response.close is not None:
                 await response.close()
 

@@ -168,6 +168,8 @@ class Response:
     headers: tuple[Header, ...] = ()
     pieces: AsyncIterator[bytes] | None = None
     close: Callable[[], Awaitable[None]] | None = None
+    is_endless: bool = False
+    """A stream of events: a server that stops calls the request's `on_disconnect` to end it."""
 
 
 Handler = Callable[[Request], Awaitable[Response]]

@@ -32,7 +32,7 @@ class ResponseRate:
     def is_fast_enough(self, unsent: int, now: float, limits: Limits) -> bool:
         """Called at the end of a window; starts the next one if the client was fast enough."""
         received = self.written - unsent
-        if received - self._received_before < limits.min_answer_rate * limits.client_stall_timeout:
+        if received - self._received_before < limits.min_response_rate * limits.client_stall_timeout:
             return False
         self._received_before, self._waited, self._waiting_since = received, 0.0, now
         return True

@@ -12,8 +12,8 @@ import errno
 import logging
 import os
 import socket
-import ssl
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
@@ -25,6 +25,9 @@ from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.http.fair_queue import FairQueue
 from gpuscope.server.http.messages import Handler, text
 from gpuscope.server.http.response_head import encode_head
+
+if TYPE_CHECKING:
+    import ssl  # only its types: an agent without TLS does not load OpenSSL
 
 BACKLOG = 512
 MAX_ACCEPTS_IN_A_ROW = 64

@@ -6,6 +6,7 @@ login itself, and the page's files, which show the login form.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -13,6 +14,7 @@ from gpuscope.limits import Limits
 from gpuscope.server.http.addresses import Network
 from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.http.messages import Handler, Request, RequestGuard, Response
+from gpuscope.server.login.audit_log import AUDIT_DETAIL, AuditLog
 from gpuscope.server.login.authenticator import Authenticator, ClientIdentity
 from gpuscope.server.login.client_request import ClientRequest, read_client_request
 from gpuscope.server.login.first_user_setup import FirstUserSetup
@@ -25,11 +27,12 @@ from gpuscope.server.login.origin_rules import (
     is_change,
 )
 from gpuscope.server.login.password_checks import Refusal
+from gpuscope.server.login.roles import WRITE_PATH, ClientRole, is_send, required_role
 from gpuscope.server.login.routes import CLIENT_REQUEST_KEY, IDENTITY_KEY, LOGIN_PATH, LoginRoutes
+from gpuscope.server.login.user_routes import UserRoutes
 from gpuscope.server.page_routes import page_file
 
 HEALTH_PATHS = ("/-/healthy", "/-/ready")
-WRITE_PATH = "/api/v1/write"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,13 +42,18 @@ class AccessPolicy:
     hosts: HostRule
     proxies: Sequence[Network] = ()
     guard: RequestGuard | None = None  # basic auth of a web configuration file
+    guard_role: ClientRole = ClientRole.ADMIN  # of the users of that file, which has no roles
     authenticator: Authenticator | None = None
     setup: FirstUserSetup | None = None
+    audit: AuditLog | None = None
     clients: ConnectionLimit = field(default_factory=lambda: ConnectionLimit(Limits()))  # behind proxies
     login: LoginRoutes = field(init=False)
+    users: UserRoutes = field(init=False)
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "login", LoginRoutes(self.authenticator, self.setup))
+        object.__setattr__(self, "login", LoginRoutes(self.authenticator, self.setup, self.guard_role))
+        users = None if self.authenticator is None else self.authenticator.users
+        object.__setattr__(self, "users", UserRoutes(users, self.audit))
 
     async def authorize(
         self, request: Request, client_request: ClientRequest
@@ -58,29 +66,44 @@ class AccessPolicy:
         if error := cross_site_error(client_request, is_page=is_page_file(client_request.path)):
             return refusal_response(Refusal(403, "forbidden", error))
         if self.guard is not None:
-            return await self.guard(request, client_request.client)
+            refusal = await self.guard(request, client_request.client)
+            return refusal or _refusal_of(_guard_error(self.guard_role, client_request))
         if self.authenticator is None or client_request.path == LOGIN_PATH:
             return None
         if client_request.method in ("GET", "HEAD") and is_page_file(client_request.path):
             return None
         identity = await self.authenticator.identify(client_request)
         if isinstance(identity, ClientIdentity):
-            error = _permission_error(identity, client_request)
-            return refusal_response(Refusal(403, "forbidden", error)) if error else identity
+            return _refusal_of(_permission_error(identity, client_request)) or identity
         return refusal_response(identity, setup=self.setup is not None and self.setup.is_open())
 
 
 def _permission_error(identity: ClientIdentity, client_request: ClientRequest) -> str:
-    if identity.scope == "write":  # stored on every sender: a stolen one must neither read nor delete
+    if identity.only_remote_write:
         is_write = client_request.method == "POST" and client_request.path == WRITE_PATH
         return "" if is_write else "this API token permits remote write only"
-    if not is_change(client_request):
-        return ""
-    if identity.scope == "read":
-        return "this API token is read-only"
-    if identity.is_ambient and not has_proof_of_origin(client_request):
+    if is_change(client_request) and identity.is_ambient and not has_proof_of_origin(client_request):
         return "only this server's own page may send this request; programs use an API token or a password"
-    return ""
+    required = required_role(client_request)
+    if identity.role.permits(required):
+        return ""
+    if identity.via == "token" and identity.role is ClientRole.VIEWER:
+        return "this API token is read-only"
+    return f"this request requires the role {required}; {identity.user} has the role {identity.role}"
+
+
+def _guard_error(role: ClientRole, client_request: ClientRequest) -> str:
+    required = required_role(client_request)
+    # Programs send samples and alerts with the password of such a file, as they do to Prometheus.
+    if role.permits(required) or is_send(client_request):
+        return ""
+    return (
+        f"this request requires the role {required}; --default-role sets the one of a web config file's users"
+    )
+
+
+def _refusal_of(error: str) -> Response | None:
+    return refusal_response(Refusal(403, "forbidden", error)) if error else None
 
 
 def is_page_file(path: str) -> bool:
@@ -103,8 +126,38 @@ def with_access_policy(access: AccessPolicy, handler: Handler) -> Handler:
     async def authorized(request: Request, client_request: ClientRequest) -> Response:
         identity = await access.authorize(request, client_request)
         if isinstance(identity, Response):
-            return identity
-        request.state[CLIENT_REQUEST_KEY], request.state[IDENTITY_KEY] = client_request, identity
-        return await handler(request)
+            response, identity = identity, _known_identity(access, client_request)
+        else:
+            request.state[CLIENT_REQUEST_KEY], request.state[IDENTITY_KEY] = client_request, identity
+            response = await handler(request)
+        if access.audit is not None and _is_audited(client_request):
+            entry = _audit_entry(request, client_request, identity, response.status)
+            await asyncio.to_thread(access.audit.append, entry)
+        return response
 
     return handle
+
+
+def _is_audited(client_request: ClientRequest) -> bool:
+    return is_change(client_request) and not is_send(client_request)
+
+
+def _known_identity(access: AccessPolicy, client_request: ClientRequest) -> ClientIdentity | None:
+    """Who was refused, where that is known without checking a password again."""
+    if access.authenticator is None or client_request.path == LOGIN_PATH:
+        return None
+    return access.authenticator.known(client_request)
+
+
+def _audit_entry(
+    request: Request, client_request: ClientRequest, identity: ClientIdentity | None, status: int
+) -> dict[str, str | int]:
+    return {
+        "user": identity.user if identity else "",
+        "role": identity.role.value if identity else "",
+        "via": identity.via if identity else "",
+        "address": client_request.client,
+        "action": f"{client_request.method} {client_request.path}",
+        "status": status,
+        "detail": request.state.get(AUDIT_DETAIL, ""),
+    }

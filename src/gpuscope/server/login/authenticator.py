@@ -21,6 +21,7 @@ from gpuscope.server.login.password_checks import (
     Refusal,
     too_many,
 )
+from gpuscope.server.login.roles import ClientRole
 from gpuscope.server.login.user_file import UserFile
 
 COOKIE = "gpuscope_session"
@@ -31,15 +32,15 @@ MAX_COOKIES_TRIED = 8
 MAX_HEADER_LENGTH = 8192
 
 Via = Literal["session", "token", "password", "proxy"]
-Scope = Literal["all", "read", "write"]
-"""Permissions: a user has all; an API token either reads or sends samples."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
     user: str
     via: Via
-    scope: Scope = "all"
+    role: ClientRole
+    only_remote_write: bool = False
+    """An API token that is stored on a sender: a stolen one must neither read nor delete."""
 
     @property
     def is_ambient(self) -> bool:
@@ -57,6 +58,8 @@ class Authenticator:
     sessions: LoginSessions
     attempts: LoginAttempts
     proxy_header: str = ""
+    default_role: ClientRole = ClientRole.VIEWER
+    """Of users that a reverse proxy names and that are not in `users`."""
     passwords: PasswordChecker = field(init=False)
 
     def __post_init__(self) -> None:
@@ -72,8 +75,15 @@ class Authenticator:
             return await self._by_authorization(client_request, authorization)
         for session_id in session_ids(client_request):
             if user := self.sessions.user_of(session_id):
-                return ClientIdentity(user, "session")
+                return ClientIdentity(user, "session", self._role_of(user))
         return UNKNOWN
+
+    def known(self, client_request: ClientRequest) -> ClientIdentity | None:
+        """The identity that a session or the proxy proves; None for others."""
+        for session_id in session_ids(client_request):
+            if user := self.sessions.user_of(session_id):
+                return ClientIdentity(user, "session", self._role_of(user))
+        return self._by_proxy(client_request)
 
     def _by_proxy(self, client_request: ClientRequest) -> ClientIdentity | None:
         if not self.proxy_header or not client_request.through_proxy:
@@ -84,7 +94,10 @@ class Authenticator:
         name = name.encode("latin-1", "replace").decode("utf-8", "replace")
         if len(name) > MAX_NAME_LENGTH or not name.isprintable():
             return None
-        return ClientIdentity(name, "proxy")
+        return ClientIdentity(name, "proxy", self._role_of(name))
+
+    def _role_of(self, user: str) -> ClientRole:
+        return self.users.role_of(user) or self.default_role
 
     async def _by_authorization(self, client_request: ClientRequest, header: str) -> ClientIdentity | Refusal:
         scheme, _, rest = header.partition(" ")
@@ -92,7 +105,8 @@ class Authenticator:
             return self._by_token(client_request, rest.strip())
         if scheme.lower() == "basic" and (pair := parse_basic(rest)):
             refusal = await self.check_password(client_request, *pair)
-            return refusal or ClientIdentity(unicodedata.normalize("NFC", pair[0]), "password")
+            name = unicodedata.normalize("NFC", pair[0])
+            return refusal or ClientIdentity(name, "password", self._role_of(name))
         return UNKNOWN
 
     def _by_token(self, client_request: ClientRequest, secret: str) -> ClientIdentity | Refusal:
@@ -100,7 +114,7 @@ class Authenticator:
         cannot be guessed."""
         token = self.users.token(secret)
         if token is not None:
-            return ClientIdentity(token.name, "token", "write" if token.writes else "read")
+            return ClientIdentity(token.name, "token", token.role, token.writes)
         if wait := self.attempts.wait_seconds_of(client_request.client):
             return too_many(wait)
         self.attempts.count(client_request.client)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 
 
@@ -39,6 +39,9 @@ class RateLimit:
 
     def __len__(self) -> int:
         return len(self._attempts)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(tuple(self._attempts))
 
     def wait(self, key: Hashable) -> float:
         """Seconds until the next attempt is allowed; 0 if it is allowed now."""

@@ -14,6 +14,7 @@ import orjson
 
 from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Request, Response
 from gpuscope.server.http.routing import Route
+from gpuscope.server.login.audit_log import AUDIT_DETAIL
 from gpuscope.server.login.authenticator import (
     COOKIE,
     SECURE_COOKIE,
@@ -25,6 +26,7 @@ from gpuscope.server.login.client_request import ClientRequest
 from gpuscope.server.login.first_user_setup import FirstUserSetup
 from gpuscope.server.login.login_responses import json_response, refusal_response
 from gpuscope.server.login.password_checks import WRONG, Refusal, too_many
+from gpuscope.server.login.roles import ClientRole
 from gpuscope.server.login.user_file import UserError, clean_name
 
 LOGIN_PATH, LOGOUT_PATH, SESSION_PATH = "/api/login", "/api/logout", "/api/session"
@@ -44,9 +46,15 @@ class Form:
 class LoginRoutes:
     """`authenticator` is None on an open server, which has no login."""
 
-    def __init__(self, authenticator: Authenticator | None = None, setup: FirstUserSetup | None = None) -> None:
+    def __init__(
+        self,
+        authenticator: Authenticator | None = None,
+        setup: FirstUserSetup | None = None,
+        open_role: ClientRole = ClientRole.ADMIN,
+    ) -> None:
         self._authenticator = authenticator
         self._setup = setup
+        self._open_role = open_role
 
     def routes(self) -> list[Route]:
         return [
@@ -58,8 +66,8 @@ class LoginRoutes:
     async def _session(self, request: Request) -> Response:
         identity: ClientIdentity | None = request.state.get(IDENTITY_KEY)
         if identity is None:
-            return json_response({"open": True})
-        return json_response({"user": identity.user, "via": identity.via})
+            return json_response({"open": True, "role": self._open_role.value})
+        return json_response({"user": identity.user, "via": identity.via, "role": identity.role.value})
 
     async def _login(self, request: Request) -> Response:
         if self._authenticator is None:
@@ -68,6 +76,7 @@ class LoginRoutes:
         form = await _read_form(request)
         if isinstance(form, Refusal):
             return refusal_response(form)
+        request.state[AUDIT_DETAIL] = f"user {form.user[:64]}"
         prove = self._set_up if form.token else self._check
         refusal = await prove(self._authenticator, client_request, form)
         if refusal is not None:

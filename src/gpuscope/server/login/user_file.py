@@ -23,6 +23,7 @@ from gpuscope.server.login.credentials import (
     password_error,
 )
 from gpuscope.server.login.private_file import Document, PrivateFile
+from gpuscope.server.login.roles import ClientRole
 
 FILE_NAME = "users.json"
 MAX_NAMES = 1000
@@ -41,6 +42,14 @@ class UserError(GpuscopeError):
 class ApiToken:
     name: str
     writes: bool
+    """For remote write, and for nothing else."""
+    role: ClientRole
+    created_at: float
+
+
+@dataclass(frozen=True, slots=True)
+class UserEntry:
+    role: ClientRole
     created_at: float
 
 
@@ -62,9 +71,16 @@ class UserFile:
     def path(self) -> Path:
         return self._file.path
 
-    def names(self) -> dict[str, float]:
-        """Each user's name and creation time."""
-        return {name: entry["created"] for name, entry in self._file.read()["users"].items()}
+    def names(self) -> dict[str, UserEntry]:
+        return {
+            name: UserEntry(_role(entry, ClientRole.ADMIN), entry["created"])
+            for name, entry in self._file.read()["users"].items()
+        }
+
+    def role_of(self, name: str) -> ClientRole | None:
+        """None if there is no such user."""
+        entry = self._file.read()["users"].get(name)
+        return _role(entry, ClientRole.ADMIN) if entry else None
 
     def tokens(self) -> list[ApiToken]:
         return [_token(name, entry) for name, entry in self._file.read()["tokens"].items()]
@@ -85,7 +101,9 @@ class UserFile:
                 return _token(name, entry)
         return None
 
-    def add(self, name: str, password: str, *, first: bool = False) -> None:
+    def add(
+        self, name: str, password: str, *, role: ClientRole = ClientRole.ADMIN, first: bool = False
+    ) -> None:
         """With `first`, fails if any user exists."""
         name, hashed = clean_name(name), self._hash(name, password)
 
@@ -96,7 +114,7 @@ class UserFile:
             if name in users:
                 raise UserError(f"user {name!r} exists; `gpuscope user passwd {name}` sets a new password")
             _check_room(users)
-            users[name] = {"password": hashed, "created": self._clock()}
+            users[name] = {"password": hashed, "role": role.value, "created": self._clock()}
 
         self._file.update(change)
 
@@ -110,14 +128,28 @@ class UserFile:
 
         self._file.update(change)
 
-    def remove(self, name: str) -> None:
+    def set_role(self, name: str, role: ClientRole, *, keep_admin: bool = False) -> None:
+        """With `keep_admin`, fails if no admin would be left."""
+
         def change(document: Document) -> None:
-            _existing(document["users"], name, "user")
-            del document["users"][name]
+            _existing(document["users"], name, "user")["role"] = role.value
+            if keep_admin:
+                _check_admin_left(document["users"])
 
         self._file.update(change)
 
-    def add_token(self, name: str, *, writes: bool = False) -> str:
+    def remove(self, name: str, *, keep_admin: bool = False) -> None:
+        """With `keep_admin`, fails if no admin would be left."""
+
+        def change(document: Document) -> None:
+            _existing(document["users"], name, "user")
+            del document["users"][name]
+            if keep_admin:
+                _check_admin_left(document["users"])
+
+        self._file.update(change)
+
+    def add_token(self, name: str, *, writes: bool = False, role: ClientRole = ClientRole.VIEWER) -> str:
         """Returns the token. Only its digest is stored."""
         name, secret = clean_name(name), new_token()
 
@@ -126,7 +158,12 @@ class UserFile:
             if name in tokens:
                 raise UserError(f"token {name!r} exists; `gpuscope user revoke {name}` revokes it")
             _check_room(tokens)
-            tokens[name] = {"sha256": digest(secret), "writes": writes, "created": self._clock()}
+            tokens[name] = {
+                "sha256": digest(secret),
+                "writes": writes,
+                "role": role.value,
+                "created": self._clock(),
+            }
 
         self._file.update(change)
         return secret
@@ -154,13 +191,24 @@ def _existing(table: Document, name: str, kind: str) -> Document:
     return entry
 
 
+def _check_admin_left(users: Document) -> None:
+    """Called under the file's lock: two admins could otherwise remove each other at the same time."""
+    if all(_role(entry, ClientRole.ADMIN) is not ClientRole.ADMIN for entry in users.values()):
+        raise UserError("this is the last admin; make another user an admin first")
+
+
 def _check_room(table: Document) -> None:
     if len(table) >= MAX_NAMES:
         raise UserError(f"the limit of {MAX_NAMES} entries is reached; remove some first")
 
 
 def _token(name: str, entry: Document) -> ApiToken:
-    return ApiToken(name, entry["writes"], entry["created"])
+    return ApiToken(name, entry["writes"], _role(entry, ClientRole.VIEWER), entry["created"])
+
+
+def _role(entry: Document, default: ClientRole) -> ClientRole:
+    """`default` for an entry that was written before there were roles."""
+    return ClientRole(entry.get("role", default))
 
 
 def _check(document: Document) -> Document:
@@ -181,4 +229,6 @@ def _table(table: object, shape: dict[str, type | tuple[type, ...]]) -> Document
             isinstance(entry.get(key), kind) for key, kind in shape.items()
         ):
             raise ValueError(f"the entry {name[:80]!r} is incomplete")
+        if entry.get("role", ClientRole.VIEWER) not in list(ClientRole):
+            raise ValueError(f"the entry {name[:80]!r} has an unknown role")
     return table

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from math import inf
 
+_ORPHANED_SHARE = 0.5
+
 
 @dataclass(slots=True)
 class Faults:
@@ -12,7 +14,12 @@ class Faults:
     hot_at: float = inf  # no airflow: it heats up until the driver lowers its clocks
     narrow_at: float = inf  # its PCIe link has eight lanes, and packets are replayed
     ecc_at: float = inf  # memory errors, more every second
+    orphaned_at: float = inf  # a program died, and a part of its memory is still taken
     xids: list[tuple[float, int]] = field(default_factory=list)
+
+    def orphaned_share(self, at: float) -> float:
+        """Of the GPU's memory."""
+        return _ORPHANED_SHARE if at >= self.orphaned_at else 0.0
 
     def replays(self, at: float) -> int:
         return int(max(0.0, at - self.narrow_at) * 0.8)

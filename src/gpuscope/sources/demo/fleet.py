@@ -14,10 +14,10 @@ from itertools import chain
 from typing import Final
 
 from gpuscope.errors import UsageError
-from gpuscope.readings import Driver, Reading
+from gpuscope.readings import ABSENT, Driver, Maybe, Reading, SlurmState
 from gpuscope.settings import Settings
 from gpuscope.sources.demo import hardware_ids as identity
-from gpuscope.sources.demo.jobs import digest
+from gpuscope.sources.demo.jobs import SLURM, digest
 from gpuscope.sources.demo.models import Model, find_model
 from gpuscope.sources.demo.physics import CurveCache
 from gpuscope.sources.demo.plan import DemoSettings
@@ -26,10 +26,12 @@ from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
 from gpuscope.sources.demo.simulated_gpu import Gpu, Slice
 from gpuscope.sources.demo.simulated_host import GIB, Machine, read_host
 from gpuscope.sources.demo.simulated_load import SimulatedLoads
+from gpuscope.sources.demo.simulated_slurm import SimulatedSlurm
 from gpuscope.sources.demo.track import Timeline
 
 DAY: Final = 86_400.0
-LEAST_UPTIME_DAYS: Final = 35
+MIN_UPTIME_DAYS: Final = 35
+SLURM_READER: Final = 0  # the node whose agent reads Slurm
 UPTIME_DAYS: Final = 30  # further days until a reboot, which never happens while the program runs
 
 # The model and the role of each node, in the order of the nodes, repeated for larger fleets.
@@ -87,6 +89,7 @@ class DemoFleet:
         self._nodes: dict[int, Node] = {}
         self._building = threading.Lock()  # the present and the past are read in two threads
         self._curve_caches: dict[str, CurveCache] = {}
+        self._slurm: SimulatedSlurm | None = None
 
     @property
     def node_names(self) -> tuple[str, ...]:
@@ -118,15 +121,32 @@ class DemoFleet:
             devices=devices,
             processes=tuple(process for _, processes in read for process in processes),
             host=read_host(node.machine, at, node.busy_seconds, held),
+            slurm=self.slurm_state(at) if node_index == SLURM_READER else ABSENT,
             xids=tuple(sorted(xids, key=lambda event: event.at)),
             simulated=True,
         )
 
-    def _build(self, index: int) -> Node:
+    def slurm_state(self, at: float) -> Maybe[SlurmState]:
+        """The Slurm cluster that the fleet's nodes belong to; ABSENT if none of them does."""
+        if self._slurm is None:
+            nodes = [self.node(index) for index in range(self.node_count) if self._is_in_slurm(index)]
+            self._slurm = SimulatedSlurm([(node.machine, node.gpus) for node in nodes])
+        return self._slurm.state_at(at) if self._slurm.has_nodes else ABSENT
+
+    def _is_in_slurm(self, index: int) -> bool:
+        # Scenarios start Slurm jobs on the first node, whatever else runs there.
+        return ROLES[self._kind(index)[1]].manager == SLURM or (index == 0 and bool(self._scenarios))
+
+    def _kind(self, index: int) -> tuple[str, str]:
+        """The model, as a user types it, and the role of a node."""
         text, role = MIX[index % len(MIX)]
         if self._model:
             text = self._model
             role = next((r for t, r in MIX if find_model(t)[0] is find_model(text)[0]), "cluster")
+        return text, role
+
+    def _build(self, index: int) -> Node:
+        text, role = self._kind(index)
         model, split = find_model(text)
         machine = self._machine(index, model)
         curves = self._curve_caches.setdefault(model.key, CurveCache(model, self._seed))
@@ -190,7 +210,7 @@ class DemoFleet:
         """Each node has its own day for reboots and has been up for longer than the simulated history."""
         shift = int(digest("boot", self._seed, index)[:8], 16) % int(UPTIME_DAYS * DAY)
         rounds = (self.started_at - EPOCH - shift) // (UPTIME_DAYS * DAY)
-        return EPOCH + shift + rounds * UPTIME_DAYS * DAY - LEAST_UPTIME_DAYS * DAY
+        return EPOCH + shift + rounds * UPTIME_DAYS * DAY - MIN_UPTIME_DAYS * DAY
 
 
 def node_name(index: int) -> str:

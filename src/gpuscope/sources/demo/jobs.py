@@ -44,6 +44,7 @@ class Tenant:
     memory_share: float = 0.5  # of the memory of the GPU or instance, once everything is allocated
     sm_share: float = 1.0  # of the utilisation
     kind: str = "C"
+    has_process: bool = True  # False: the GPU was allocated to the job, which does not use it
     leak_seconds: float = (
         0.0  # the time in which its memory grows until the GPU is full; then the process restarts
     )

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gpuscope.setting_values import parse_count, parse_words, setting
 from gpuscope.source_plan import SourcePlan
+
+if TYPE_CHECKING:
+    from gpuscope.settings import Settings
 
 _GROUP = "simulated fleet"
 
@@ -28,4 +32,9 @@ class DemoSettings:
     )
 
 
-PLAN = SourcePlan(trust=40, settings=DemoSettings, selectable=True)
+def _is_requested(settings: Settings) -> bool | None:
+    """For every family: the simulated fleet has a simulated Slurm too."""
+    return True if settings.source == "demo" else None
+
+
+PLAN = SourcePlan(trust=40, settings=DemoSettings, selectable=True, is_requested=_is_requested)

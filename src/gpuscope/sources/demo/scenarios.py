@@ -8,7 +8,7 @@ work of the same GPU, the last one named wins.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from gpuscope.errors import UsageError
@@ -20,10 +20,25 @@ from gpuscope.sources.demo.people import PEOPLE
 from gpuscope.sources.demo.physics import CurveCache, load_phase
 from gpuscope.sources.demo.simulated_gpu import Gpu
 from gpuscope.sources.demo.track import Activity
-from gpuscope.sources.demo.workload import HELD, IDLE, NOTEBOOK, SWEEP, TRAINING, Workload
+from gpuscope.sources.demo.workload import (
+    DISK_BOUND,
+    HELD,
+    HUNG,
+    IDLE,
+    NETWORK_BOUND,
+    NOTEBOOK,
+    STARVED,
+    SWEEP,
+    TRAINING,
+    WAITING_RANK,
+    Workload,
+)
 
 LASTED_SECONDS: Final = 8 * 3600.0  # how long a state without a start time has lasted
 LEAK_SECONDS: Final = 1800.0
+FAILING_RUN_SECONDS: Final = 1500.0
+MAX_FAILING_RUNS: Final = 1000  # then the last one goes on; more than two weeks
+ILLEGAL_ACCESS_XID: Final = 31
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +74,10 @@ class ScheduledScenario:
         return started_at - (LASTED_SECONDS if self.scenario.lasting else 0.0)
 
 
-def _job(name: str, work: Workload, person: int) -> Job:
-    return Job(key=f"scenario/{name}", start=0.0, workload=work, person=PEOPLE[person], command="python3")
+def _job(name: str, work: Workload, person: int, slot: int = 0) -> Job:
+    """Jobs with different slots have different ids, which follow from the time when a job starts."""
+    start = -30.0 * slot
+    return Job(key=f"scenario/{name}", start=start, workload=work, person=PEOPLE[person], command="python3")
 
 
 def _occupy(gpu: Gpu, at: float, activities: Sequence[Activity]) -> None:
@@ -153,6 +170,90 @@ def _burst(node: ScenarioNode, at: float) -> None:
     _occupy(gpu, at, [Activity(0.0, Curve(phases, gpu.model.cooling_seconds), NOTEBOOK, tenants)])
 
 
+def _run_on(
+    node: ScenarioNode, gpus: Sequence[Gpu], at: float, name: str, work: Workload, person: int, slot: int
+) -> None:
+    """One job with a process on each of these GPUs."""
+    job = _job(name, work, person, slot)
+    for rank, gpu in enumerate(gpus):
+        part = gpu.slices[0].part if gpu.slices else 1.0
+        tenants = (Tenant(job=job, rank=rank, memory_share=0.6),)
+        _occupy(gpu, at, [Activity(0.0, node.curves.curve(work, part=part), work, tenants)])
+
+
+def _slow_loader(node: ScenarioNode, at: float) -> None:
+    _run_on(node, node.gpus[:2], at, "slow-loader", STARVED, 1, 1)
+
+
+def _slow_disk(node: ScenarioNode, at: float) -> None:
+    _run_on(node, [node.gpu(2)], at, "slow-disk", DISK_BOUND, 3, 2)
+
+
+def _slow_network(node: ScenarioNode, at: float) -> None:
+    _run_on(node, [node.gpu(3)], at, "slow-network", NETWORK_BOUND, 6, 3)
+
+
+def _slow_rank(node: ScenarioNode, at: float) -> None:
+    job = _job("slow-rank", TRAINING, 8, 4)
+    gpus = node.gpus[len(node.gpus) // 2 :]
+    for rank, gpu in enumerate(gpus):
+        work, level = (TRAINING, 0.97) if gpu is gpus[-1] else (WAITING_RANK, 1.0)
+        tenants = (Tenant(job=job, rank=rank, memory_share=0.75),)
+        _occupy(gpu, at, [Activity(0.0, _steady(gpu, work, level), work, tenants)])
+
+
+def _hang(node: ScenarioNode, at: float) -> None:
+    job = _job("hang", HUNG, 10, 5)
+    for rank, gpu in enumerate(node.gpus[:2]):
+        tenants = (Tenant(job=job, rank=rank, memory_share=0.75),)
+        _occupy(gpu, at, [Activity(0.0, _steady(gpu, HUNG, 1.0), HUNG, tenants)])
+
+
+def _asked_for_all(node: ScenarioNode, at: float) -> None:
+    job = _job("asked-for-all", TRAINING, 11, 6)
+    for rank, gpu in enumerate(node.gpus):
+        part = gpu.slices[0].part if gpu.slices else 1.0
+        uses_it = rank < 2
+        work = TRAINING if uses_it else IDLE
+        tenants = (Tenant(job=job, rank=rank, memory_share=0.8, has_process=uses_it),)
+        _occupy(gpu, at, [Activity(0.0, node.curves.curve(work, part=part), work, tenants)])
+
+
+def _unused(node: ScenarioNode, at: float) -> None:
+    for gpu in node.gpus:
+        part = gpu.slices[0].part if gpu.slices else 1.0
+        _occupy(gpu, at, [Activity(0.0, node.curves.curve(IDLE, part=part), IDLE)])
+
+
+def _slow_sibling(node: ScenarioNode, at: float) -> None:
+    job = _job("slow-sibling", TRAINING, 4, 7)
+    for rank, gpu in enumerate(node.gpus):
+        part = gpu.slices[0].part if gpu.slices else 1.0
+        phase = load_phase(gpu.model, TRAINING, 60.0, 0.97, part)
+        if gpu is node.gpu(3):
+            phase = replace(phase, clock_ratio=0.6 * phase.clock_ratio, reasons=0)
+        curve = Curve([phase], gpu.model.cooling_seconds)
+        tenants = (Tenant(job=job, rank=rank, memory_share=0.8),)
+        _occupy(gpu, at, [Activity(0.0, curve, TRAINING, tenants)])
+
+
+def _orphan_memory(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(6)
+    _occupy(gpu, at, [Activity(0.0, _steady(gpu, IDLE, 0.0), IDLE)])
+    gpu.faults.orphaned_at = at
+
+
+def _failing_gpu(node: ScenarioNode, at: float) -> None:
+    gpu = node.gpu(1)
+    curve, runs = _steady(gpu, SWEEP, 0.72), []
+    for number in range(MAX_FAILING_RUNS):
+        start = FAILING_RUN_SECONDS * number
+        job = replace(_job(f"failing-gpu/{number}", SWEEP, number % len(PEOPLE)), start=start)
+        tenants = (Tenant(job=job, memory_share=0.4),)
+        runs.append(Activity(start, curve, SWEEP, tenants, xid=ILLEGAL_ACCESS_XID if number else 0))
+    _occupy(gpu, at, runs)
+
+
 def _nothing(node: ScenarioNode, at: float) -> None:
     """Changes nothing."""
 
@@ -169,6 +270,19 @@ _TABLE: Final = (
              _memory_leak),
     Scenario("lost-gpu", "GPU 5 of the first node is lost, without an XID", _lost_gpu),
     Scenario("burst", "GPU 0 of the first node works 3 s a minute and rests for 57 s", _burst, True),
+    Scenario("slow-loader", "GPUs 0 and 1 of the first node wait for one busy thread each", _slow_loader, True),
+    Scenario("slow-disk", "GPU 2 of the first node waits for file I/O", _slow_disk, True),
+    Scenario("slow-network", "GPU 3 of the first node waits for data from the network", _slow_network, True),
+    Scenario("slow-rank", "in the upper half of the first node ranks wait for the last one", _slow_rank, True),
+    Scenario("hang", "GPUs 0 and 1 of the first node hang in a collective operation", _hang, True),
+    Scenario("asked-for-all", "a job has every GPU of the first node and uses two", _asked_for_all, True),
+    Scenario("unused", "nobody uses the first node", _unused, True),
+    Scenario("slow-sibling", "GPU 3 of the first node is slower than the others under the same load",
+             _slow_sibling, True),
+    Scenario("orphan-memory", "half of the memory of GPU 6 of the first node is taken, without a process",
+             _orphan_memory, True),
+    Scenario("failing-gpu", "every program on GPU 1 of the first node fails with XID 31 after 25 minutes",
+             _failing_gpu, True),
 )  # fmt: skip
 
 SCENARIOS: Final[dict[str, Scenario]] = {scenario.name: scenario for scenario in _TABLE}
@@ -179,7 +293,7 @@ def parse_scenario(text: str) -> ScheduledScenario:
     name, at_sign, when = text.partition("@")
     scenario = SCENARIOS.get(name)
     if scenario is None:
-        known = "\n".join(f"  {s.name:12} {s.meaning}" for s in _TABLE)
+        known = "\n".join(f"  {s.name:13} {s.meaning}" for s in _TABLE)
         raise UsageError(f"scenario: {name!r} is not one of these:\n{known}")
     if not at_sign:
         return ScheduledScenario(scenario, None)

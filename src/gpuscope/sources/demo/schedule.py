@@ -128,7 +128,7 @@ class _GangPlan:
             clock, number = end, number + 1
 
     def _gap(self) -> float:
-        """Short as a rule; sometimes nobody wants the GPU for hours."""
+        """The idle time between two jobs: usually short, sometimes hours."""
         minutes = self._random.uniform(*self._role.gap_minutes)
         return on_grain(60 * minutes * (6 if self._random.random() < 0.25 else 1))
 
@@ -161,7 +161,7 @@ class _GangPlan:
                 unit.activities.append(Activity(begins, curve, work, tenants))
 
     def _sharing(self, work: Workload) -> tuple[float, ...]:
-        """How the processes on one GPU divide its utilisation; a little stays that nobody can be named for."""
+        """How the processes on one GPU share its utilisation; a small part belongs to no process."""
         alone = len(self._gang) > 1 or self._gang[0].mig or work not in (INFERENCE, NOTEBOOK)
         if alone or self._random.random() >= self._role.shared:
             return (1.0,)

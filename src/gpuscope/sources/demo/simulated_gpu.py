@@ -66,7 +66,7 @@ class Gpu:
         self._usable = (model.memory_mib - model.reserved_mib) * MIB
         self._standing = constant_fields(index, model, identity, bool(self.slices))
         self._at_boot = ZERO
-        self._runs: dict[tuple[str, int], Running] = {}
+        self._runs: dict[tuple[str, float, int], Running] = {}
 
     def start(self) -> None:
         """Sets all counters to 0 at boot. Call it once, after all scenarios are applied."""
@@ -101,7 +101,9 @@ class Gpu:
                 instances.append(_instance(self.model, part, moment, _used(mine)))
         else:
             processes += self._processes(moments[0], at, None)
-        state = self._state(moments, at, since, _used(processes))
+        used = _used(processes)
+        orphaned = self.faults.orphaned_share(at) * self._usable // MEMORY_GRAIN * MEMORY_GRAIN
+        state = self._state(moments, at, since, min(used + orphaned, max(used, self._usable)))
         device = Device(
             uuid=self.identity.uuid,
             index=self.index,
@@ -153,7 +155,9 @@ class Gpu:
         busy = moment.phase.rates[BUSY]
         work = moment.activity.workload
         for tenant in moment.activity.tenants:
-            running = self._run(tenant, moment, at)
+            if not tenant.has_process:
+                continue
+            running = self.run_of(tenant, moment.round_start, moment.round_number, at)
             share = busy * tenant.sm_share
             yield Process(
                 pid=Pid(running.pid + tenant.rank),
@@ -168,15 +172,22 @@ class Gpu:
                 memory_ratio=ABSENT if part else round(share * work.dram, 2),
                 encoder_ratio=ABSENT if part else round(share * work.encoder, 2),
                 decoder_ratio=ABSENT if part else round(share * work.decoder, 2),
+                work=work.on_cpu,
                 owner=running.owner,
             )
 
-    def _run(self, tenant: Tenant, moment: Moment, at: float) -> Running:
-        start, number = moment.round_start, moment.round_number
-        if tenant.leak_seconds:  # it runs out of memory and restarts
-            number = int((at - start - tenant.job.start) // tenant.leak_seconds)
-            start += number * tenant.leak_seconds
-        key = (tenant.job.key, number)
+    def run_of(self, tenant: Tenant, start: float, number: int, at: float) -> Running:
+        """The ids of a tenant's job in round `number` of its track, which began at `start`."""
+        running = self._kept_run(tenant, start, number)
+        if not tenant.leak_seconds:
+            return running
+        # It runs out of memory and its launcher starts it again: a new process of the same job.
+        restarts = int((at - running.started_at) // tenant.leak_seconds)
+        again = self._kept_run(tenant, start + restarts * tenant.leak_seconds, restarts)
+        return Running(again.started_at, again.pid, running.owner)
+
+    def _kept_run(self, tenant: Tenant, start: float, number: int) -> Running:
+        key = (tenant.job.key, start, number)
         running = self._runs.get(key)
         if running is None:
             if len(self._runs) > 64:

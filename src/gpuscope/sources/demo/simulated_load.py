@@ -33,6 +33,14 @@ LOAD_PROFILES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     }
 )
 """Activity at full load, by kind of load; a GPU's SMs are active in all of them."""
+COPY_DIRECTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
+    {"pcie": ("tx", "rx"), "pcie-tx": ("tx",), "pcie-rx": ("rx",)}
+)
+"""Loads that copy over PCIe, by kind; no kernel runs, so utilisation stays as it is."""
+LANE_BYTES_PER_SECOND: Final = 0.25e9
+"""Of a PCIe lane of the first generation; each generation doubles it."""
+COPY_SHARE: Final = 0.8
+"""Of the link's bandwidth that a copy reaches."""
 EVERY_KIND: Final = {"sm_active_ratio": 0.98, "graphics_engine_active_ratio": 1.0, "sm_occupancy_ratio": 0.9}
 
 
@@ -70,8 +78,9 @@ class SimulatedLoads:
         seconds: float,
         memory_bytes: int | None = None,
     ) -> SimulatedLoad:
-        if kind not in LOAD_PROFILES:
-            raise UsageError(f"{kind!r} is no simulated load; there are {', '.join(LOAD_PROFILES)}")
+        if kind not in LOAD_PROFILES and kind not in COPY_DIRECTIONS:
+            known = ", ".join([*LOAD_PROFILES, *COPY_DIRECTIONS])
+            raise UsageError(f"{kind!r} is no simulated load; there are {known}")
         if not 0 < target <= 1 or not 0 < seconds <= MAX_SECONDS:
             raise UsageError("a simulated load has a target above 0 and up to 1, and lasts up to a day")
         with self._lock:
@@ -118,6 +127,8 @@ class SimulatedLoads:
         )
 
     def _with_load(self, device: Device, load: SimulatedLoad, at: float, since: float | None) -> Device:
+        if load.kind in COPY_DIRECTIONS:
+            return _with_copies(device, load) if load.began_at <= at < load.ends_at else device
         seconds = max(0.0, min(at, load.ends_at) - max(load.began_at, at if since is None else since))
         idle = 1 - (0.0 if device.utilization_ratio is ABSENT else device.utilization_ratio)
         added = load.target * idle
@@ -140,6 +151,30 @@ class SimulatedLoads:
             memory_free_bytes=_plus(device.memory_free_bytes, -load.memory_bytes),
             **changed,
         )
+
+
+def copied_bytes_per_second(device: Device, kind: str, target: float) -> dict[str, float]:
+    """By direction; empty for loads that do not copy, and for a GPU that does not report its PCIe link."""
+    generation, lanes = device.pcie_link_generation, device.pcie_link_width
+    if kind not in COPY_DIRECTIONS or generation is ABSENT or lanes is ABSENT:
+        return {}
+    rate = LANE_BYTES_PER_SECOND * 2 ** (generation - 1) * lanes * COPY_SHARE * target
+    return dict.fromkeys(COPY_DIRECTIONS[kind], rate)
+
+
+def _with_copies(device: Device, load: SimulatedLoad) -> Device:
+    more = copied_bytes_per_second(device, load.kind, load.target)
+
+    def added(rates: Mapping[str, float]) -> Mapping[str, float]:
+        return {direction: rate + more.get(direction, 0.0) for direction, rate in rates.items()}
+
+    return replace(
+        device,
+        pcie_bytes_per_second=added(device.pcie_bytes_per_second),
+        profiled_pcie_bytes_per_second=added(device.profiled_pcie_bytes_per_second),
+        memory_used_bytes=_plus(device.memory_used_bytes, load.memory_bytes),
+        memory_free_bytes=_plus(device.memory_free_bytes, -load.memory_bytes),
+    )
 
 
 def _mixed(value: Maybe[float], share: float) -> Maybe[float]:

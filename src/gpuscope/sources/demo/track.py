@@ -38,6 +38,16 @@ class Moment:
     round_number: int
 
 
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """An activity in one round of its track, and when it begins there."""
+
+    begins_at: float
+    activity: Activity
+    round_start: float
+    round_number: int
+
+
 class Track:
     def __init__(
         self, activities: Sequence[Activity], origin: float, period: float = inf, heat: float = 0.0
@@ -98,18 +108,23 @@ class Track:
             here = scaled_and_added(self._round, number, here)
         return Moment(activity, curve.phase(into), curve.heat(into, self._heat[row]), here, start, number)
 
-    def xids(self, since: float, until: float) -> Iterator[tuple[float, int]]:
-        """Time and code of the XIDs in [since, until)."""
+    def pieces(self, since: float, until: float) -> Iterator[Piece]:
+        """What it does in [since, until); the first piece may have begun earlier."""
         number, start, row, _ = self._locate(since)
         while (begins := start + self._starts[row]) < until:
-            if begins >= since and self._activities[row].xid:
-                yield begins, self._activities[row].xid
+            yield Piece(begins, self._activities[row], start, number)
             row += 1
             if row == len(self._starts):
                 if self.period == inf:
                     return
                 number, row = number + 1, 0
                 start = self.origin + number * self.period
+
+    def xids(self, since: float, until: float) -> Iterator[tuple[float, int]]:
+        """Time and code of the XIDs in [since, until)."""
+        for piece in self.pieces(since, until):
+            if piece.begins_at >= since and piece.activity.xid:
+                yield piece.begins_at, piece.activity.xid
 
 
 class Timeline:
@@ -148,6 +163,19 @@ class Timeline:
             moment.round_start,
             moment.round_number,
         )
+
+    @property
+    def splices(self) -> list[float]:
+        """When what was planned before is replaced."""
+        return self._cuts[1:]
+
+    def pieces(self, since: float, until: float, known_at: float) -> Iterator[Piece]:
+        """What it does in [since, until), as it is planned at `known_at`: later splices are not known yet."""
+        known = bisect_right(self._cuts, known_at)
+        for row, cut in enumerate(self._cuts[:known]):
+            end = self._cuts[row + 1] if row + 1 < known else inf
+            if cut < until and end > since:
+                yield from self._tracks[row].pieces(max(since, cut), min(until, end))
 
     def xids(self, since: float, until: float) -> Iterator[tuple[float, int]]:
         for row, cut in enumerate(self._cuts):

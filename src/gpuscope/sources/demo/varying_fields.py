@@ -219,7 +219,7 @@ def _nvlink_fields(state: SimulatedGpuState) -> Fields:
 
 
 def _profile(model: Model, moments: tuple[Moment, ...], parts: tuple[float, ...]) -> Fields:
-    """What the profiling units count: always less than `utilisation` makes one believe."""
+    """What the profiling units count: always less than the utilisation."""
     busy = [moment.phase.rates[BUSY] * part for moment, part in zip(moments, parts, strict=True)]
     works = [moment.activity.workload for moment in moments]
     loads = list(zip(busy, works, strict=True))

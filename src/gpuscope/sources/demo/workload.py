@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from random import Random
 from typing import Final, TypeAlias
 
+from gpuscope.readings import NO_WORK, ProcessWork
+
 Beat: TypeAlias = tuple[float, float]
 """Seconds, and the utilisation during them."""
 
@@ -37,10 +39,27 @@ class Workload:
     ramp_seconds: float = 1.0  # until all of it is allocated
     hours: tuple[float, float] = (1.0, 1.0)
     commands: tuple[str, ...] = ("python3",)
+    on_cpu: ProcessWork = NO_WORK  # what its process does on the CPU: why the GPU waits, if it does
+
+
+def _on_cpu(
+    thread: float, *, io: float = 0.0, network: float = 0.0, workers: int = 0, workers_cpu: float = 0.0
+) -> ProcessWork:
+    """`thread` is the share of time in which the busiest thread runs; `workers` are those of a data loader."""
+    return ProcessWork(
+        cpu_ratio=round(1.1 * thread, 3),
+        run_ratio=thread,
+        busiest_thread_ratio=thread,
+        io_wait_ratio=io,
+        network_wait_ratio=network,
+        resident_memory_bytes=(3 + workers) * float(1 << 30),
+        children=workers,
+        children_cpu_ratio=workers_cpu,
+    )
 
 
 def _steady(random: Random, seconds: float, low: float, high: float) -> Iterator[Beat]:
-    """A level with the small restlessness every real load has."""
+    """A constant level with small random changes, as real loads have."""
     level = random.uniform(low, high)
     while seconds > 0:
         lasts = min(seconds, random.uniform(2.0, 9.0))
@@ -59,12 +78,25 @@ def _training(random: Random) -> list[Beat]:
 
 
 def _starved(random: Random) -> list[Beat]:
-    """Training that waits for its data loader: busy, and waiting, and busy."""
+    """Training that waits for its data loader: it alternates between busy and waiting."""
     beats: list[Beat] = []
     for _ in range(random.randint(12, 20)):
         beats += _steady(random, random.uniform(3, 8), 0.85, 1.0)
         beats += _steady(random, random.uniform(3, 7), 0.02, 0.1)
     return beats
+
+
+def _waiting(random: Random) -> list[Beat]:
+    """Work that waits for its data most of the time."""
+    beats: list[Beat] = []
+    for _ in range(random.randint(10, 16)):
+        beats += _steady(random, random.uniform(2, 4), 0.7, 0.95)
+        beats += _steady(random, random.uniform(8, 14), 0.0, 0.04)
+    return beats
+
+
+def _spinning(random: Random) -> list[Beat]:
+    return [(3600.0, 1.0)]
 
 
 def _sweep(random: Random) -> list[Beat]:
@@ -76,7 +108,7 @@ def _sweep(random: Random) -> list[Beat]:
 
 
 def _inference(random: Random) -> list[Beat]:
-    """Requests come in crowds: mostly well below the level the hour allows, at times all of it."""
+    """Requests come in bursts: usually well below the level of the hour, at times up to it."""
     return [
         (random.uniform(1.5, 7.0), round(min(1.0, max(0.03, random.lognormvariate(-0.75, 0.45))), 3))
         for _ in range(random.randint(30, 60))
@@ -86,7 +118,7 @@ def _inference(random: Random) -> list[Beat]:
 def _notebook(random: Random) -> list[Beat]:
     beats: list[Beat] = []
     for _ in range(random.randint(2, 4)):
-        beats.append((random.uniform(240, 1500), 0.0))  # its owner reads, thinks, has lunch
+        beats.append((random.uniform(240, 1500), 0.0))  # pauses of its owner
         beats += _steady(random, random.uniform(8, 70), 0.25, 0.95)
     return beats
 
@@ -106,43 +138,70 @@ TRAINING: Final = Workload(
     sm=0.86, occupancy=0.38, tensor=0.47, dram=0.44, fp32=0.12, fp16=0.05, integer=0.2,
     pcie_in=0.05, pcie_out=0.02, nvlink=0.33, memory=(0.72, 0.93), ramp_seconds=75, hours=(2.5, 14),
     commands=("python3", "python3.11", "torchrun"),
+    on_cpu=_on_cpu(0.82, io=0.02, workers=8, workers_cpu=2.4),
 )  # fmt: skip
 STARVED: Final = Workload(
     name="starved", rhythm=_starved, intensity=0.7,
     sm=0.62, occupancy=0.27, tensor=0.21, dram=0.3, fp32=0.15, fp16=0.02, integer=0.15,
     pcie_in=0.22, pcie_out=0.02, nvlink=0.08, memory=(0.3, 0.6), ramp_seconds=40, hours=(1.5, 7),
     commands=("python", "python3"),
+    on_cpu=_on_cpu(0.99, workers=0),
 )  # fmt: skip
 SIMULATION: Final = Workload(
     name="simulation", rhythm=_sweep, intensity=0.82,
     sm=0.74, occupancy=0.51, tensor=0.0, dram=0.55, fp64=0.31, fp32=0.24, integer=0.18,
     pcie_in=0.03, pcie_out=0.03, nvlink=0.04, memory=(0.1, 0.35), ramp_seconds=12, hours=(1, 6),
     commands=("gmx_mpi", "lmp", "pmemd.cuda"),
+    on_cpu=_on_cpu(0.88),
 )  # fmt: skip
 SWEEP: Final = Workload(
     name="sweep", rhythm=_sweep, intensity=0.66,
     sm=0.55, occupancy=0.3, tensor=0.18, dram=0.28, fp32=0.18, fp16=0.03, integer=0.12,
     pcie_in=0.08, pcie_out=0.02, nvlink=0.0, memory=(0.15, 0.4), ramp_seconds=20, hours=(0.2, 0.9),
     commands=("python3",),
+    on_cpu=_on_cpu(0.55, io=0.05, workers=4, workers_cpu=0.9),
 )  # fmt: skip
 INFERENCE: Final = Workload(
     name="inference", rhythm=_inference, intensity=0.72,
     sm=0.48, occupancy=0.21, tensor=0.16, dram=0.58, fp32=0.06, fp16=0.08, integer=0.1,
     pcie_in=0.04, pcie_out=0.03, nvlink=0.06, memory=(0.55, 0.9), ramp_seconds=95, hours=(9, 26),
     commands=("VLLM::EngineCore", "tritonserver", "python3"),
+    on_cpu=_on_cpu(0.42),
 )  # fmt: skip
 NOTEBOOK: Final = Workload(
     name="notebook", rhythm=_notebook, intensity=0.45,
     sm=0.34, occupancy=0.18, tensor=0.07, dram=0.22, fp32=0.14, integer=0.08,
     pcie_in=0.06, pcie_out=0.02, nvlink=0.0, memory=(0.04, 0.45), ramp_seconds=8, hours=(2, 9),
     commands=("python3", "ipykernel_launcher"),
+    on_cpu=_on_cpu(0.06),
 )  # fmt: skip
 TRANSCODE: Final = Workload(
     name="transcode", rhythm=_transcode, intensity=0.4,
     sm=0.2, occupancy=0.1, dram=0.25, fp32=0.05, integer=0.1,
     pcie_in=0.05, pcie_out=0.04, encoder=0.9, decoder=1.0, memory=(0.03, 0.08), ramp_seconds=3, hours=(1, 5),
     commands=("ffmpeg",),
+    on_cpu=_on_cpu(0.48, io=0.03),
 )  # fmt: skip
 HELD: Final = Workload(
-    name="held", rhythm=_still, memory=(0.55, 0.75), ramp_seconds=30, hours=(3, 9), commands=("python3",)
-)
+    name="held", rhythm=_still, memory=(0.55, 0.75), ramp_seconds=30, hours=(3, 9), commands=("python3",),
+    on_cpu=_on_cpu(0.0),
+)  # fmt: skip
+DISK_BOUND: Final = Workload(
+    name="disk-bound", rhythm=_waiting, intensity=0.7,
+    sm=0.6, occupancy=0.27, tensor=0.21, dram=0.3, fp32=0.15, pcie_in=0.2, memory=(0.4, 0.6), ramp_seconds=40,
+    on_cpu=_on_cpu(0.12, io=0.78, workers=4, workers_cpu=0.3),
+)  # fmt: skip
+NETWORK_BOUND: Final = Workload(
+    name="network-bound", rhythm=_waiting, intensity=0.7,
+    sm=0.6, occupancy=0.27, tensor=0.21, dram=0.3, fp32=0.15, pcie_in=0.2, memory=(0.4, 0.6), ramp_seconds=40,
+    on_cpu=_on_cpu(0.1, network=0.85, workers=4, workers_cpu=0.2),
+)  # fmt: skip
+WAITING_RANK: Final = Workload(  # its kernel spins in a collective and polls its peers
+    name="waiting-rank", rhythm=_spinning, intensity=0.08,
+    sm=0.12, occupancy=0.03, dram=0.02, integer=0.1, pcie_in=0.01, pcie_out=0.01, nvlink=0.02,
+    memory=(0.7, 0.8), ramp_seconds=75, on_cpu=_on_cpu(0.9, workers=8, workers_cpu=0.1),
+)  # fmt: skip
+HUNG: Final = Workload(  # as a waiting rank, but its peers never answer
+    name="hung", rhythm=_spinning, intensity=0.08, sm=0.12, occupancy=0.03, integer=0.1,
+    memory=(0.7, 0.8), ramp_seconds=75, on_cpu=_on_cpu(1.0, workers=8),
+)  # fmt: skip

@@ -16,6 +16,7 @@ from gpuscope.errors import SourceMissing
 from gpuscope.readings import HostReading, Reading
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier
+from gpuscope.sources.host.clock_state import read_clock_state
 from gpuscope.sources.host.cpu import MonotonicCpu
 from gpuscope.sources.host.mounts import FilesystemSizes, Mount, parse_mountinfo, to_filesystems
 from gpuscope.sources.host.proc_files import (
@@ -59,6 +60,7 @@ class HostSource:
             "loadavg": self._read_loadavg,
             "meminfo": lambda: {"memory": parse_meminfo(self._text("meminfo"))},
             "vmstat": lambda: {"vmstat": parse_vmstat(self._text("vmstat"))},
+            "adjtimex": lambda: {"clock": read_clock_state()},
             "net/dev": lambda: {"networks": parse_net_dev(self._text("net/dev"))},
             "diskstats": self._read_disks,
             "filesystems": self._read_filesystems,

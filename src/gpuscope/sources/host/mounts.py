@@ -156,16 +156,16 @@ class FilesystemSizes:
     def __init__(self, statvfs: StatVfs = os.statvfs, timeout_seconds: float = CALL_TIMEOUT_SECONDS) -> None:
         self._statvfs = statvfs
         self._timeout = timeout_seconds
-        self._stuck: list[_StatvfsThread] = []
+        self.stuck_threads: list[_StatvfsThread] = []
 
     def read(self, paths: Iterable[str]) -> dict[str, os.statvfs_result | str]:
-        self._stuck = [stuck for stuck in self._stuck if not stuck.done.is_set()]
+        self.stuck_threads = [stuck for stuck in self.stuck_threads if not stuck.done.is_set()]
         wanted = list(paths)
         results: dict[str, os.statvfs_result | str] = dict.fromkeys(wanted, TIMED_OUT)
-        hanging = {stuck.current for stuck in self._stuck}
+        hanging = {stuck.current for stuck in self.stuck_threads}
         rest = [path for path in wanted if path not in hanging]
         deadline = time.monotonic() + MAX_READ_SECONDS
-        while rest and len(self._stuck) < MAX_STUCK and time.monotonic() < deadline:
+        while rest and len(self.stuck_threads) < MAX_STUCK and time.monotonic() < deadline:
             walk = self._walk(rest, deadline)
             results.update(walk.results.copy())
             rest = [path for path in rest if results[path] == TIMED_OUT and path != walk.current]
@@ -182,6 +182,6 @@ class FilesystemSizes:
                 at, since = walk.current, time.monotonic()
             if time.monotonic() - since >= self._timeout or time.monotonic() > deadline:
                 walk.abandoned = True
-                self._stuck.append(walk)
+                self.stuck_threads.append(walk)
                 break
         return walk

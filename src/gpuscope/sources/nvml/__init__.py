@@ -29,12 +29,12 @@ def open_nvml(settings: Settings) -> Source:
         tier_plan=tier_plan,
     )
     for cost in tier_plan.costs():
-        _warn_once(f"source nvml: {cost}, now every {settings.interval:g} s and GPU on request")
+        warn_once(f"source nvml: {cost}, now every {settings.interval:g} s and GPU on request")
     return source
 
 
 @cache
-def _warn_once(text: str) -> None:
+def warn_once(text: str) -> None:
     """Logs each text once per process: the source is opened again after each failure."""
     log.warning("%s", text)
 

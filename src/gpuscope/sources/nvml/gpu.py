@@ -53,11 +53,11 @@ class NvmlGpu:
         self._returned_calls = 0  # stuck calls that had returned at the last probe
         self._identified = False  # whether every identity call succeeded or was refused
         self._has_gpm: bool | None = None
-        self._profilers: dict[int | None, Profiler] = {}  # by GPU instance; None is the whole GPU
+        self.profilers: dict[int | None, Profiler] = {}  # by GPU instance; None is the whole GPU
         self._profiled: dict[int | None, dict[str, Any]] = {}
         self._instances: list[NvmlInstance] = []
         self._mig_enabled: Maybe[float] = ABSENT
-        self._samples = UtilizationSamples(calls, clocks)
+        self.samples = UtilizationSamples(calls, clocks)
         self._shares = ProcessShares(calls, clocks)
         self._busy: dict[str, Any] = {}
         self._peers = PeerStatuses(calls)
@@ -67,7 +67,7 @@ class NvmlGpu:
 
     def continue_from(self, previous: NvmlGpu) -> None:
         """Continues the state of the same GPU in the previous session."""
-        self._samples.continue_from(previous._samples)
+        self.samples.continue_from(previous.samples)
 
     def move_to(self, index: int) -> None:
         self.index = index
@@ -163,7 +163,7 @@ class NvmlGpu:
         return self._reader
 
     def _read_busy(self) -> None:
-        mean, seconds = self._samples.read()
+        mean, seconds = self.samples.read()
         self._busy = {"utilization_mean_ratio": mean, "busy_seconds": seconds}
 
     def _look_for_instances(self, mig_enabled: Maybe[float]) -> None:
@@ -191,12 +191,12 @@ class NvmlGpu:
         if not self._has_gpm:
             return
         wanted: list[int | None] = [None, *dict.fromkeys(each.gpu_instance for each in self._instances)]
-        for gone in [key for key in self._profilers if key not in wanted]:
-            self._profilers.pop(gone).close()
+        for gone in [key for key in self.profilers if key not in wanted]:
+            self.profilers.pop(gone).close()
         for key in wanted:
-            if key not in self._profilers:
-                self._profilers[key] = Profiler(self.calls, self._gpm, key, self._clocks)
-        self._profiled = {key: profiler.read() for key, profiler in self._profilers.items()}
+            if key not in self.profilers:
+                self.profilers[key] = Profiler(self.calls, self._gpm, key, self._clocks)
+        self._profiled = {key: profiler.read() for key, profiler in self.profilers.items()}
 
     def _mark_lost(self) -> None:
         self.lost = True
@@ -286,9 +286,9 @@ class NvmlGpu:
         )
 
     def _close_profilers(self) -> None:
-        for profiler in self._profilers.values():
+        for profiler in self.profilers.values():
             profiler.close()
-        self._profilers.clear()
+        self.profilers.clear()
         self._profiled = {}
 
     def close(self) -> None:

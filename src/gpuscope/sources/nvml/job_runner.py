@@ -147,7 +147,7 @@ class JobRunner:
         self.now = clocks.monotonic
         self._job: Job | None = None
         self._replaceable = True
-        self._stuck: dict[JobThread, PendingCall] = {}
+        self.stuck_calls: dict[JobThread, PendingCall] = {}
         self.skipped: dict[Hashable, float] = {}  # key of a call -> time until which it is not made
         self._relapses: dict[Hashable, tuple[int, float]] = {}  # key -> times stuck, when it last returned
         self._logged_blocked = False
@@ -163,12 +163,12 @@ class JobRunner:
 
     @property
     def has_stuck_calls(self) -> bool:
-        return bool(self._stuck)
+        return bool(self.stuck_calls)
 
     def calls(self) -> list[PendingCall]:
         """The calls that have not returned, oldest first."""
         now = self.thread.call() if self.thread is not None else None
-        return [*self._stuck.values(), *([now] if now is not None else [])]
+        return [*self.stuck_calls.values(), *([now] if now is not None else [])]
 
     # Called by the coordinating thread
 
@@ -192,18 +192,18 @@ class JobRunner:
                 return False
             self.thread = None
         job = self._job
-        if len(self._stuck) < MAX_STUCK_CALLS and abandoned_threads() < MAX_ABANDONED_THREADS:
+        if len(self.stuck_calls) < MAX_STUCK_CALLS and abandoned_threads() < MAX_ABANDONED_THREADS:
             self._logged_blocked = False
             self.thread = JobThread(self, finished)
             self.thread.submit(job)
             return True
         if not self._logged_blocked:
-            self._logged_blocked = self.stuck_call_log.blocked(self.name, len(self._stuck))
+            self._logged_blocked = self.stuck_call_log.blocked(self.name, len(self.stuck_calls))
         return False
 
     def _abandon_thread(self, thread: JobThread, call: PendingCall) -> bool:
         # Recorded first: an abandoned thread removes these records when its call returns.
-        self._stuck[thread] = call
+        self.stuck_calls[thread] = call
         self.skipped[call.key] = float("inf")
         _abandoned.add(thread)
         should_log = self.stuck_call_log.should_log(thread)
@@ -216,10 +216,10 @@ class JobRunner:
 
     def log_stuck_calls(self) -> None:
         """Logs stuck calls that were not logged because no GPU answered."""
-        for thread, call in list(self._stuck.items()):
+        for thread, call in list(self.stuck_calls.items()):
             if not self.stuck_call_log.should_log(thread):
                 continue
-            if thread in self._stuck:
+            if thread in self.stuck_calls:
                 self.stuck_call_log.stuck(call, self.now() - call.since)
             else:  # the call has returned meanwhile
                 self.stuck_call_log.forget(thread)
@@ -258,7 +258,7 @@ class JobRunner:
     # Called by abandoned threads
 
     def thread_returned(self, thread: JobThread) -> None:
-        call = self._stuck.get(thread)
+        call = self.stuck_calls.get(thread)
         if call is None:
             return  # the runner was stopped
         now = self.now()
@@ -272,7 +272,7 @@ class JobRunner:
         self.returned += 1
 
     def _forget(self, thread: JobThread, paused_until: float | None = None) -> None:
-        call = self._stuck.pop(thread)
+        call = self.stuck_calls.pop(thread)
         self.stuck_call_log.forget(thread)
         if paused_until is None:
             self.skipped.pop(call.key, None)

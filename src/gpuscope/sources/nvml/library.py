@@ -55,7 +55,7 @@ class Library:
         except ImportError:
             raise SourceMissing("the Python package nvidia-ml-py is not installed") from None
         self.nvml: Any = pynvml
-        self._functions: dict[str, Function] = {
+        self.functions: dict[str, Function] = {
             "nvmlDeviceGetFanSpeedRPM": self._fan_speed_rpm,
             **{name: partial(self._fill, name) for name in _FILLED},
         }
@@ -77,19 +77,19 @@ class Library:
 
     def function(self, name: str) -> Function:
         """The binding's function; if the binding is too old, a function that raises "function not found"."""
-        found = self._functions.get(name)
+        found = self.functions.get(name)
         if found is None:
             found = getattr(self.nvml, name, None) or self._not_found
-            self._functions[name] = found
+            self.functions[name] = found
         return found
 
     def raw(self, name: str) -> Function:
         """The library's C function, raising like the binding: for calls with reused buffers."""
-        found = self._functions.get("raw " + name)
+        found = self.functions.get("raw " + name)
         if found is None:
             pointer = getattr(self.nvml.nvmlLib, name, None)
             found = self._not_found if pointer is None else _raising(pointer, self.nvml.NVMLError)
-            self._functions["raw " + name] = found
+            self.functions["raw " + name] = found
         return found
 
     def _fan_speed_rpm(self, handle: Any, fan: int) -> int:
@@ -121,7 +121,7 @@ class Library:
             with suppress(self.nvml.NVMLError):  # the driver may be unloaded already
                 self.nvml.nvmlShutdown()
         self._unclosed.sessions = 0
-        self._functions.clear()
+        self.functions.clear()
         self._unload()
 
     def _unload(self) -> None:

@@ -56,27 +56,27 @@ class NvmlSource:
         self._reading_seconds = reading_seconds
         self._stale_seconds = stale_seconds
         self._runners = JobRunners(clocks)
-        stuck_call_log = StuckCallLog(lambda: any(gpu.runner.idle for gpu in self._gpus))
-        self._driver_runner = JobRunner("the driver", clocks, stuck_call_log)
+        stuck_call_log = StuckCallLog(lambda: any(gpu.runner.idle for gpu in self.gpus))
+        self.driver_runner = JobRunner("the driver", clocks, stuck_call_log)
         self._answered_before = False  # whether the previous read returned a reading
-        self._session: Session | None = None
+        self.session: Session | None = None
         self._new_list: list[NvmlGpu] | None = None  # set by the driver's runner, not adopted yet
-        self._gpus: list[NvmlGpu] = []
+        self.gpus: list[NvmlGpu] = []
         self._previous_gpus: dict[Uuid, NvmlGpu] = {}  # of the previous session, while a new one starts
         self._xids: deque[XidEvent] = deque(maxlen=MAX_WAITING_XIDS)
         self._is_first = True  # no reading was returned yet
         self._lost_devices: dict[Uuid, Device] = {}  # lost GPUs that the current session does not list
-        self._runners.start(self._driver_runner, self._open_session, replaceable=False)
-        self._runners.wait([self._driver_runner], clocks.monotonic() + reading_seconds)
-        if self._driver_runner.error is not None:
-            self._driver_runner.stop()
-            raise self._driver_runner.error
+        self._runners.start(self.driver_runner, self._open_session, replaceable=False)
+        self._runners.wait([self.driver_runner], clocks.monotonic() + reading_seconds)
+        if self.driver_runner.error is not None:
+            self.driver_runner.stop()
+            raise self.driver_runner.error
 
     def read(self, due: frozenset[Tier]) -> Reading:
         until = self._clocks.monotonic() + self._reading_seconds
         session = self._opened(until)
-        self._driver_runner.replace_overdue_thread(self._runners.finished)
-        if Tier.MEDIUM in due or not self._gpus:
+        self.driver_runner.replace_overdue_thread(self._runners.finished)
+        if Tier.MEDIUM in due or not self.gpus:
             session = self._update_gpu_list(session, until)
         self._adopt_gpu_list()
         failures = self._read_gpus(due, until)
@@ -107,49 +107,49 @@ class NvmlSource:
 
     def _has_answered(self) -> bool:
         """Whether a GPU answered. The first reading waits for every GPU that may still answer."""
-        if not self._gpus:
-            return self._driver_runner.idle
-        if self._is_first and any(gpu.device is None for gpu in self._gpus):
+        if not self.gpus:
+            return self.driver_runner.idle
+        if self._is_first and any(gpu.device is None for gpu in self.gpus):
             return False
-        return any(gpu.runner.idle for gpu in self._gpus)
+        return any(gpu.runner.idle for gpu in self.gpus)
 
     # The session
 
     def _open_session(self) -> None:
-        self._session = Session(self._driver_runner, self._clocks, self._kernel_list, self._tier_plan)
+        self.session = Session(self.driver_runner, self._clocks, self._kernel_list, self._tier_plan)
 
     def _opened(self, until: float) -> Session:
-        if self._session is None:
-            self._runners.wait([self._driver_runner], until)
-            self._raise_if_failed(self._driver_runner)
-        if self._session is None:
+        if self.session is None:
+            self._runners.wait([self.driver_runner], until)
+            self._raise_if_failed(self.driver_runner)
+        if self.session is None:
             raise NoAnswerYet("nvmlInit has not returned")
-        return self._session
+        return self.session
 
     def _update_gpu_list(self, session: Session, until: float) -> Session:
         if self._needs_new_session(session) and self._nothing_in_flight():
             session = self._restart_session(session, until)
-        if self._driver_runner.idle:
-            self._runners.start(self._driver_runner, partial(self._list_gpus, session))
+        if self.driver_runner.idle:
+            self._runners.start(self.driver_runner, partial(self._list_gpus, session))
             # The other half of the time remains for the known GPUs if the list does not arrive.
-            self._runners.wait([self._driver_runner], until - self._reading_seconds / 2)
-        self._raise_if_failed(self._driver_runner)
+            self._runners.wait([self.driver_runner], until - self._reading_seconds / 2)
+        self._raise_if_failed(self.driver_runner)
         return session
 
     def _list_gpus(self, session: Session) -> None:
         lost_at = [device.index for device in self._lost_devices.values()]
-        self._new_list = session.list_gpus(self._gpus, self._previous_gpus, lost_at)
+        self._new_list = session.list_gpus(self.gpus, self._previous_gpus, lost_at)
 
     def _adopt_gpu_list(self) -> None:
-        if self._new_list is None or not self._driver_runner.idle:
+        if self._new_list is None or not self.driver_runner.idle:
             return
         listed, self._new_list = self._new_list, None
-        for gone in set(self._gpus) - set(listed):
+        for gone in set(self.gpus) - set(listed):
             gone.runner.run_last(gone.close, self._runners.finished)
-        self._gpus, self._previous_gpus = listed, {}
+        self.gpus, self._previous_gpus = listed, {}
 
     def _needs_new_session(self, session: Session) -> bool:
-        anything_lost = bool(self._lost_devices) or any(gpu.lost for gpu in self._gpus)
+        anything_lost = bool(self._lost_devices) or any(gpu.lost for gpu in self.gpus)
         is_old = self._clocks.monotonic() - session.began_at >= LOST_RETRY_SECONDS
         return kernel_gpus(self._kernel_list) != session.in_kernel or (anything_lost and is_old)
 
@@ -158,15 +158,15 @@ class NvmlSource:
         return all(runner.idle and not runner.has_stuck_calls for runner in self._all_runners())
 
     def _all_runners(self) -> list[JobRunner]:
-        return [self._driver_runner, *(gpu.runner for gpu in self._gpus)]
+        return [self.driver_runner, *(gpu.runner for gpu in self.gpus)]
 
     def _restart_session(self, session: Session, until: float) -> Session:
         """Replaces the session. Lost GPUs are kept until another GPU takes their place."""
-        self._lost_devices |= {gpu.uuid: gpu.to_reading() for gpu in self._gpus if gpu.lost}
-        self._previous_gpus = {gpu.uuid: gpu for gpu in self._gpus}
+        self._lost_devices |= {gpu.uuid: gpu.to_reading() for gpu in self.gpus if gpu.lost}
+        self._previous_gpus = {gpu.uuid: gpu for gpu in self.gpus}
         self._close_gpus(until)
-        self._session = None
-        self._runners.start(self._driver_runner, partial(self._replace_session, session), replaceable=False)
+        self.session = None
+        self._runners.start(self.driver_runner, partial(self._replace_session, session), replaceable=False)
         return self._opened(until)
 
     def _replace_session(self, session: Session) -> None:
@@ -175,11 +175,11 @@ class NvmlSource:
         self._open_session()
 
     def _close_gpus(self, until: float) -> None:
-        runners = [gpu.runner for gpu in self._gpus]
-        for gpu in self._gpus:
+        runners = [gpu.runner for gpu in self.gpus]
+        for gpu in self.gpus:
             gpu.runner.run_last(gpu.close, self._runners.finished)
         self._end(runners, until)
-        self._gpus = []
+        self.gpus = []
 
     def _end(self, runners: Sequence[JobRunner], until: float) -> None:
         self._runners.wait(runners, until)
@@ -193,7 +193,7 @@ class NvmlSource:
         """Starts each GPU's jobs: the fast tier of all GPUs first, so that its times are close together."""
         later: dict[NvmlGpu, list[Tier]] = {}
         awaited: list[JobRunner] = []
-        for gpu in self._gpus:
+        for gpu in self.gpus:
             taken_over = gpu.runner.replace_overdue_thread(self._runners.finished)
             if gpu.runner.idle:
                 gpu.reprobe_if_due(due)
@@ -224,13 +224,13 @@ class NvmlSource:
     ) -> None:
         wanted = due | gpu.overdue
         gpu.overdue -= set(tiers)
-        self._runners.start(gpu.runner, partial(gpu.read_tiers, tiers, wanted, self._gpus, with_processes))
+        self._runners.start(gpu.runner, partial(gpu.read_tiers, tiers, wanted, self.gpus, with_processes))
 
     def _collect_results(self, due: frozenset[Tier]) -> Counter[str]:
         """Takes the results of the finished jobs."""
         failures: Counter[str] = Counter()
         now = self._clocks.monotonic()
-        for gpu in self._gpus:
+        for gpu in self.gpus:
             if not gpu.runner.idle:
                 if now - gpu.answered_at > self._stale_seconds:
                     gpu.device, gpu.processes = gpu.to_identity(), ABSENT
@@ -250,15 +250,15 @@ class NvmlSource:
         return failures
 
     def _failing(self, session: Session, failures: Counter[str]) -> dict[str, int]:
-        standing = {name for gpu in self._gpus if not gpu.runner.idle for name in gpu.failing}
-        if self._driver_runner.idle:
-            failures.update(self._driver_runner.failures)
-            self._driver_runner.failures.clear()
+        standing = {name for gpu in self.gpus if not gpu.runner.idle for name in gpu.failing}
+        if self.driver_runner.idle:
+            failures.update(self.driver_runner.failures)
+            self.driver_runner.failures.clear()
         standing |= session.failing_in_list | set(failures)
         return {**dict.fromkeys(sorted(standing), 0), **{name: n for name, n in failures.items() if n}}
 
     def _to_devices(self) -> list[Device]:
-        return [gpu.device for gpu in self._gpus if gpu.device is not None]
+        return [gpu.device for gpu in self.gpus if gpu.device is not None]
 
     def _still_lost(self, session: Session, present: Sequence[Device]) -> tuple[Device, ...]:
         """The lost GPUs of previous sessions, without those that recovered, were replaced or left the bus."""
@@ -274,22 +274,22 @@ class NvmlSource:
     # Results of the driver's runner
 
     def _read_names_and_xids(self, session: Session, refresh: bool, until: float) -> None:
-        if not self._driver_runner.idle:
+        if not self.driver_runner.idle:
             return
-        pids = {pid for gpu in self._gpus for pid in gpu.pids()}
-        present = [(gpu.calls.handle, gpu.uuid) for gpu in self._gpus if not gpu.lost]
+        pids = {pid for gpu in self.gpus for pid in gpu.pids()}
+        present = [(gpu.calls.handle, gpu.uuid) for gpu in self.gpus if not gpu.lost]
 
         def job() -> None:
             session.read_xids(present, self._xids)
             session.names.update(pids, refresh)
 
-        self._runners.start(self._driver_runner, job)
-        self._runners.wait([self._driver_runner], max(until, self._clocks.monotonic() + TURN_SECONDS))
-        self._raise_if_failed(self._driver_runner)
+        self._runners.start(self.driver_runner, job)
+        self._runners.wait([self.driver_runner], max(until, self._clocks.monotonic() + TURN_SECONDS))
+        self._raise_if_failed(self.driver_runner)
 
     def _to_processes(self, session: Session) -> Maybe[tuple[Process, ...]]:
-        known = [(gpu, gpu.processes) for gpu in self._gpus if gpu.processes is not ABSENT]
-        if self._gpus and not known:
+        known = [(gpu, gpu.processes) for gpu in self.gpus if gpu.processes is not ABSENT]
+        if self.gpus and not known:
             return ABSENT
         return tuple(
             process
@@ -317,12 +317,12 @@ class NvmlSource:
         """Ends the session; abandons threads whose calls do not return in time."""
         until = self._clocks.monotonic() + CLOSE_SECONDS
         self._close_gpus(until)
-        session, self._session = self._session, None
+        session, self.session = self.session, None
         if session is not None:
-            self._driver_runner.run_last(session.close, self._runners.finished)
-            self._end([self._driver_runner], until)
+            self.driver_runner.run_last(session.close, self._runners.finished)
+            self._end([self.driver_runner], until)
         else:
-            self._driver_runner.stop()
+            self.driver_runner.stop()
 
 
 def _kernel_name(device: Device) -> str:

@@ -218,6 +218,9 @@ class ProcessNames:
         self._calls = calls
         self._names: dict[int, Maybe[str]] = {}
 
+    def __len__(self) -> int:
+        return len(self._names)
+
     def short(self, pid: int) -> Maybe[str]:
         full = self.full(pid)
         return ABSENT if full is ABSENT else short_name(full)

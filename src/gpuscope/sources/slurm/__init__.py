@@ -1,7 +1,7 @@
 """Source `slurm`: the queue, the nodes and the scheduler of a Slurm cluster, read on one machine.
 
-Runs as any user that may run `squeue`. `--slurm` chooses the way: Slurm's commands, slurmrestd, or slurmctld's
-own metrics pages; each fills the same `SlurmState` with what it knows.
+Runs as any user that may run `squeue`. `--slurm` selects how: by Slurm's commands, slurmrestd, or slurmctld's
+own metrics pages; each fills the same `SlurmState`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ def _open(settings: Settings) -> SlurmSource:
         interval=own.slurm_interval,
         slow_interval=own.slurm_slow_interval,
         job_series=own.slurm_job_series,
+        pending_series=own.slurm_pending_series,
     )
 
 

@@ -1,4 +1,4 @@
-"""Which way Slurm is read: by the setting, or with `auto` the first that this machine has."""
+"""Selects how Slurm is read: as the setting says, or with `auto` the first way that this machine has."""
 
 from __future__ import annotations
 
@@ -39,6 +39,7 @@ def open_backend(own: SlurmSettings) -> Backend:
             own.slurm_timeout,
             token_file=own.slurm_rest_token_file,
             user=own.slurm_rest_user,
+            max_body_bytes=own.slurm_rest_max_bytes,
         )
     from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
 

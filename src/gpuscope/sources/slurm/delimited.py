@@ -1,4 +1,4 @@
-"""Splits what `squeue -O` and `sinfo -O` print into records, whatever users wrote into names and reasons.
+"""Splits the output of `squeue -O` and `sinfo -O` into records, for any text in names and reasons.
 
 Fields end in `|`. Free text comes last and ends in a mark, a random word that is new for each run of the agent:
 a user who does not know it cannot forge a record, not even with line breaks in a job's name. Output that does

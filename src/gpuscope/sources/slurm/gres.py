@@ -16,14 +16,20 @@ from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import Gres
 
 MAX_INDEX = 4096
+MAX_CHARACTERS = 4096
+"""A longer text is not parsed, and not kept by the caches: a node with 16 kinds of GPU instances has 600."""
 _COUNT = re.compile(r"([0-9]{1,15})([KMGTP]?)", re.ASCII)
 _UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
 _GPU_KINDS = frozenset({"gpu", "shard", "mps"})
 
 
-@lru_cache(maxsize=4096)  # a cluster has few different strings
 def parse_gres(text: str) -> tuple[Gres, ...]:
     """The GPUs, shards and MPS shares in a GRES string, also those with a count of 0."""
+    return () if len(text) > MAX_CHARACTERS else _parse_gres(text)
+
+
+@lru_cache(maxsize=4096)  # a cluster has few different strings
+def _parse_gres(text: str) -> tuple[Gres, ...]:
     if not text or text in ("(null)", "N/A"):
         return ()
     return tuple(gres for part in _split(text) if (gres := _parse_part(part)) is not None)
@@ -99,13 +105,17 @@ def parse_tres(text: str) -> dict[str, str]:
     return {name.strip(): value for name, equals, value in pairs if equals and name.strip()}
 
 
-@lru_cache(maxsize=4096)
 def gres_of_tres(text: str) -> tuple[Gres, ...]:
     """The GPUs in a TRES string.
 
     `gres/gpu=3` is the sum over all types; typed entries exist only for types that AccountingStorageTRES lists.
     What the typed ones do not cover has no model.
     """
+    return () if len(text) > MAX_CHARACTERS else _gres_of_tres(text)
+
+
+@lru_cache(maxsize=4096)
+def _gres_of_tres(text: str) -> tuple[Gres, ...]:
     if "gres/" not in text:
         return ()
     totals: Counter[str] = Counter()

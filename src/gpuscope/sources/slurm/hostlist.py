@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from itertools import islice
 
 MAX_HOSTS = 100_000
+MAX_PLACEMENTS = 200_000  # of all jobs together: one for each node of each job
 MAX_BRACKETS = 16  # in one hostlist expression of one name; each multiplies the names
 _RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?", re.ASCII)
 

@@ -9,14 +9,21 @@ from urllib.parse import urlsplit
 from gpuscope.blocking_http import BlockingHttp, HttpAddress
 from gpuscope.errors import SourceError, SourceMissing, UsageError
 
-MAX_BODY_BYTES = 512 << 20  # slurmrestd prints 12 KB for each job
-
 
 class HttpClient:
     """One request at a time, each on a connection of its own; `headers` are sent with every request."""
 
-    def __init__(self, address: str, setting: str, timeout_seconds: float, headers: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        address: str,
+        setting: str,
+        timeout_seconds: float,
+        headers: Mapping[str, str],
+        *,
+        max_body_bytes: int,
+    ) -> None:
         self._address = address
+        self._max_body_bytes = max_body_bytes
         self._timeout = timeout_seconds
         self._headers = [(name.lower(), value) for name, value in headers.items()]
         self._prefix = ""
@@ -39,7 +46,7 @@ class HttpClient:
         """The body of a 200. Raises SourceError with `code` for any other status, and for no answer."""
         try:
             with BlockingHttp(
-                self._http_address, timeout_seconds=self._timeout, max_body_bytes=MAX_BODY_BYTES
+                self._http_address, timeout_seconds=self._timeout, max_body_bytes=self._max_body_bytes
             ) as http:
                 response = http.request("GET", self._prefix + path, self._headers)
         except (FileNotFoundError, ConnectionRefusedError) as error:

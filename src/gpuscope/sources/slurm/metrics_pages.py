@@ -1,8 +1,8 @@
 """Reads slurmctld's own metrics pages (Slurm 25.11 and newer): counts, but no list of jobs and no node states.
 
-In goes `http://CONTROLLER:6817`; out come counts of jobs by state, user, account and partition, each node's
-CPUs, memory and GPUs, and scheduler statistics. Job series, pending reasons, reservations, shares, licences and
-drain reasons are not there: slurmctld does not serve them. The pages are refused where PrivateData is set.
+Input: `http://CONTROLLER:6817`; output: counts of jobs by state, user, account and partition, each node's CPUs,
+memory and GPUs, and scheduler statistics. Job series, pending reasons, reservations, shares, licences and drain
+reasons are not there: slurmctld does not serve them. The pages are refused where PrivateData is set.
 """
 
 from __future__ import annotations
@@ -17,13 +17,15 @@ from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import Gres, JobCounts, SchedulerStats, SlurmNode
 from gpuscope.sources.slurm.http_client import HttpClient
 from gpuscope.sources.slurm.slurm_source import Query
+from gpuscope.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE
 
 Parts = Mapping[str, Any]
 Values = dict[str, dict[str, float]]
 """By metric name, then by the value of its one label (empty if it has none)."""
 
 MIB: Final = 1 << 20
-_LINE = re.compile(r'(\w+)(?:\{\w+="((?:[^"\\]|\\.)*)"\})? (\S+)')
+MAX_PAGE_BYTES: Final = 32 << 20  # 10,000 nodes have 9 MB
+_LINE = re.compile(r'^(\w+)(?:\{\w+="((?:[^"\\\n]|\\.)*)"\})? (\S+)$', re.MULTILINE)
 _STATES = {
     "pending": "PENDING", "running": "RUNNING", "suspended": "SUSPENDED", "cancelled": "CANCELLED",
     "completing": "COMPLETING", "completed": "COMPLETED", "configuring": "CONFIGURING", "failed": "FAILED",
@@ -59,14 +61,13 @@ _BACKFILL = {
 def parse_page(text: str) -> Values:
     """Raises SourceError for a page without any sample."""
     values: Values = defaultdict(dict)
-    for line in text.splitlines():
-        match = None if line.startswith("#") else _LINE.fullmatch(line)
-        if match is None:
-            continue
+    for match in _LINE.finditer(text):
         try:
-            values[match[1]][_unescaped(match[2] or "")] = float(match[3])
+            value = float(match[3])
         except ValueError:
             continue
+        if abs(value) <= MAX_VALUE:  # not for NaN
+            values[match[1]][_unescaped(match[2] or "")[:MAX_TEXT_CHARACTERS]] = value
     if not values:
         raise SourceError("slurmctld's metrics page is empty; MetricsType is not set, or PrivateData is")
     return values
@@ -80,10 +81,9 @@ class SlurmMetricsPages:
     """The backend `metrics`."""
 
     mode = "metrics"
-    private_data = ""  # with PrivateData there are no pages
 
     def __init__(self, address: str, timeout_seconds: float) -> None:
-        self._http = HttpClient(address, "--slurm-metrics", timeout_seconds, {})
+        self._http = HttpClient(address, "--slurm-metrics", timeout_seconds, {}, max_body_bytes=MAX_PAGE_BYTES)
         self.queries = (
             Query("jobs", ("job_counts",), self._jobs),
             Query("nodes", ("nodes", "node_counts"), self._nodes),

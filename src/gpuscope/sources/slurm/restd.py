@@ -6,7 +6,6 @@ For containers, which have none of Slurm's clients. The newest API that answers 
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import time
@@ -15,9 +14,13 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscope.errors import SourceError, UsageError
-from gpuscope.readings.slurm import HOLDS_RESOURCES
+from gpuscope.readings.slurm import HOLDS_RESOURCES, JobPlacement, SlurmJob
+from gpuscope.regular_file import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.sources.slurm import restd_json
+from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS
 from gpuscope.sources.slurm.http_client import HttpClient
+from gpuscope.sources.slurm.json_rows import read_rows
+from gpuscope.sources.slurm.plan import MAX_REST_BYTES
 from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import REST_API
 
@@ -34,7 +37,7 @@ def rest_headers(token_file: str, user: str, environment: Mapping[str, str]) -> 
     token = environment.get("SLURM_JWT", "")
     if token_file:
         try:
-            token = Path(token_file).read_text("utf-8").strip().removeprefix("SLURM_JWT=")
+            token = read_regular_text(Path(token_file), MAX_SECRET_BYTES).strip().removeprefix("SLURM_JWT=")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--slurm-rest-token-file: {token_file}: {error}") from None
     headers = {"X-SLURM-USER-TOKEN": token} if token else {}
@@ -45,7 +48,6 @@ class SlurmRest:
     """The backend `restd`."""
 
     mode = "restd"
-    private_data = ""  # slurmrestd does not say
 
     def __init__(
         self,
@@ -54,10 +56,12 @@ class SlurmRest:
         *,
         token_file: str = "",
         user: str = "",
+        max_body_bytes: int = MAX_REST_BYTES,
         now: Callable[[], float] = time.time,
     ) -> None:
         self._token_file, self._user = token_file, user
         self._address, self._timeout = address, timeout_seconds
+        self._max_body_bytes = max_body_bytes
         self._now = now
         self._api = ""
         self._cut_off_logged = False
@@ -73,13 +77,16 @@ class SlurmRest:
 
     def _connect(self) -> None:
         headers = rest_headers(self._token_file, self._user, os.environ)
-        self._http = HttpClient(self._address, "--slurm-rest", self._timeout, headers)
+        self._http = HttpClient(
+            self._address, "--slurm-rest", self._timeout, headers, max_body_bytes=self._max_body_bytes
+        )
 
     def ping(self) -> str:
         self._connect()  # a token file may have been renewed
-        if not self._api:
+        document = self._ping_known_api() if self._api else None
+        if document is None:
             self._api = self._find_api()
-        document = self._get("ping")
+            document = self._get("ping")
         pings = [one for one in document.get("pings", ()) if isinstance(one, Mapping)]
         if pings and not any(_answers(one) for one in pings):
             hosts = ", ".join(str(one.get("hostname", "?")) for one in pings)
@@ -88,6 +95,15 @@ class SlurmRest:
 
     def close(self) -> None:
         pass
+
+    def _ping_known_api(self) -> dict[str, Any] | None:
+        """None if slurmrestd does not have this API any more: it was upgraded."""
+        try:
+            return self._get("ping")
+        except SourceError as error:
+            if error.code == _NOT_FOUND:
+                return None
+            raise
 
     def _find_api(self) -> str:
         for _, api in REST_API:
@@ -103,37 +119,55 @@ class SlurmRest:
             f"{self._address} has no API between {oldest} and {REST_API[0][1]}: is it slurmrestd?"
         )
 
-    def _get(self, path: str) -> dict[str, Any]:
+    def _get(self, path: str, take: Callable[[Any], None] | None = None) -> dict[str, Any]:
+        """The members of the answer; `take` gets the rows of the list that is called as the path."""
+        body = self._http.get(f"/slurm/{self._api}/{path}")
         try:
-            document = json.loads(self._http.get(f"/slurm/{self._api}/{path}"))
-        except ValueError:
-            raise SourceError(f"slurmrestd's answer for {path} is not JSON, or was cut off") from None
-        if not isinstance(document, dict):
-            raise SourceError(f"slurmrestd's answer for {path} is not an object")
+            document = read_rows(body, path if take else "", take or _ignore)
+        except ValueError as error:
+            why = f"slurmrestd's answer for {path} cannot be read, or was cut off: {error}"
+            raise SourceError(why) from None
         errors = document.get("errors")
         if errors:
             raise SourceError(f"slurmrestd could not answer {path}: {_complaint(errors)}")
         return document
 
-    def _rows(self, path: str, key: str) -> list[Mapping[str, Any]]:
-        rows = self._get(path).get(key)
-        if isinstance(rows, Mapping):  # shares are one level deeper
-            rows = rows.get(key)
-        if not isinstance(rows, list):
-            raise SourceError(f"slurmrestd's answer for {path} has no list of {key}")
-        return [row for row in rows if isinstance(row, Mapping)]
+    def _for_each(self, path: str, take: Callable[[Mapping[str, Any]], None]) -> None:
+        def take_object(row: Any) -> None:
+            if isinstance(row, Mapping):
+                take(row)
+
+        if self._get(path, take_object).get(path) is not True:
+            raise SourceError(f"slurmrestd's answer for {path} has no list of {path}")
+
+    def _rows(self, path: str, convert: Callable[[Mapping[str, Any]], T | None]) -> tuple[T, ...]:
+        found: list[T] = []
+
+        def take(row: Mapping[str, Any]) -> None:
+            value = convert(row)
+            if value is not None:
+                found.append(value)
+
+        self._for_each(path, take)
+        return tuple(found)
 
     def _jobs(self, parts: Parts) -> Parts:
-        jobs, placements, cut_off = [], {}, False
-        for row in self._rows("jobs", "jobs"):
+        jobs: list[SlurmJob] = []
+        placements: dict[int, tuple[JobPlacement, ...]] = {}
+        left = MAX_PLACEMENTS
+
+        def take(row: Mapping[str, Any]) -> None:
+            nonlocal left
             job = restd_json.to_job(row)
             if job is None:
-                continue
+                return
             jobs.append(job)
-            cut_off = cut_off or job.array_task.endswith("...")
             if job.state in HOLDS_RESOURCES:
-                placements[job.job_id] = restd_json.to_placements(row)
-        if cut_off and not self._cut_off_logged:
+                placements[job.job_id] = restd_json.to_placements(row, left)
+                left -= len(placements[job.job_id])
+
+        self._for_each("jobs", take)
+        if any(job.array_task.endswith("...") for job in jobs) and not self._cut_off_logged:
             log.warning(
                 "source slurm: slurmrestd cuts the task lists of arrays off, so some pending tasks are not "
                 "counted; set SLURM_BITSTR_LEN=0 in the environment of slurmrestd"
@@ -142,7 +176,7 @@ class SlurmRest:
         return {"jobs": tuple(jobs), "placements": placements}
 
     def _nodes(self, parts: Parts) -> Parts:
-        return {"nodes": _known(restd_json.to_node(row) for row in self._rows("nodes", "nodes"))}
+        return {"nodes": self._rows("nodes", restd_json.to_node)}
 
     def _scheduler(self, parts: Parts) -> Parts:
         statistics = self._get("diag").get("statistics")
@@ -151,21 +185,21 @@ class SlurmRest:
         return {"scheduler": restd_json.to_scheduler(statistics)}
 
     def _reservations(self, parts: Parts) -> Parts:
-        rows = self._rows("reservations", "reservations")
         gres, now = gres_by_node(parts), self._now()
-        return {"reservations": tuple(restd_json.to_reservation(row, gres, now) for row in rows)}
+        found = self._rows("reservations", lambda row: restd_json.to_reservation(row, gres, now))
+        return {"reservations": found}
 
     def _licenses(self, parts: Parts) -> Parts:
-        return {"licenses": _known(restd_json.to_license(row) for row in self._rows("licenses", "licenses"))}
+        return {"licenses": self._rows("licenses", restd_json.to_license)}
 
     def _shares(self, parts: Parts) -> Parts:
         if self._api < SHARES_SINCE:
             return {}
-        return {"shares": tuple(restd_json.to_share(row) for row in self._rows("shares", "shares"))}
+        return {"shares": self._rows("shares", restd_json.to_share)}
 
 
-def _known(rows: Any) -> tuple[Any, ...]:
-    return tuple(row for row in rows if row is not None)
+def _ignore(row: Any) -> None:
+    pass
 
 
 def _answers(ping: Mapping[str, Any]) -> bool:

@@ -6,7 +6,8 @@ list. Whatever is missing or of another type is absent.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Maybe
@@ -23,12 +24,12 @@ from gpuscope.readings.slurm import (
     SlurmNode,
 )
 from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres
-from gpuscope.sources.slurm.hostlist import expand_hostlist
-from gpuscope.sources.slurm.values import count_array_tasks
+from gpuscope.sources.slurm.hostlist import MAX_HOSTS, expand_hostlist
+from gpuscope.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE, count_array_tasks
 
 Row = Mapping[str, Any]
 MIB: Final = 1 << 20
-MAX_TEXT_CHARACTERS: Final = 256
+MAX_WORDS: Final = 1000  # partitions, states or flags of one row
 _UNSET: Final = frozenset({4294967294, 4294967295, 18446744073709551614, 18446744073709551615})
 _JOB_FLAG_STATES = ("COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING", "REQUEUED")
 _IDLE_WORDS = {
@@ -45,6 +46,8 @@ def number(value: object) -> Maybe[float]:
             return ABSENT
         value = value.get("number")
     if isinstance(value, bool) or not isinstance(value, int | float) or value in _UNSET:
+        return ABSENT
+    if not abs(value) <= MAX_VALUE:  # NaN and Infinity too: Python's JSON has them
         return ABSENT
     return value
 
@@ -66,9 +69,14 @@ def _text(row: Row, name: str) -> str:
 
 
 def _words(value: object) -> list[str]:
+    return [word[:MAX_TEXT_CHARACTERS] for word in islice(_whole_words(value), MAX_WORDS)]
+
+
+def _whole_words(value: object) -> Iterator[str]:
     if isinstance(value, str):
-        return [word for word in value.split(",") if word]
-    return [word for word in value if isinstance(word, str)] if isinstance(value, list) else []
+        yield from (word for word in value.split(",") if word)
+    elif isinstance(value, list):
+        yield from (word for word in value if isinstance(word, str))
 
 
 def to_job(row: Row) -> SlurmJob | None:
@@ -111,11 +119,11 @@ def _text_of_any_length(row: Row, name: str) -> str:
     return found if isinstance(found, str) else ""
 
 
-def to_placements(row: Row) -> tuple[JobPlacement, ...]:
+def to_placements(row: Row, max_placements: int) -> tuple[JobPlacement, ...]:
     """`gres_detail` has one entry for each node, in the order of the hostlist."""
-    details = _words(row.get("gres_detail"))
+    details = list(_whole_words(row.get("gres_detail")))
     try:
-        nodes = expand_hostlist(_text_of_any_length(row, "nodes"))
+        nodes = expand_hostlist(_text_of_any_length(row, "nodes"), min(max_placements, MAX_HOSTS))
     except ValueError:
         return ()
     if not details:

@@ -1,8 +1,8 @@
 """`scontrol`: is the controller up, where each job's GPUs are, reservations, licences.
 
-In goes scontrol's text; out come readings. Text that users choose (names, comments, paths) stands among the
-rest, so only lines of a fixed shape in their fixed place are read, and a job whose record has such a line
-twice is left out: its GPUs are then not known, which is better than wrong.
+Input: scontrol's text; output: readings. Text that users choose (names, comments, paths) stands among the rest,
+so only lines of a fixed shape in their fixed place are read, and a job whose record has such a line twice is
+left out: its GPUs are then not known, which is better than wrong.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from collections.abc import Iterator, Mapping
 from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import Gres, JobPlacement, License, Reservation
 from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres
-from gpuscope.sources.slurm.hostlist import expand_hostlist
+from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS, expand_hostlist
 from gpuscope.sources.slurm.values import parse_integer, parse_time
 
-MAX_PLACEMENTS = 200_000
 _PING = re.compile(r"^Slurmctld\(([^)]*)\) at (.*?) (?:is|are) (UP|DOWN)", re.MULTILINE)
 _JOB_GRES = "\n   JOB_GRES="
 _NODES = re.compile(r" +Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)")
 _OTHER_LINES = re.compile(rb"(?:^(?!JobId=|   JOB_GRES=|     Nodes=)[^\n]*\n)+", re.MULTILINE)
+_RESERVATION = re.compile(r"ReservationName=(?P<name>.*?)(?= StartTime=\S* EndTime=|$)", re.DOTALL)
 _PAIR = re.compile(r"([A-Za-z]\w*)=(\S*)")
 
 
@@ -84,13 +84,17 @@ def _placements(rest: str, limit: int) -> Iterator[JobPlacement]:
 
 
 def parse_reservations(text: str, gpus_of_node: Mapping[str, tuple[Gres, ...]]) -> tuple[Reservation, ...]:
-    """From `scontrol show reservation -o`: one line each, names and values without blanks."""
+    """From `scontrol show reservation -o`, one line each.
+
+    The name may have any text in it, and so may the comment at the end: the first value of a key counts.
+    """
     found = []
-    for line in text.splitlines():
-        if line.startswith("ReservationName="):
-            found.append(
-                _to_reservation({key: _text(value) for key, value in _PAIR.findall(line)}, gpus_of_node)
-            )
+    for line in text.split("\n"):
+        match = _RESERVATION.match(line)
+        if match is not None:
+            pairs = reversed(_PAIR.findall(line, match.end("name")))
+            row = {key: _text(value) for key, value in pairs} | {"ReservationName": match["name"]}
+            found.append(_to_reservation(row, gpus_of_node))
     return tuple(found)
 
 

@@ -1,6 +1,6 @@
-"""`sdiag`: how the controller and its schedulers do, and who sends it how many requests.
+"""`sdiag`: statistics of the controller and its schedulers, and of the requests they get.
 
-In goes sdiag's text; out come `SchedulerStats` by sdiag's own names. A line that this version does not print is
+Input: sdiag's text; output: `SchedulerStats` by sdiag's own names. A line that this version does not print is
 not in them; a section or line that is not known is skipped.
 """
 

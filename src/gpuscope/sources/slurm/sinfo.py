@@ -1,7 +1,7 @@
 """`sinfo -N`: every node with its state, CPUs, memory and GRES; a node stands once per partition it is in.
 
-In goes what sinfo printed with `ARGUMENTS`; out come nodes, each once, with all its partitions. `-a` shows
-hidden partitions. A node in no partition is not printed by sinfo at all.
+Input: what sinfo printed with `ARGUMENTS`; output: nodes, each once, with all its partitions. `-a` shows hidden
+partitions. A node in no partition is not printed by sinfo at all.
 """
 
 from __future__ import annotations
@@ -55,6 +55,8 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
 def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
     base, flags = parse_node_state(row["StateLong"], row.get("StateComplete", ""))
     allocated, idle, other, total = _cpus(row["CPUsState"])
+    if base == "allocated" and not row.get("StateComplete") and not row["StateLong"].startswith(base):
+        base = _base_by_cpus(allocated, total)
     has_reason = reason not in ("none", "")
     by = row.get("User", "")
     return SlurmNode(
@@ -76,6 +78,13 @@ def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
         reason_by=by if has_reason and by != "Unknown" else "",
         reason_at=parse_time(row.get("Timestamp", "")) if has_reason else ABSENT,
     )
+
+
+def _base_by_cpus(allocated: Maybe[int], total: Maybe[int]) -> str:
+    """Of a node that sinfo only calls draining or completing."""
+    if allocated is ABSENT or total is ABSENT:
+        return "allocated"
+    return "mixed" if 0 < allocated < total else "allocated"
 
 
 def _cpus(text: str) -> tuple[Maybe[int], Maybe[int], Maybe[int], Maybe[int]]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import secrets
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ MAX_OUTPUT_BYTES: Final = 256 << 20  # `scontrol show job -d` prints 1.4 KB for 
 IF_MISSING = "install Slurm's client commands (slurm-client), or give their folder with --slurm-bin-dir"
 Parts = Mapping[str, Any]
 _PROGRAMS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
+_MUNGE_HINT = "If munged is up"  # printed before the line that says what is wrong
 # Variables that select or format what a command prints: users set them in their profile.
 _FOREIGN_PREFIXES = ("SQUEUE_", "SINFO_", "SSHARE_", "SACCT_", "SDIAG_", "SCONTROL_")
 
@@ -52,7 +53,7 @@ class SlurmCommands:
         }
         self._squeue_parser = squeue.SqueueParser()
         self._version = ""
-        self.private_data = ""
+        self._private_data = ""  # as logged
         self.queries = (
             Query("squeue", ("jobs",), self._jobs),
             Query("sinfo", ("nodes",), self._nodes),
@@ -61,6 +62,7 @@ class SlurmCommands:
             Query("scontrol show job", ("placements",), self._placements, slow=True),
             Query("scontrol show reservation", ("reservations",), self._reservations, slow=True),
             Query("scontrol show licenses", ("licenses",), self._licenses, slow=True),
+            Query("scontrol show config", ("private_data",), self._configuration, slow=True, once=True),
         )
 
     def require(self) -> None:
@@ -74,17 +76,9 @@ class SlurmCommands:
         if not states and not answer.ok:
             raise self._ping_command.failure(answer, "ping")
         if states and not any(states.values()):
-            raise SourceError(f"slurmctld is down ({', '.join(states)}); systemctl status slurmctld there")
+            raise SourceError(_why_down(states, answer.stderr))
         if not self._version:
             self._version = parse_version(self._commands["scontrol"].run("--version").stdout)
-            self.private_data = scontrol.private_data(self._commands["scontrol"].run("show", "config").stdout)
-            if self.private_data:
-                log.warning(
-                    "source slurm: PrivateData=%s in slurm.conf: unless this user is a Slurm operator, it does "
-                    "not see other users' %s, and the counts are too low",
-                    self.private_data,
-                    self.private_data,
-                )
         return self._version
 
     def close(self) -> None:
@@ -140,6 +134,27 @@ class SlurmCommands:
 
     def _licenses(self, parts: Parts) -> Parts:
         return {"licenses": scontrol.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))}
+
+    def _configuration(self, parts: Parts) -> Parts:
+        hidden = scontrol.private_data(self._run("scontrol", "show", "config"))
+        if hidden and hidden != self._private_data:
+            log.warning(
+                "source slurm: PrivateData=%s in slurm.conf: unless this user is a Slurm operator, it does "
+                "not see other users' %s, and the counts are too low",
+                hidden,
+                hidden,
+            )
+        self._private_data = hidden
+        return {"private_data": hidden}
+
+
+def _why_down(controllers: Iterable[str], complaint: str) -> str:
+    """scontrol 22.05 says DOWN also if it cannot send a request itself: then it complains about that."""
+    for line in complaint.splitlines():
+        words = " ".join(line.split()).removeprefix("scontrol: error: ")
+        if words and not words.startswith(_MUNGE_HINT):
+            return f"no answer from slurmctld ({', '.join(controllers)}): {words[:200]}"
+    return f"slurmctld is down ({', '.join(controllers)}); systemctl status slurmctld there"
 
 
 def _complete(program: str, found: tuple[object, ...], bad_lines: int) -> tuple[object, ...]:

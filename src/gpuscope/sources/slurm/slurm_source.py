@@ -18,7 +18,7 @@ from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe, Reading
 from gpuscope.readings.slurm import HOLDS_RESOURCES, Gres, JobPlacement, SlurmJob, SlurmQuery, SlurmState
 from gpuscope.sources import Tier
-from gpuscope.sources.slurm.hostlist import expand_hostlist
+from gpuscope.sources.slurm.hostlist import MAX_HOSTS, MAX_PLACEMENTS, expand_hostlist
 
 log = logging.getLogger("gpuscope.source")
 
@@ -34,11 +34,11 @@ class Query:
     fills: tuple[str, ...]  # fields of SlurmState
     read: Callable[[Mapping[str, Any]], Mapping[str, object]]
     slow: bool = False
+    once: bool = False  # not repeated after a success, until the controller was down
 
 
 class Backend(Protocol):
     mode: str
-    private_data: str  # what slurm.conf hides from ordinary users; known after a ping
 
     def ping(self) -> str:
         """The version of Slurm, or an empty text. Raises SourceError if no controller answers."""
@@ -83,7 +83,7 @@ class _Tally:
             self._episode.failed(why, kind="failed")
 
     def skip(self, why: str) -> None:
-        """Not asked in this round, because the controller is down."""
+        """No request in this round, because the controller is down."""
         self._why = why
 
     def status(self) -> SlurmQuery:
@@ -106,6 +106,7 @@ class SlurmSource:
         interval: float,
         slow_interval: float,
         job_series: int = 1000,
+        pending_series: int = 100,
         clock: Clock | None = None,
     ) -> None:
         self._backend = backend
@@ -113,6 +114,7 @@ class SlurmSource:
         self._intervals = {False: interval, True: slow_interval}
         self._slack = 0.5 * interval
         self._job_series = job_series
+        self._pending_series = pending_series
         self._ping = _Tally(PING, self._clock)
         self._tallies = {query.name: _Tally(query.name, self._clock) for query in backend.queries}
         self._parts: dict[str, Any] = {}
@@ -133,9 +135,9 @@ class SlurmSource:
             mode=self._backend.mode,
             read_at=self._clock.now(),
             version=version or ABSENT,
-            private_data=self._backend.private_data,
             queries=self._statuses(),
             max_job_series=self._job_series,
+            max_pending_series=self._pending_series,
             **parts,
         )
         return Reading(slurm=state)
@@ -160,10 +162,13 @@ class SlurmSource:
             for name in query.fills:
                 self._parts.pop(name, None)
             return False
+        if query.once:
+            tally.due_at = float("inf")
         return True
 
     def _down(self, why: str) -> Reading:
-        """Forgets every part: what a dead controller last said may be wrong. All are read when it is back."""
+        """Forgets every part: the last answers of a controller that is down may be wrong. All are read again
+        when it is back."""
         self._parts.clear()
         for tally in self._tallies.values():
             tally.due_at = float("-inf")
@@ -175,6 +180,7 @@ class SlurmSource:
             read_at=self._clock.now(),
             queries=self._statuses(),
             max_job_series=self._job_series,
+            max_pending_series=self._pending_series,
         )
         return Reading(slurm=state, down=why)
 
@@ -195,21 +201,23 @@ def _plausible(
     The two lists are read at different moments, and scontrol's text holds job names that could imitate it.
     """
     expanded: dict[str, frozenset[str]] = {}
+    left = MAX_PLACEMENTS
     kept = {}
     for job in jobs:
         found = placements.get(job.job_id)
         if found is None or job.state not in HOLDS_RESOURCES:
             continue
-        names = expanded.get(job.node_list)
+        names = expanded.get(job.node_list) if found else frozenset()
         if names is None:
-            names = expanded[job.node_list] = _names(job.node_list)
+            names = expanded[job.node_list] = _names(job.node_list, left)
+            left -= len(names)
         if all(placement.node in names for placement in found):
             kept[job.job_id] = found
     return kept
 
 
-def _names(node_list: str) -> frozenset[str]:
+def _names(node_list: str, max_names: int) -> frozenset[str]:
     try:
-        return frozenset(expand_hostlist(node_list))
+        return frozenset(expand_hostlist(node_list, min(max_names, MAX_HOSTS)))
     except ValueError:
         return frozenset()

@@ -1,14 +1,18 @@
 """`squeue`: every job the controller still knows, as text; one line for an array that waits.
 
-In goes what squeue printed with `ARGUMENTS`; out come jobs and how many lines were not understood. A pending
-job's TRES are what it asked for. A job id that is not a number, or a line with fewer fields, is counted as bad.
+Input: what squeue printed with `ARGUMENTS`; output: jobs and how many lines were not understood. A pending
+job's TRES are what it requests. A job id that is not a number, or a line with fewer fields, is counted as bad.
+Without slurmdbd a user may choose any text as account: every `|` beyond the expected ones is the account's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from hashlib import blake2b
+from operator import itemgetter
 from sys import intern
+from typing import TypeVar
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import Gres, SlurmJob
@@ -20,10 +24,12 @@ FIELDS = (
     "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "UserName", "Account", "Partition", "State", "NumNodes",
     "NumCPUs", "tres-alloc", "NodeList", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "QOS",
 )  # fmt: skip
+_ACCOUNT = FIELDS.index("Account")
 FREE_TEXT = ("Reason", "Name")
 ARGUMENTS = ("-a", "-h", "-t", "all", "-O")
 MAX_NAME_CHARACTERS = 256
 MAX_REASON_CHARACTERS = 256
+V = TypeVar("V")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +41,27 @@ class Parsed:
 
 
 class SqueueParser:
-    """Keeps the jobs of the last run by their text: from one run to the next few of them change."""
+    """Keeps the jobs of the last run: from one run to the next few of them change.
+
+    They are kept by a digest, because the text of 20,000 jobs takes 7 MiB.
+    """
 
     def __init__(self) -> None:
-        self._jobs: dict[tuple[str, str], SlurmJob] = {}
+        self._jobs: dict[bytes, SlurmJob] = {}
 
     def parse(self, text: str, mark: str, fields: Sequence[str] = FIELDS) -> Parsed:
-        """`fields` are those that were asked for, without those that this squeue refused."""
+        """`fields` are the requested ones, without those that this squeue refused."""
         reader = _JobReader({name: position for position, name in enumerate(fields)})
         known, self._jobs = self._jobs, {}
         bad = 0
         for head, name in split_records(text, len(FREE_TEXT), mark, "squeue"):
-            job = known.get((head, name)) or _to_job(reader, head, name, len(fields))
+            record = f"{head}{mark}{name}".encode("utf-8", "surrogatepass")
+            digest = blake2b(record, digest_size=16).digest()
+            job = known.get(digest) or _to_job(reader, head, name, len(fields))
             if job is None:
                 bad += 1
             else:
-                self._jobs[head, name] = job
+                self._jobs[digest] = job
         return Parsed(tuple(self._jobs.values()), bad)
 
 
@@ -59,66 +70,71 @@ def parse_squeue(text: str, mark: str, fields: Sequence[str] = FIELDS) -> Parsed
 
 
 def _to_job(reader: _JobReader, head: str, name: str, field_count: int) -> SlurmJob | None:
-    cells = head.removeprefix("\n").split("|", field_count)
-    return None if len(cells) <= field_count else reader.read(cells, cells.pop(), name)
+    cells = head.removeprefix("\n").split("|")
+    extra = len(cells) - 1 - field_count
+    if extra < 0:
+        return None
+    if extra:  # no other field has one: slurmctld writes the reason, administrators the other names
+        end = _ACCOUNT + extra + 1
+        cells[_ACCOUNT:end] = ["|".join(cells[_ACCOUNT:end])]
+    return reader.read(cells, cells.pop(), name)
+
+
+class _ParsedTexts(dict[str, V]):
+    """Values by their text; a text is parsed the first time it is looked up."""
+
+    def __init__(self, parse: Callable[[str], V]) -> None:
+        self._parse = parse
+
+    def __missing__(self, text: str) -> V:
+        value = self[text] = self._parse(text)
+        return value
 
 
 class _JobReader:
     """Keeps texts and parsed values that thousands of jobs have in common."""
 
     def __init__(self, columns: dict[str, int]) -> None:
-        self._tres: dict[str, tuple[Gres, ...]] = {}
-        self._times: dict[str, Maybe[float]] = {}
-        self._partitions: dict[str, tuple[str, ...]] = {}
-        self._columns = [columns.get(name, -1) for name in FIELDS]
+        self._gres: _ParsedTexts[tuple[Gres, ...]] = _ParsedTexts(gres_of_tres)
+        self._times: _ParsedTexts[Maybe[float]] = _ParsedTexts(parse_time)
+        self._counts: _ParsedTexts[int] = _ParsedTexts(_count)
+        self._partitions: _ParsedTexts[tuple[str, ...]] = _ParsedTexts(_split)
+        self._select = itemgetter(*(columns.get(name, -1) for name in FIELDS))
 
     def read(self, cells: list[str], reason: str, name: str) -> SlurmJob | None:
         cells.append("")  # what position -1 finds: a field this squeue does not have is empty
         (job, array_job, array_task, het, user, account, partition, state, nodes, cpus, tres, node_list, submit,
-         eligible, start, end, qos) = (cells[position] for position in self._columns)  # fmt: skip
+         eligible, start, end, qos) = self._select(cells)  # fmt: skip
         if not (job.isascii() and job.isdecimal()) or not state:
             return None
         in_array = array_task not in ("N/A", "")
+        times = self._times
         return SlurmJob(
             int(job),
             intern(user),
-            intern(account),
-            self._split(partition),
+            intern(account[:MAX_NAME_CHARACTERS]),
+            self._partitions[partition],
             intern(state),
             intern(reason[:MAX_REASON_CHARACTERS]),
             name[:MAX_NAME_CHARACTERS],
-            _count(cpus),
-            _count(nodes),
-            self._gres(tres),
+            self._counts[cpus],
+            self._counts[nodes],
+            self._gres[tres],
             intern(node_list),
             count_array_tasks(array_task) if in_array and not array_task.isdecimal() else 1,
             parse_integer(array_job) if in_array else ABSENT,
             array_task if in_array else "",
             parse_integer(het),
-            intern(qos),
-            self._time(submit),
-            self._time(eligible),
-            self._time(start),
-            self._time(end),
+            "" if qos == "(null)" else intern(qos),
+            times[submit],
+            times[eligible],
+            times[start],
+            times[end],
         )
 
-    def _split(self, text: str) -> tuple[str, ...]:
-        known = self._partitions.get(text)
-        if known is None:
-            known = self._partitions[text] = tuple(part for part in text.split(",") if part)
-        return known
 
-    def _gres(self, text: str) -> tuple[Gres, ...]:
-        known = self._tres.get(text)
-        if known is None:
-            known = self._tres[text] = gres_of_tres(text)
-        return known
-
-    def _time(self, text: str) -> Maybe[float]:
-        known = self._times.get(text)
-        if known is None:
-            known = self._times[text] = parse_time(text)
-        return known
+def _split(partitions: str) -> tuple[str, ...]:
+    return tuple(name for name in partitions.split(",") if name)
 
 
 def _count(text: str) -> int:

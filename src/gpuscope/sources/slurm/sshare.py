@@ -1,6 +1,6 @@
 """`sshare -a`: the tree of accounts and users with their shares, usage and fair-share factor.
 
-In goes sshare's text; out come associations in its order. The indentation of the account is its depth in the
+Input: sshare's text; output: associations in its order. The indentation of the account is its depth in the
 tree. Under Fair Tree an account has no fair-share factor, only its users have; without slurmdbd the text is
 empty, and so is the result.
 """
@@ -20,8 +20,9 @@ MAX_ASSOCIATIONS = 100_000
 def parse_sshare(text: str, fields: Sequence[str] = FIELDS) -> tuple[FairShare, ...]:
     shares: list[FairShare] = []
     ancestors: list[str] = []  # the account at each depth above the current line
-    for line in text.splitlines()[:MAX_ASSOCIATIONS]:
-        cells = line.split("|")
+    for line in text.split("\n", MAX_ASSOCIATIONS)[:MAX_ASSOCIATIONS]:
+        # From the right: an account's name may have `|` in it, the columns behind it do not.
+        cells = line.rsplit("|", len(fields) - 1)
         if len(cells) < len(fields):
             continue
         row = dict(zip(fields, cells, strict=False))

@@ -12,6 +12,8 @@ from datetime import datetime
 
 from gpuscope.readings import ABSENT, Maybe
 
+MAX_TEXT_CHARACTERS = 256
+MAX_VALUE = 1 << 63  # Slurm's numbers have 64 bits; a larger one is not a count or a time
 MAX_ARRAY_TASKS = 4_000_001  # Slurm's own largest MaxArraySize
 _NOTHING = frozenset({"", "N/A", "n/a", "NA", "Unknown", "None", "NONE", "(null)", "UNLIMITED", "INVALID"})
 _NUMBER = re.compile(r"-?[0-9]{1,18}(?:\.[0-9]{1,18})?", re.ASCII)
@@ -48,11 +50,11 @@ def parse_integer(text: str) -> Maybe[int]:
 
 def parse_time(text: str) -> Maybe[float]:
     """Seconds since 1970, or a local time such as `2026-11-15T18:25:37`."""
-    if text in _NOTHING:
-        return ABSENT
     if text.isdecimal():
         seconds = parse_integer(text)
         return ABSENT if seconds is ABSENT or seconds == 0 else float(seconds)
+    if text in _NOTHING:
+        return ABSENT
     try:
         return datetime.fromisoformat(text).timestamp()
     except (ValueError, OverflowError, OSError):

@@ -18,8 +18,8 @@ OPTIONAL_FIELDS: Final = {
     "sinfo": frozenset({"StateComplete", "GresUsed", "User", "Timestamp", "CPUsLoad", "FreeMem"}),
     "sshare": frozenset({"LevelFS"}),
 }
-"""Fields of `-O` and `-o` that a version may not have. Without `StateComplete` the flags are read from the
-suffix of the state. All other fields are in every version."""
+"""Fields of `-O` and `-o` that a version may not have. Without `StateComplete` (20.11) the
+flags are read from the state and its suffix. All other fields are in every version."""
 
 REST_API: Final = (
     ((26, 5), "v0.0.45"),
@@ -31,16 +31,19 @@ REST_API: Final = (
     ((23, 2), "v0.0.39"),
     ((22, 5), "v0.0.38"),
     ((21, 8), "v0.0.37"),
-    ((20, 11), "v0.0.36"),
 )
-"""The newest API of slurmrestd by release. Up to v0.0.38 a number is a number and a job's state is a text; from
-v0.0.39 on many numbers are `{"set", "infinite", "number"}` and a state is a list."""
+"""The newest API of slurmrestd by release. v0.0.36 (20.11) is not read: it shows a drained node as `allocated`,
+without flags, and neither its allocated CPUs nor its partitions. Up to v0.0.38 a number is a number and a job's
+state is a text; from v0.0.39 on many numbers are `{"set", "infinite", "number"}` and a state is a list."""
 
 METRICS_PAGES_SINCE: Final = (25, 11)
 """`MetricsType=metrics/openmetrics` in slurm.conf: slurmctld serves its own pages. Older ones refuse it."""
 
 SHARD_COUNTS_SINCE: Final = (23, 2)
 """`GresUsed` of shards: `shard:h100:1(IDX:1)` before, `shard:h100:1(-/2,1/2)` since."""
+
+ACCOUNT_IN_PROLOG_SINCE: Final = (22, 5)
+"""`SLURM_JOB_ACCOUNT` of a prolog: 20.11 does not set it, and the notes of the prolog lack the account."""
 
 _VERSION = re.compile(r"(\d{2})\.(\d{2})(?:\.(\d+))?")
 

@@ -16,6 +16,7 @@ from gpuscope.metrics.families.dcgm.csv_records import CsvError, CsvRecord, read
 from gpuscope.metrics.families.dcgm.table import EXPORTER_COUNTERS, SHIPPED_FILES, Counter, counter_id
 from gpuscope.readings.dcgm_fields import GPU_LEVELS, dcgm_fields
 from gpuscope.readings.dcgm_names import ids_by_name
+from gpuscope.regular_file import read_regular_text
 
 log = logging.getLogger("gpuscope.dcgm")
 
@@ -53,7 +54,7 @@ def load_counters(path: str) -> tuple[Counter, ...]:
     """The file's counters. dcgm-exporter's own files are built in and need not exist."""
     file = Path(path)
     try:
-        text = file.read_text("utf-8", "replace")
+        text = read_regular_text(file, errors="replace")
     except FileNotFoundError:
         if file.name in SHIPPED_FILES and file.parent == Path("/etc/dcgm-exporter"):
             return each_once(SHIPPED_FILES[file.name])

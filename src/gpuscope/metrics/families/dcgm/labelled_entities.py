@@ -94,7 +94,7 @@ class EntityLabeller:
 
 @dataclass(frozen=True, slots=True)
 class ExportedSnapshot:
-    """One snapshot with the subjects that are exported, and a way to make a labelled of anything else."""
+    """One snapshot with its exported GPUs and instances, and a function that labels any other."""
 
     snapshot: Snapshot
     values: FieldValues

@@ -32,6 +32,12 @@ KERNEL: Final = {
     "procs_blocked": "Number of processes blocked waiting for I/O to complete.",
     "procs_running": "Number of processes in runnable state.",
 }
+CLOCK: Final = {
+    "estimated_error_seconds": "Estimated error in seconds.",
+    "maxerror_seconds": "Maximum error in seconds.",
+    "offset_seconds": "Time offset in between local system and reference clock.",
+    "sync_status": "Is clock synchronized to a reliable server (1 = yes, 0 = no).",
+}
 DISK: Final = {
     "reads_completed_total": "The total number of reads completed successfully.",
     "reads_merged_total": "The total number of reads merged.",
@@ -114,6 +120,9 @@ class HostFamily:
             if (name := f"node_{suffix}") in self._only:
                 help_text = KERNEL.get(suffix, suffix)
                 yield _family(name, _type(suffix), help_text, [Sample(NO_LABELS, value)])
+        for suffix, value in host.clock.items():
+            if (name := f"node_timex_{suffix}") in self._only:
+                yield _family(name, "gauge", CLOCK[suffix], [Sample(NO_LABELS, value)])
         if host.uname:
             labels = self._labels(tuple(sorted(host.uname.items())))
             help_text = "Labeled system information as provided by the uname system call."

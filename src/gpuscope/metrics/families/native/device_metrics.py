@@ -11,21 +11,23 @@ from gpuscope.metrics.families.native.table import (
     GPU_INFO,
     GPU_METRICS,
     GPU_UP,
+    INSTANCE_TREND_METRICS,
     MIG_INFO,
     THROTTLE_REASON,
+    TREND_METRICS,
     XID_ERRORS,
     XID_LAST,
     NativeMetric,
 )
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
-from gpuscope.readings import ABSENT, Counters, Device, Maybe, MigInstance, Snapshot, Uuid
+from gpuscope.readings import ABSENT, NO_TREND, Counters, Device, Maybe, MigInstance, Snapshot, Uuid
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
 Pair = tuple[LabelSet, float | int]
 
 
-class _Rows:
+class _MetricRows:
     """The selected rows for one kind of reading, all read by a single call."""
 
     __slots__ = ("read", "rows")
@@ -69,6 +71,11 @@ class _Kept:
         self._values = values
 
 
+def _minor(device: Device) -> Maybe[str]:
+    """N of /dev/nvidiaN: Slurm's number of the GPU, which need not be nvidia-smi's index."""
+    return ABSENT if device.minor_number is ABSENT else str(device.minor_number)
+
+
 def _to_samples(row: NativeMetric, labels: LabelSet, value: Any) -> list[Pair]:
     if value is ABSENT:
         return []
@@ -83,12 +90,15 @@ class DeviceMetrics:
 
     def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
-        self._gpu_rows = _Rows(GPU_METRICS, only)
-        self._counter_rows = _Rows(COUNTER_METRICS, only)
-        self._device_rows = (*self._gpu_rows.rows, *self._counter_rows.rows)
+        self._gpu_rows = _MetricRows(GPU_METRICS, only)
+        self._counter_rows = _MetricRows(COUNTER_METRICS, only)
+        self._trend_rows = _MetricRows(TREND_METRICS, only)
+        self._device_rows = (*self._gpu_rows.rows, *self._counter_rows.rows, *self._trend_rows.rows)
         # A MIG instance has fewer of them.
         of_instances = (row for row in GPU_METRICS if row.reading in MigInstance.__dataclass_fields__)
-        self._instance_rows = _Rows(of_instances, only)
+        self._instance_rows = _MetricRows(of_instances, only)
+        self._instance_trend_rows = _MetricRows(INSTANCE_TREND_METRICS, only)
+        self._rows_of_instances = (*self._instance_rows.rows, *self._instance_trend_rows.rows)
         self._labels: dict[tuple[str, Uuid], LabelSet] = {}
         self._kept: dict[LabelSet, _Kept] = {}
         self._reasons: dict[LabelSet, tuple[int | None, list[Pair]]] = {}
@@ -122,7 +132,7 @@ class DeviceMetrics:
             texts = (
                 str(device.index), device.uuid, device.model, snapshot.node, driver.driver_version,
                 driver.cuda_version, simulated, device.pci_bus_id, device.serial, device.brand,
-                device.architecture, device.compute_capability, device.vbios_version,
+                device.architecture, device.compute_capability, device.vbios_version, _minor(device),
             )  # fmt: skip
             infos[texts] = self._infos.get(texts) or label_texts(GPU_INFO.labels, texts)
         self._infos = infos
@@ -141,12 +151,15 @@ class DeviceMetrics:
         samples: dict[str, list[Pair]] = {row.name: [] for row in self._device_rows}
         for device in snapshot.devices:
             counters = snapshot.counters.get(device.uuid, Counters())
+            trend = snapshot.trends.get(device.uuid, NO_TREND)
             values = self._gpu_rows.read(device) + self._counter_rows.read(counters)
+            values += self._trend_rows.read(trend)
             self._keep(self._device_rows, self._of(device)).add_to(samples, values)
             for instance in device.instances:
                 labels = self.labels(instance_name(device, instance), instance.uuid)
-                values = self._instance_rows.read(instance)
-                self._keep(self._instance_rows.rows, labels).add_to(samples, values)
+                trend = snapshot.trends.get(instance.uuid, NO_TREND)
+                values = self._instance_rows.read(instance) + self._instance_trend_rows.read(trend)
+                self._keep(self._rows_of_instances, labels).add_to(samples, values)
         for row in self._device_rows:
             yield row.family(samples[row.name])
 

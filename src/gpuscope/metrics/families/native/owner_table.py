@@ -12,14 +12,23 @@ def _owner(name: str, kind: str, reading: str, help_text: str, unit: str = "") -
 
 
 OWNER_METRICS: tuple[NativeMetric, ...] = (
-    _owner("processes", "gauge", "processes", "Processes of a user, pod or job on the GPU.", unit="count"),
-    _owner("memory_bytes", "gauge", "memory_bytes", "GPU memory the processes of a user, pod or job hold."),
-    _owner("sm_ratio", "gauge", "sm_ratio", "Share of SM time used by the processes of a user, pod or job."),
+    _owner(
+        "processes", "gauge", "processes", "Processes of a user, pod, job or account on the GPU.", unit="count"
+    ),
+    _owner(
+        "memory_bytes", "gauge", "memory_bytes", "GPU memory the processes of a user, pod, job or account hold."
+    ),
+    _owner(
+        "sm_ratio",
+        "gauge",
+        "sm_ratio",
+        "Share of SM time used by the processes of a user, pod, job or account.",
+    ),
     _owner(
         "allocated",
         "gauge",
         "allocated",
-        "1 if the kubelet allocated the GPU to the pod, 0 if the pod uses it without an allocation.",
+        "1 if the GPU is allocated to the pod or job, 0 if it is used without an allocation.",
         unit="0 or 1",
     ),
     _owner(
@@ -35,19 +44,44 @@ OWNER_METRICS: tuple[NativeMetric, ...] = (
         "The owner's share of the GPU's time: shared GPUs are split, a MIG instance counts by its slices.",
         unit="GPU-seconds",
     ),
-    _owner("busy_seconds_total", "counter", "busy_seconds", "SM time the owner's processes used."),
+    _owner(
+        "busy_seconds_total",
+        "counter",
+        "busy_seconds",
+        "SM time the owner's processes used; of a MIG instance with one owner its activity, by slices.",
+    ),
+    _owner(
+        "unknown_seconds_total",
+        "counter",
+        "unknown_seconds",
+        "Of gpu_seconds: time in which the owner's SM time is not known, as on a shared MIG instance.",
+        unit="GPU-seconds",
+    ),
+    _owner(
+        "idle_gpu_seconds_total",
+        "counter",
+        "idle_gpu_seconds",
+        "Of gpu_seconds: stretches of 15 minutes and more with less than 5 % of the SM time used.",
+        unit="GPU-seconds",
+    ),
+    _owner(
+        "idle_seconds",
+        "gauge",
+        "idle_seconds",
+        "How long the owner has used less than 5 % of the SM time while it holds the GPU; 0 while it works.",
+    ),
     _owner(
         "energy_joules_total",
         "counter",
         "energy_joules",
-        "The GPU's energy in proportion to SM time; the rest is in gpuscope_owner_unattributed_*.",
+        "The GPU's energy by SM time, that of pauses to the holders; of a MIG instance an estimate.",
     ),
 )
 OWNER_GPUS = NativeMetric(
     "gpuscope_owner_gpus_held",
     "gauge",
     "",
-    "GPUs and MIG instances held by a user, pod or job, by processes or by allocation.",
+    "GPUs and MIG instances held by a user, pod, job or account, by processes or by allocation.",
     ("kind", "namespace", "name"),
     "count",
 )
@@ -98,6 +132,40 @@ FREE_SECONDS = NativeMetric(
     ("gpu", "uuid"),
     "GPU-seconds",
 )
+UNIT_METRICS: tuple[NativeMetric, ...] = (
+    NativeMetric(
+        "gpuscope_gpu_held_busy_seconds_total",
+        "counter",
+        "busy_seconds",
+        "SM time that all holders together used; a MIG instance counts by its slices.",
+        ("gpu", "uuid"),
+        "GPU-seconds",
+    ),
+    NativeMetric(
+        "gpuscope_gpu_held_unknown_seconds_total",
+        "counter",
+        "unknown_seconds",
+        "Of the held seconds: time in which the SM time of the holders is not known.",
+        ("gpu", "uuid"),
+        "GPU-seconds",
+    ),
+    NativeMetric(
+        "gpuscope_gpu_held_idle_seconds_total",
+        "counter",
+        "idle_seconds",
+        "Of the held seconds: stretches of 15 minutes and more with less than 5 % of the SM time used.",
+        ("gpu", "uuid"),
+        "GPU-seconds",
+    ),
+    NativeMetric(
+        "gpuscope_gpu_held_energy_joules_total",
+        "counter",
+        "energy_joules",
+        "Energy of the held GPU or MIG instance; of an instance an estimate.",
+        ("gpu", "uuid"),
+    ),
+)
+"""What all holders of a GPU or MIG instance did together; `reading` is an attribute of `UnitTime`."""
 STRANDED_SECONDS = NativeMetric(
     "gpuscope_gpu_stranded_seconds_total",
     "counter",
@@ -114,6 +182,35 @@ ALLOCATION_USED = NativeMetric(
     ("gpu", "uuid", "resource", "replica", "namespace", "pod", "container", "slurm_job"),
     "0 or 1",
 )
+UNALLOCATED_PROCESSES = NativeMetric(
+    "gpuscope_gpu_unallocated_processes",
+    "gauge",
+    "",
+    "Processes on the GPU or MIG instance that belong to no job it is allocated to; only on Slurm nodes.",
+    ("gpu", "uuid"),
+    "count",
+)
+JOB_INFO = NativeMetric(
+    "gpuscope_job_info",
+    "info",
+    "",
+    "A Slurm job that holds or uses a GPU of this node, and whose it is; the value is always 1.",
+    ("slurm_job", "array", "user", "account", "partition"),
+)
+JOB_END = NativeMetric(
+    "gpuscope_job_end_timestamp_seconds",
+    "gauge",
+    "",
+    "When the job's time limit ends it.",
+    ("slurm_job",),
+)
+POD_LABELS = NativeMetric(
+    "gpuscope_pod_labels",
+    "info",
+    "",
+    "Labels of a pod that holds a GPU, those of --pod-labels; the value is always 1.",
+    ("namespace", "pod"),
+)
 OWNER_FAILURES = NativeMetric(
     "gpuscope_owner_lookup_failures_total",
     "counter",
@@ -124,5 +221,6 @@ OWNER_FAILURES = NativeMetric(
 
 OWNERSHIP_METRICS: tuple[NativeMetric, ...] = (
     *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS, OBSERVED_SECONDS, HELD_SECONDS, FREE_SECONDS,
-    STRANDED_SECONDS, ALLOCATION_USED, OWNER_FAILURES,
+    *UNIT_METRICS, STRANDED_SECONDS, ALLOCATION_USED, UNALLOCATED_PROCESSES, JOB_INFO, JOB_END, POD_LABELS,
+    OWNER_FAILURES,
 )  # fmt: skip

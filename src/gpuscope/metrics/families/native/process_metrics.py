@@ -11,7 +11,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
-from gpuscope.metrics.families.native.table import GPU_PROCESSES, PROCESS_INFO, PROCESS_LABELS, PROCESS_METRICS
+from gpuscope.metrics.families.native.table import (
+    GPU_PROCESSES,
+    PROCESS_INFO,
+    PROCESS_LABELS,
+    PROCESS_METRICS,
+    PROCESS_WORK_METRICS,
+)
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.metrics.unit_processes import REST, UnitProcesses, processes_by_unit, unit_names
@@ -37,6 +43,7 @@ class ProcessMetrics:
     def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
         self._rows = [row for row in PROCESS_METRICS if row.name in only]
+        self._work_rows = [row for row in PROCESS_WORK_METRICS if row.name in only]
         self._labels: dict[tuple[object, ...], LabelSet] = {}
         self._info: dict[tuple[object, ...], LabelSet] = {}
 
@@ -63,6 +70,14 @@ class ProcessMetrics:
                     if (value := unit.rest_sum(row.reading)) is not ABSENT
                 ]
             yield row.family(samples)
+        for row in self._work_rows:
+            yield row.family(
+                [
+                    Sample(labels, value)
+                    for (_, labels), process in labelled
+                    if (value := getattr(process.work, row.reading)) is not ABSENT
+                ]
+            )
         if GPU_PROCESSES.name in self._only:
             yield _counts(snapshot.devices, snapshot.processes, names)
 
@@ -97,10 +112,15 @@ def _info_labels(process: Process, unit: UnitProcesses) -> LabelSet:
         unit.gpu, unit.uuid, str(process.pid), owner.group, owner.container_id, owner.image, owner.pod_uid,
         owner.job_step, owner.job_array, owner.job_account, owner.job_partition,
     )  # fmt: skip
-    of_pod: dict[str, str] = {}
-    for name, value in owner.pod_labels:
-        of_pod.setdefault("label_" + _NOT_IN_A_NAME.sub("_", name), value)
-    return LabelSet((*label_texts(PROCESS_INFO.labels, texts).pairs, *of_pod.items()))
+    return LabelSet((*label_texts(PROCESS_INFO.labels, texts).pairs, *pod_label_pairs(owner.pod_labels)))
+
+
+def pod_label_pairs(labels: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """As kube-state-metrics writes them: `label_` and the name, with `_` for what a label name cannot have."""
+    pairs: dict[str, str] = {}
+    for name, value in labels:
+        pairs.setdefault("label_" + _NOT_IN_A_NAME.sub("_", name), value)
+    return list(pairs.items())
 
 
 def _rest_labels(unit: UnitProcesses) -> LabelSet:

@@ -1,4 +1,4 @@
-"""Series of single Slurm jobs: who runs what on which GPUs of which nodes. Their number is bounded.
+"""Series of single Slurm jobs: who runs what on which GPUs of which nodes, and who waits; a bounded number.
 
 Of the jobs that hold resources those with GPUs come first, then the oldest. `index` of a GPU is the number that
 Slurm gives it on its node; the agent of that node says which GPU it is.
@@ -6,15 +6,17 @@ Slurm gives it on its node; the agent of that node says which GPU it is.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from math import inf
 
 from gpuscope.metrics.families.native import slurm_table as rows
 from gpuscope.metrics.families.native.metric import LabelCache
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import ABSENT, Maybe
-from gpuscope.readings.slurm import HOLDS_RESOURCES, Gres, SlurmJob, SlurmState
+from gpuscope.readings.slurm import HOLDS_RESOURCES, PENDING, Gres, SlurmJob, SlurmState
 
 MAX_NODES_PER_JOB = 1024
+MAX_LIST_CHARACTERS = 1024  # of a label with a list; a target with a label of 64 KiB is refused as a whole
 
 
 def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
@@ -26,9 +28,36 @@ def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]
     yield cache.family(rows.JOB, {_info_texts(job): 1 for job in shown})
     numbers = [((str(job.job_id),), job) for job in shown]
     yield cache.family(rows.JOB_GPUS, {number: _gpus(state, job) for number, job in numbers})
+    yield cache.family(rows.JOB_SUBMIT, {number: job.submitted_at for number, job in numbers})
     yield cache.family(rows.JOB_START, {number: job.started_at for number, job in numbers})
     yield cache.family(rows.JOB_END, {number: job.ends_at for number, job in numbers})
     yield from _placement_families(cache, state, shown)
+    yield from _pending_families(cache, jobs, state.max_pending_series)
+
+
+def _pending_families(cache: LabelCache, jobs: Iterable[SlurmJob], most: int) -> Iterator[MetricFamily]:
+    """Those that have waited longest; after them the jobs that may not start yet, in the order of their ids."""
+    waiting = [job for job in jobs if job.state == PENDING]
+    waiting.sort(key=lambda job: (inf if job.eligible_at is ABSENT else job.eligible_at, job.job_id))
+    shown = waiting[:most]
+    yield cache.family(rows.PENDING_JOB, {_pending_texts(job): 1 for job in shown})
+    numbers = [((str(job.job_id),), job) for job in shown]
+    # Without slurmdbd a job's TRES name no GPUs even if it requests some.
+    requested = {number: job.gpus if job.gres else ABSENT for number, job in numbers}
+    yield cache.family(rows.PENDING_JOB_GPUS, requested)
+    yield cache.family(rows.PENDING_JOB_TASKS, {number: job.tasks for number, job in numbers if job.tasks > 1})
+    yield cache.family(rows.PENDING_JOB_ELIGIBLE, {number: job.eligible_at for number, job in numbers})
+
+
+def _pending_texts(job: SlurmJob) -> tuple[str, ...]:
+    # The list of tasks that wait changes with every task that starts.
+    number, array, _, *rest = _info_texts(job)
+    return (number, array, *rest, fold_reason(job.reason))
+
+
+def fold_reason(reason: str) -> str:
+    """The reason without what changes all the time: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
+    return reason.partition(",")[0].partition(":")[0].strip() or "None"
 
 
 def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
@@ -55,9 +84,10 @@ def _has_gpus(state: SlurmState, job: SlurmJob) -> bool:
 
 def _info_texts(job: SlurmJob) -> tuple[str, ...]:
     array = "" if job.array_job_id is ABSENT else str(job.array_job_id)
+    leader = "" if job.het_job_id is ABSENT else str(job.het_job_id)
     return (
-        str(job.job_id), array, job.array_task, job.name, job.user, job.account,
-        ",".join(job.partitions), job.qos,
+        str(job.job_id), array, job.array_task[:MAX_LIST_CHARACTERS], leader, job.name, job.user, job.account,
+        ",".join(job.partitions)[:MAX_LIST_CHARACTERS], job.qos,
     )  # fmt: skip
 
 

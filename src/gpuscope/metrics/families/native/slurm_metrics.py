@@ -1,4 +1,4 @@
-"""Native metrics of the Slurm cluster. In goes the snapshot's `SlurmState`; a part that was not read is absent.
+"""Native metrics of the Slurm cluster. Input: the snapshot's `SlurmState`; a part that was not read is absent.
 
 Slurm is read every 15 seconds and snapshots are made every second, so families are made once per state. Texts
 that users choose become labels as they are; how many series they can make is bounded.
@@ -6,13 +6,20 @@ that users choose become labels as they are; how many series they can make is bo
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator, Mapping
+from itertools import accumulate
 from typing import Final
 
 from gpuscope.metrics.families.native import slurm_table as rows
 from gpuscope.metrics.families.native.metric import LabelCache
-from gpuscope.metrics.families.native.slurm_job_series import held_gres, job_families
+from gpuscope.metrics.families.native.slurm_job_series import (
+    MAX_LIST_CHARACTERS,
+    fold_reason,
+    held_gres,
+    job_families,
+)
 from gpuscope.metrics.families.native.slurm_node_metrics import node_families
 from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
@@ -133,11 +140,6 @@ def _waiting_families(cache: LabelCache, jobs: tuple[SlurmJob, ...], now: float)
     yield cache.family(rows.WAITING_JOBS, dict(_buckets(waits)))
 
 
-def fold_reason(reason: str) -> str:
-    """The reason without what changes all the time: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
-    return reason.partition(",")[0].partition(":")[0].strip() or "None"
-
-
 def _bounded_reasons(reasons: Counter[tuple[str, str]]) -> dict[tuple[str, ...], float]:
     """Reasons are text from plugins and administrators: beyond the most frequent they are one."""
     totals: Counter[str] = Counter()
@@ -152,9 +154,12 @@ def _bounded_reasons(reasons: Counter[tuple[str, str]]) -> dict[tuple[str, ...],
 
 def _buckets(waits: Mapping[str, list[tuple[float, int]]]) -> Iterator[tuple[tuple[str, str], float]]:
     for partition, found in waits.items():
-        for bound in WAIT_BUCKETS:
-            yield (partition, f"{bound:g}"), sum(tasks for waited, tasks in found if waited <= bound)
-        yield (partition, "+Inf"), sum(tasks for _, tasks in found)
+        counts = [0] * (len(WAIT_BUCKETS) + 1)
+        for waited, tasks in found:
+            counts[bisect_left(WAIT_BUCKETS, waited)] += tasks
+        names = (*(f"{bound:g}" for bound in WAIT_BUCKETS), "+Inf")
+        for name, count in zip(names, accumulate(counts), strict=True):
+            yield (partition, name), count
 
 
 def _gpu_families(cache: LabelCache, state: SlurmState, jobs: tuple[SlurmJob, ...]) -> Iterator[MetricFamily]:
@@ -176,7 +181,7 @@ def _reservation_families(cache: LabelCache, state: SlurmState) -> Iterator[Metr
     yield cache.family(
         rows.RESERVATION,
         {
-            (name, one.partition, one.users, one.accounts, one.flags, one.node_list): 1
+            (name, one.partition, *_cut(one.users, one.accounts, one.flags, one.node_list)): 1
             for name, one in found.items()
         },
     )
@@ -185,6 +190,10 @@ def _reservation_families(cache: LabelCache, state: SlurmState) -> Iterator[Metr
     yield cache.family(rows.RESERVATION_END, {(name,): one.ends_at for name, one in found.items()})
     yield cache.family(rows.RESERVATION_NODES, {(name,): one.node_count for name, one in found.items()})
     yield cache.family(rows.RESERVATION_GPUS, {(name,): one.gpus for name, one in found.items()})
+
+
+def _cut(*lists: str) -> tuple[str, ...]:
+    return tuple(text[:MAX_LIST_CHARACTERS] for text in lists)
 
 
 def _share_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:

@@ -135,9 +135,10 @@ USER_RPC_SECONDS = _counter("user_rpc_seconds", "Time slurmctld spent on request
 JOB = _info(
     "job",
     "A job that holds resources, those with GPUs first, up to --slurm-job-series; the value is 1.",
-    "slurm_job", "array_job", "array_task", "name", "user", "account", "partition", "qos",
+    "slurm_job", "array_job", "array_task", "het_job", "name", "user", "account", "partition", "qos",
 )  # fmt: skip
 JOB_GPUS = _gauge("job_gpus", "GPUs the job holds.", "slurm_job", unit="count")
+JOB_SUBMIT = _gauge("job_submit_timestamp_seconds", "When the job was submitted.", "slurm_job")
 JOB_START = _gauge("job_start_timestamp_seconds", "When the job started.", "slurm_job")
 JOB_END = _gauge("job_end_timestamp_seconds", "When the job's time limit ends it.", "slurm_job")
 JOB_NODE = _info("job_node", "A node the job runs on; the value is 1.", "slurm_job", "node")
@@ -146,6 +147,16 @@ JOB_GRES = _info(
     "A GPU the job holds; `index` is its number on the node in the order of gres.conf.",
     "slurm_job", "node", "gres", "model", "index",
 )  # fmt: skip
+PENDING_JOB = _info(
+    "pending_job",
+    "A job that waits, those that have waited longest first, up to --slurm-pending-series; the value is 1.",
+    "slurm_job", "array_job", "het_job", "name", "user", "account", "partition", "qos", "reason",
+)  # fmt: skip
+PENDING_JOB_GPUS = _gauge("pending_job_gpus", "GPUs the job asks for.", "slurm_job", unit="count")
+PENDING_JOB_TASKS = _gauge("pending_job_tasks", "Tasks of an array that wait.", "slurm_job", unit="count")
+PENDING_JOB_ELIGIBLE = _gauge(
+    "pending_job_eligible_timestamp_seconds", "Since when the job could have started.", "slurm_job"
+)
 JOBS_WITHOUT_SERIES = _gauge(
     "jobs_without_series", "Jobs that hold resources and have no series of their own.", unit="count"
 )
@@ -154,3 +165,13 @@ SLURM_CLUSTER_METRICS: tuple[NativeMetric, ...] = tuple(
     value for value in list(vars().values()) if isinstance(value, NativeMetric)
 )
 """Every row above, in its order."""
+
+QUEUE_METRICS: tuple[str, ...] = tuple(
+    row.name
+    for row in (
+        UP, PARTITION_JOBS, PARTITION_GPUS, PENDING_GPUS, OLDEST_PENDING, PENDING_JOB, PENDING_JOB_GPUS,
+        PENDING_JOB_TASKS, PENDING_JOB_ELIGIBLE, NODE_REASON, NODE_REASON_TIME, RESERVATION, RESERVATION_ACTIVE,
+        RESERVATION_START, RESERVATION_END,
+    )
+)  # fmt: skip
+"""What a page of the queue shows."""

@@ -225,6 +225,27 @@ COUNTER_METRICS: tuple[NativeMetric, ...] = (
     _counter("throttled_seconds", "throttled_seconds", "Time with reduced clocks, by reason.", "reason"),
 )
 
+TREND_METRICS: tuple[NativeMetric, ...] = (
+    _gauge(
+        "utilization_minute_ratio",
+        "utilization_minute_ratio",
+        "Mean utilisation over the last minute.",
+    ),
+    _gauge("power_minute_watts", "power_minute_watts", "Mean power draw over the last minute."),
+    _gauge(
+        "hung_since_seconds",
+        "hung_since",
+        "Time since which the GPU reports full utilisation with power near idle and without traffic.",
+    ),
+    _gauge(
+        "free_since_seconds",
+        "free_since",
+        "Time since which the GPU or MIG instance has no process and no allocation.",
+    ),
+)
+"""`reading` is an attribute of `GpuTrend`."""
+INSTANCE_TREND_METRICS = TREND_METRICS[-1:]
+
 PROCESS_LABELS = (
     "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "slurm_job",
 )  # fmt: skip
@@ -244,6 +265,40 @@ PROCESS_METRICS: tuple[NativeMetric, ...] = (
     _process("start_time_seconds", "started_at", "Start time of the process."),
     _process("idle_since_seconds", "idle_since", "Time since which an idle process has not used the SMs."),
 )
+PROCESS_WORK_METRICS: tuple[NativeMetric, ...] = (
+    _process("cpu_ratio", "cpu_ratio", "CPU time of the process as a share of one core, over the last minute."),
+    _process("run_ratio", "run_ratio", "Share of the last minute in which its main thread ran on a CPU."),
+    _process(
+        "busiest_thread_ratio",
+        "busiest_thread_ratio",
+        "Share of the last minute in which its busiest thread ran or waited for a core; children count too.",
+    ),
+    _process(
+        "io_wait_ratio",
+        "io_wait_ratio",
+        "Share of the last minute in which the process, or the child that waits most, was blocked by I/O.",
+    ),
+    _process(
+        "network_wait_ratio",
+        "network_wait_ratio",
+        "Share of the last minute in which it, or the child that waits most, waited for the network.",
+    ),
+    _process("resident_memory_bytes", "resident_memory_bytes", "Main memory of the process."),
+    NativeMetric(
+        "gpuscope_process_children",
+        "gauge",
+        "children",
+        "Child processes of its main thread.",
+        PROCESS_LABELS,
+        "count",
+    ),
+    _process(
+        "children_cpu_ratio",
+        "children_cpu_ratio",
+        "CPU time of its children as a share of one core, over the last minute.",
+    ),
+)
+"""`reading` is an attribute of `ProcessWork`."""
 PROCESS_INFO = NativeMetric(
     "gpuscope_process_info",
     "info",
@@ -265,7 +320,7 @@ GPU_INFO = NativeMetric(
     "The identity of a GPU; the value is always 1.",
     (
         "gpu", "uuid", "model", "node", "driver_version", "cuda_version", "simulated", "pci_bus_id", "serial",
-        "brand", "architecture", "compute_capability", "vbios_version",
+        "brand", "architecture", "compute_capability", "vbios_version", "minor",
     ),
 )  # fmt: skip
 MIG_INFO = NativeMetric(
@@ -312,8 +367,9 @@ AGENT_CPU = _agent("agent_cpu_seconds_total", "counter", "CPU time used by the a
 AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the agent.")
 
 NATIVE_METRICS: tuple[NativeMetric, ...] = (
-    GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, THROTTLE_REASON, XID_ERRORS, XID_LAST,
-    *PROCESS_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS, SOURCE_UP, SOURCE_FAILURES,
-    SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, NODE_CPU, AGENT_INFO, AGENT_SNAPSHOT_TIME,
-    AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY, *SLURM_CLUSTER_METRICS,
+    GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, *TREND_METRICS, THROTTLE_REASON, XID_ERRORS,
+    XID_LAST, *PROCESS_METRICS, *PROCESS_WORK_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS,
+    SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, NODE_CPU,
+    AGENT_INFO, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
+    *SLURM_CLUSTER_METRICS,
 )  # fmt: skip

@@ -1,0 +1,80 @@
+"""Print the receipt of a Slurm job or a pod: GPUs requested, held and used, idle time, energy, XIDs, notes."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from typing import TYPE_CHECKING
+
+from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
+from gpuscope.cli.terminal import printable
+from gpuscope.errors import UsageError
+from gpuscope.setting_values import parse_positive_duration
+from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.engines.http_connection import EngineConnection
+    from gpuscope.reports.job_receipt import JobReceipt
+
+SETTINGS = ()
+USAGE = "gpuscope job ID|[NAMESPACE/]POD [--since 30d] [options]"
+
+EPILOG = """examples:
+  gpuscope job 4711
+  gpuscope job 4711_3 --json
+  gpuscope job ml/train-0 --html > receipt.html
+  scontrol update job 4711 AdminComment="$(gpuscope job 4711 --jobstats)"
+"""
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "job", metavar="ID|[NAMESPACE/]POD", help="a job number, a task of an array (4711_3), or a pod"
+    )
+    parser.add_argument("--since", metavar="30d", default="30d", help="how far back to look for it (30d)")
+    add_server_arguments(parser)
+    form = parser.add_mutually_exclusive_group()
+    form.add_argument("--json", action="store_true", help="for programs")
+    form.add_argument("--html", action="store_true", help="one page, without scripts")
+    form.add_argument(
+        "--jobstats", action="store_true", help="jobstats' JS1: text, for AdminComment and reportseff"
+    )
+
+
+def run(args: argparse.Namespace, settings: Settings) -> int:
+    from gpuscope.reports.jobstats_summary import jobstats_summary
+    from gpuscope.reports.receipt_html import receipt_page
+    from gpuscope.reports.receipt_text import receipt_lines
+    from gpuscope.server.job_answer import job_answer
+
+    receipt = _receipt(args)
+    if args.json:
+        print(json.dumps(job_answer(receipt), indent=2))
+    elif args.html:
+        print(receipt_page(receipt), end="")
+    elif args.jobstats:
+        print(jobstats_summary(receipt))
+    else:
+        print("\n".join(receipt_lines(receipt, printable)))
+    return 0
+
+
+def _receipt(args: argparse.Namespace) -> JobReceipt:
+    from gpuscope.engines.blocking import connect, run_with
+    from gpuscope.engines.http_engine import HttpEngine
+    from gpuscope.reports.job_question import parse_job
+    from gpuscope.reports.receipt_reader import read_receipt
+
+    try:
+        seconds = parse_positive_duration(args.since)
+    except ValueError as error:
+        raise UsageError(f"--since: {args.since!r} is {error}; for example 30d") from None
+    now_ms = int(time.time() * 1000)
+    question = parse_job(args.job, now_ms - int(seconds * 1000), now_ms)
+
+    async def read(connection: EngineConnection) -> JobReceipt:
+        return await read_receipt(HttpEngine(connection), question)
+
+    with explained_errors():
+        return run_with(connect(args.server, origin="--server", token=token_of(args)), read)

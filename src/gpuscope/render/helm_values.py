@@ -1,0 +1,49 @@
+"""Helm values that make the node exporter of another chart read gpuscope's text files.
+
+Comes out: YAML for `helm upgrade … -f FILE`. `extraArgs` is a list that Helm replaces as a whole, so it repeats
+the chart's own two arguments. The node exporter's job renames `pod` of a text file to `exported_pod`; for
+kube-prometheus-stack the values rename it back.
+"""
+
+from __future__ import annotations
+
+import yaml
+
+CHARTS = ("kube-prometheus-stack", "prometheus")
+DEFAULT_FOLDER = "/var/lib/node_exporter/textfile_collector"
+_EXCLUDED_MOUNTS = "^/(dev|proc|run/containerd/.+|sys|var/lib/docker/.+|var/lib/kubelet/.+)($|/)"
+_EXCLUDED_TYPES = (
+    "^(autofs|binfmt_misc|bpf|cgroup2?|configfs|debugfs|devpts|devtmpfs|fusectl|hugetlbfs|iso9660|mqueue|nsfs|"
+    "overlay|proc|procfs|pstore|rpc_pipefs|securityfs|selinuxfs|squashfs|sysfs|tracefs)$"
+)
+_CLASHING = ("namespace", "pod", "container")
+
+
+def helm_values(chart: str, folder: str) -> str:
+    exporter: dict[str, object] = {
+        "extraArgs": [
+            f"--collector.filesystem.mount-points-exclude={_EXCLUDED_MOUNTS}",
+            f"--collector.filesystem.fs-types-exclude={_EXCLUDED_TYPES}",
+            f"--collector.textfile.directory={folder}",
+        ],
+        "extraHostVolumeMounts": [
+            {"name": "gpuscope-textfile", "hostPath": folder, "mountPath": folder, "readOnly": True}
+        ],
+    }
+    if chart == "kube-prometheus-stack":
+        exporter["prometheus"] = {"monitor": {"metricRelabelings": _restored_labels()}}
+    heading = (
+        f"# Values for {chart}: its node exporter reads {folder}.\n"
+        f"#   helm upgrade RELEASE prometheus-community/{chart} --reuse-values -f FILE\n"
+        "# The first two arguments are the chart's own: Helm replaces the list.\n"
+    )
+    text: str = yaml.safe_dump({"prometheus-node-exporter": exporter}, sort_keys=False, width=4096)
+    return heading + text
+
+
+def _restored_labels() -> list[dict[str, object]]:
+    """Prometheus renames labels that its target has too; these rules give them their names back."""
+    rules: list[dict[str, object]] = [
+        {"sourceLabels": [f"exported_{name}"], "regex": "(.+)", "targetLabel": name} for name in _CLASHING
+    ]
+    return [*rules, {"action": "labeldrop", "regex": f"exported_({'|'.join(_CLASHING)})"}]

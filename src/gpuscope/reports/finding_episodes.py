@@ -1,0 +1,95 @@
+"""From the spans of many windows to episodes: when something held without a break, and what it cost.
+
+Spans of two windows that touch are one episode. An episode is clipped to the requested range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from gpuscope.health.lost_time import LostTime
+from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LossSubject, LostSpan, Window
+
+
+@dataclass(slots=True)
+class Episode:
+    start_ms: int
+    end_ms: int
+    lost_seconds: float
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ms - self.start_ms) / 1000
+
+
+def first_seen(windows: Iterable[Window]) -> dict[GpuKey, int]:
+    """When each GPU and instance was first read; windows in the order of their times."""
+    begins: dict[GpuKey, int] = {}
+    for window in windows:
+        for key, spans in window.observed.items():
+            begins.setdefault(key, spans[0].start_ms)
+    return begins
+
+
+def episodes_by_subject(
+    windows: Sequence[Window],
+    rows: Iterable[LostTime],
+    begins: Mapping[GpuKey, int],
+    start_ms: int,
+    end_ms: int,
+) -> Iterator[tuple[LostTime, LossSubject, list[Episode]]]:
+    """An episode does not reach back beyond the first reading of its GPU in `begins`."""
+    by_kind = {row.kind: row for row in rows}
+    spans: dict[LossSubject, list[LostSpan]] = {}
+    for window in windows:
+        for subject, found in window.spans.items():
+            spans.setdefault(subject, []).extend(found)
+    for subject, found in spans.items():
+        row = by_kind.get(subject.kind)
+        if row is None:
+            continue
+        begin_ms = max(start_ms, begins.get((subject.instance, subject.uuid), start_ms))
+        if episodes := join_spans(found, begin_ms, end_ms, row):
+            yield row, subject, episodes
+
+
+def join_spans(
+    spans: Iterable[LostSpan], start_ms: int, end_ms: int, row: LostTime | None = None
+) -> list[Episode]:
+    """Spans in the order of their times. What began before the range is clipped, and so is its cost; lost work
+    belongs to the range in which it was lost."""
+    joined: list[Episode] = []
+    is_work = row is not None and row.value_is_seconds
+    for span in spans:
+        if joined and span.start_ms - joined[-1].end_ms <= STEP_MS:
+            joined[-1].end_ms = max(joined[-1].end_ms, span.end_ms)
+            # Work that is lost was known when the stretch began; the next window sees the same work again.
+            joined[-1].lost_seconds += 0.0 if is_work else span.lost_seconds
+        else:
+            joined.append(Episode(span.start_ms, span.end_ms, span.lost_seconds))
+    if row is not None:
+        joined = [_with_lead(one, row) for one in joined if one.seconds >= row.min_stretch_seconds]
+    if is_work:
+        return [one for one in joined if start_ms <= one.start_ms < end_ms]
+    return [one for one in (_clip(one, start_ms, end_ms) for one in joined) if one.end_ms > one.start_ms]
+
+
+def _with_lead(episode: Episode, row: LostTime) -> Episode:
+    """The time before the expression saw it costs as much as the time after."""
+    if not row.lead_seconds:
+        return episode
+    lost_per_second = episode.lost_seconds / episode.seconds
+    return Episode(
+        episode.start_ms - int(row.lead_seconds * 1000),
+        episode.end_ms,
+        episode.lost_seconds + row.lead_seconds * lost_per_second,
+    )
+
+
+def _clip(episode: Episode, start_ms: int, end_ms: int) -> Episode:
+    start, end = max(episode.start_ms, start_ms), min(episode.end_ms, end_ms)
+    if (start, end) == (episode.start_ms, episode.end_ms):
+        return episode
+    share = max(0, end - start) / (episode.end_ms - episode.start_ms)
+    return Episode(start, end, episode.lost_seconds * share)

@@ -1,0 +1,102 @@
+"""Keeps what the history says of findings, in windows of six hours that are read once.
+
+`update` reads what is new, `cover` reads older windows, newest first, `recheck` drops windows of the last day
+whose samples came later. Only one of the three may run at a time. A window that is not read yet is missing in
+`windows`, and a report says so; a report never waits for all of a long range.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.health.lost_time import LOST_TIME, LostTime
+from gpuscope.promql.result import Matrix
+from gpuscope.reports.finding_windows import OBSERVED, STEP_MS, Offload, Window, read_window, run_inline
+
+WINDOW_MS: Final = 6 * 3_600_000
+LAG_MS: Final = 60_000
+"""Samples of a slower scrape arrive late."""
+RECHECK_MS: Final = 24 * 3_600_000
+MAX_TAIL_PARTS: Final = 64
+
+
+class FindingLedger:
+    def __init__(
+        self,
+        engine: QueryEngine,
+        *,
+        rows: Sequence[LostTime] = LOST_TIME,
+        offload: Offload = run_inline,
+    ) -> None:
+        self._engine = engine
+        self._rows = rows
+        self._offload = offload
+        self._closed: dict[int, Window] = {}
+        self._tail: list[Window] = []
+        """Parts of the window that is not over."""
+
+    def windows(self, start_ms: int, end_ms: int) -> list[Window]:
+        """What is known of a range, oldest first."""
+        every = [*self._closed.values(), *self._tail]
+        return sorted(
+            (one for one in every if one.start_ms < end_ms and one.end_ms > start_ms),
+            key=lambda one: one.start_ms,
+        )
+
+    async def update(self, now_ms: int) -> int:
+        """Reads until a minute ago; returns the end of what is known."""
+        until = (now_ms - LAG_MS) // STEP_MS * STEP_MS
+        current = until // WINDOW_MS * WINDOW_MS
+        # A window that has just ended is read again as a whole, by `cover`.
+        if (self._tail and self._tail[0].start_ms != current) or len(self._tail) >= MAX_TAIL_PARTS:
+            self._tail = []
+        begin = self._tail[-1].end_ms if self._tail else current
+        if until > begin:
+            self._tail.append(await self._read(begin, until))
+        return max(until, self._tail[-1].end_ms if self._tail else current)
+
+    async def cover(self, start_ms: int, now_ms: int) -> bool:
+        """Reads the newest window that is missing; False if there is none back to `start_ms`."""
+        begin = (now_ms - LAG_MS) // STEP_MS * STEP_MS // WINDOW_MS * WINDOW_MS - WINDOW_MS
+        while begin > start_ms - WINDOW_MS:
+            if begin not in self._closed:
+                self._closed[begin] = await self._read(begin, begin + WINDOW_MS)
+                return True
+            begin -= WINDOW_MS
+        return False
+
+    async def recheck(self, now_ms: int) -> bool:
+        """Drops windows of the last day that failed or have other samples now; True if there was one."""
+        recent = [one for one in (*self._closed.values(), *self._tail) if one.start_ms > now_ms - RECHECK_MS]
+        if not recent:
+            return False
+        start_ms = min(one.start_ms for one in recent)
+        end_ms = max(one.end_ms for one in recent)
+        counted = await self._engine.range(f"count({OBSERVED})", start_ms, end_ms - STEP_MS, STEP_MS)
+        changed = {
+            one.start_ms for one in recent if one.failed or _observed_steps(one) != _steps_in(one, counted)
+        }
+        self._closed = {start: one for start, one in self._closed.items() if start not in changed}
+        if changed.intersection(one.start_ms for one in self._tail):
+            self._tail = []
+        return bool(changed)
+
+    def forget(self, before_ms: int) -> None:
+        self._closed = {start: one for start, one in self._closed.items() if one.end_ms > before_ms}
+
+    async def _read(self, start_ms: int, end_ms: int) -> Window:
+        return await read_window(self._engine, self._rows, start_ms, end_ms, self._offload)
+
+
+def _observed_steps(window: Window) -> int:
+    return sum((span.end_ms - span.start_ms) // STEP_MS for spans in window.observed.values() for span in spans)
+
+
+def _steps_in(window: Window, counted: Matrix) -> int:
+    """The GPUs and instances at each step of the window, added up."""
+    if not counted.labels:
+        return 0
+    inside = (counted.times_ms >= window.start_ms) & (counted.times_ms < window.end_ms) & counted.present[0]
+    return round(float(counted.values[0][inside].sum()))

@@ -1,0 +1,195 @@
+"""One window of history: which findings held when, on which GPU, for which owner, and how much time they cost.
+
+Input: a `QueryEngine` and the rows of `health/lost_time.py`, evaluated at every step. Output: a `Window` of
+spans. A row that cannot be evaluated is named in `failed` and costs only itself. A step stands for the time
+until the next one; a GPU that is not read at a step is not observed there.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+import numpy as np
+
+from gpuscope.engines.engine_errors import EngineError
+from gpuscope.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.health.lost_time import LossScope, LostTime
+from gpuscope.promql.ast_json import duration_text
+from gpuscope.promql.frame import Bools, Floats
+from gpuscope.promql.result import Matrix
+
+STEP_MS: Final = 60_000
+MAX_SERIES: Final = 100_000
+"""Of one row. A fleet of 1,000 GPUs has a few thousand processes."""
+OBSERVED: Final = '{__name__=~"gpuscope_gpu_up|gpuscope_mig_info"}'
+WITH_PROCESSES: Final = "sum by (instance, uuid) (gpuscope_gpu_processes)"
+_OWNER_LABELS: Final = ("namespace", "pod", "slurm_job", "container", "user")
+_PROCESS_LABELS: Final = (*_OWNER_LABELS, "pid")
+
+GpuKey = tuple[str, str]
+"""Instance and UUID; the UUID is empty for a node."""
+Owner = tuple[str, ...]
+"""Values of namespace, pod, slurm_job, container and user; empty where the finding is about hardware."""
+NO_LABELS: Final[Owner] = ()
+Offload = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a computation where it does not hold up an event loop."""
+
+
+async def run_inline(work: Callable[[], None]) -> None:
+    work()
+
+
+@dataclass(frozen=True, slots=True)
+class LossSubject:
+    kind: str
+    instance: str
+    uuid: str
+    owner: Owner
+
+
+@dataclass(slots=True)
+class LostSpan:
+    start_ms: int
+    end_ms: int
+    lost_seconds: float
+    """Of one GPU, before its MIG weight."""
+
+
+@dataclass(slots=True)
+class Window:
+    start_ms: int
+    end_ms: int
+    spans: dict[LossSubject, list[LostSpan]] = field(default_factory=dict)
+    observed: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
+    """Of boards and MIG instances: when they were read."""
+    with_processes: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
+    """When their processes were known."""
+    gpus: dict[GpuKey, dict[str, str]] = field(default_factory=dict)
+    """Labels of their info series."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """By kind: why it is not known."""
+
+
+async def read_window(
+    engine: QueryEngine,
+    rows: Sequence[LostTime],
+    start_ms: int,
+    end_ms: int,
+    offload: Offload = run_inline,
+) -> Window:
+    """Steps are start, start + 60 s, … before `end_ms`."""
+    window = Window(start_ms, end_ms)
+
+    async def query(promql: str) -> Matrix:
+        return await engine.range(promql, start_ms, end_ms - STEP_MS, STEP_MS, max_series=MAX_SERIES)
+
+    seen = await query(OBSERVED)
+    if seen.labels:
+        window.gpus = await _gpu_labels(engine, start_ms, end_ms)
+    else:  # nothing was watched: only what scrapes say of nodes can be known
+        rows = [row for row in rows if row.scope is LossScope.NODE and row.is_priced]
+    claims = _Claims(window)
+    await offload(partial(claims.observe, seen, await query(WITH_PROCESSES) if seen.labels else seen))
+    for row in rows:
+        try:
+            await offload(partial(claims.add, row, await query(row.promql)))
+        except EngineError as error:
+            window.failed[row.kind] = str(error)
+    return window
+
+
+async def _gpu_labels(engine: QueryEngine, start_ms: int, end_ms: int) -> dict[GpuKey, dict[str, str]]:
+    found = {}
+    for metric in ("gpuscope_gpu_info", "gpuscope_mig_info"):
+        infos = await engine.instant(f"last_over_time({metric}[{duration_text(end_ms - start_ms)}])", end_ms)
+        for labels, _ in labelled_values(infos):
+            found[labels.get("instance", ""), labels.get("uuid", "")] = labels
+    return found
+
+
+class _Claims:
+    """Gives each part of a GPU's time to the first row that claims it; a later one gets what it claims more."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._steps = (window.end_ms - window.start_ms) // STEP_MS
+        self._claimed: dict[GpuKey, Floats] = {}
+
+    def observe(self, seen: Matrix, with_processes: Matrix) -> None:
+        for found, kept in ((seen, self._window.observed), (with_processes, self._window.with_processes)):
+            for labels, present in zip(found.labels, found.present, strict=True):
+                kept.setdefault(_gpu_key(dict(labels)), []).extend(_spans(self._window, present))
+
+    def add(self, row: LostTime, found: Matrix) -> None:
+        if row.value_is_seconds:
+            self._add_work(row, found)
+            return
+        by_subject: dict[LossSubject, Floats] = {}
+        for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
+            subject = _subject(row, dict(labels))
+            share = np.where(present, np.clip(values, 0.0, 1.0) if row.value_is_share else 1.0, 0.0)
+            share = np.nan_to_num(share)
+            held = by_subject.get(subject)
+            by_subject[subject] = share if held is None else np.maximum(held, share)
+        if row.is_priced and row.scope is not LossScope.NODE:
+            by_subject = self._claim(by_subject)
+        for subject, share in by_subject.items():
+            if spans := _spans(self._window, share):
+                self._window.spans[subject] = spans
+
+    def _add_work(self, row: LostTime, found: Matrix) -> None:
+        """Work that is lost, which is not the time in which it is seen to be lost."""
+        for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
+            spans = _spans(self._window, present)
+            for span in spans:
+                first = (span.start_ms - self._window.start_ms) // STEP_MS
+                span.lost_seconds = float(np.nan_to_num(values[first]))
+            self._window.spans.setdefault(_subject(row, dict(labels)), []).extend(spans)
+
+    def _claim(self, by_subject: Mapping[LossSubject, Floats]) -> dict[LossSubject, Floats]:
+        """Owners of one GPU share it equally."""
+        owners: dict[GpuKey, list[LossSubject]] = defaultdict(list)
+        for subject in by_subject:
+            owners[subject.instance, subject.uuid].append(subject)
+        claimed: dict[LossSubject, Floats] = {}
+        for key, subjects in owners.items():
+            before = self._claimed.get(key)
+            if before is None:
+                before = np.zeros(self._steps)
+            shares = np.array([by_subject[subject] for subject in subjects])
+            sharing = np.maximum(1, (shares > 0).sum(axis=0))
+            granted = np.maximum(0.0, shares - before) / sharing
+            self._claimed[key] = before + granted.sum(axis=0)
+            claimed.update(zip(subjects, granted, strict=True))
+        return claimed
+
+
+def _spans(window: Window, share: Floats | Bools) -> list[LostSpan]:
+    """The stretches in which the share is above 0."""
+    edges = np.flatnonzero(np.diff((share > 0).astype(np.int8), prepend=0, append=0)).tolist()
+    return [
+        LostSpan(
+            window.start_ms + first * STEP_MS,
+            window.start_ms + end * STEP_MS,
+            float(share[first:end].sum()) * STEP_MS / 1000,
+        )
+        for first, end in zip(edges[::2], edges[1::2], strict=True)
+    ]
+
+
+def _gpu_key(labels: Mapping[str, str]) -> GpuKey:
+    return labels.get("instance", ""), labels.get("uuid", "")
+
+
+def _subject(row: LostTime, labels: Mapping[str, str]) -> LossSubject:
+    instance, uuid = _gpu_key(labels)
+    if row.scope is LossScope.NODE:
+        return LossSubject(row.kind, instance, "", NO_LABELS)
+    if row.scope is LossScope.GPU:
+        return LossSubject(row.kind, instance, uuid, NO_LABELS)
+    names = _PROCESS_LABELS if row.scope is LossScope.PROCESS else _OWNER_LABELS
+    return LossSubject(row.kind, instance, uuid, tuple(labels.get(name, "") for name in names))

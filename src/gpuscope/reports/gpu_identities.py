@@ -1,0 +1,70 @@
+"""What the labels of a counter do not say: a GPU's model and node, an instance's profile, a pod's labels.
+
+Read from the labels of info series, raw or rolled up; kube-state-metrics' `kube_pod_labels` is used too. What
+no series says is "".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.rules.shipped.rollup_rules import HOURLY_INFOS
+
+POD_LABEL_SERIES = ("gpuscope_pod_labels", HOURLY_INFOS["gpuscope_pod_labels"], "kube_pod_labels")
+WHOLE_GPU = "whole GPU"
+"""In place of a MIG profile."""
+
+
+@dataclass(frozen=True, slots=True)
+class GpuIdentities:
+    models: Mapping[str, str] = field(default_factory=dict)
+    """By UUID of GPUs and MIG instances."""
+    nodes: Mapping[str, str] = field(default_factory=dict)
+    """By UUID of GPUs and MIG instances."""
+    profiles: Mapping[str, str] = field(default_factory=dict)
+    """By UUID of MIG instances."""
+
+    def model(self, uuid: str) -> str:
+        return self.models.get(uuid, "")
+
+    def node(self, labels: Mapping[str, str]) -> str:
+        return (
+            self.nodes.get(labels.get("uuid", ""), "") or labels.get("node", "") or labels.get("instance", "")
+        )
+
+    def profile(self, uuid: str) -> str:
+        return self.profiles.get(uuid, "" if is_instance(uuid) else WHOLE_GPU)
+
+
+def is_instance(uuid: str) -> bool:
+    return uuid.startswith("MIG-")
+
+
+async def read_gpu_identities(engine: QueryEngine, start_ms: int, end_ms: int) -> GpuIdentities:
+    async def infos(raw: str) -> list[dict[str, str]]:
+        return [dict(labels) for labels in await engine.series([HOURLY_INFOS[raw], raw], start_ms, end_ms)]
+
+    models, nodes, profiles = {}, {}, {}
+    for labels in await infos("gpuscope_gpu_info"):
+        uuid = labels.get("uuid", "")
+        models[uuid], nodes[uuid] = labels.get("model", ""), labels.get("node", "")
+    for labels in await infos("gpuscope_mig_info"):
+        uuid, parent = labels.get("uuid", ""), labels.get("parent_uuid", "")
+        profiles[uuid] = labels.get("profile", "")
+        models[uuid], nodes[uuid] = models.get(parent, ""), nodes.get(parent, "")
+    return GpuIdentities(models, nodes, profiles)
+
+
+async def read_pod_label(
+    engine: QueryEngine, label: str, start_ms: int, end_ms: int
+) -> dict[tuple[str, str], str]:
+    """The value by namespace and pod. `label` is as in the series: `team` or `label_team`."""
+    name = label if label.startswith("label_") else f"label_{label}"
+    selectors = [f'{series}{{{name}!=""}}' for series in POD_LABEL_SERIES]
+    found = {}
+    for pairs in await engine.series(selectors, start_ms, end_ms):
+        labels = dict(pairs)
+        found[labels.get("namespace", ""), labels.get("pod", "")] = labels[name]
+    return found

@@ -1,0 +1,265 @@
+"""Findings over a time range, each with its cost in GPU-hours and money, most expensive first.
+
+Input: windows of `finding_ledger.FindingLedger`. Findings about use are one per owner over all its GPUs, nodes
+and jobs; findings about hardware are one per GPU or node. Small ones are folded into a sum per kind. `coverage`
+says which part of the range is known; nothing is extrapolated.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpuscope.health.check import Severity
+from gpuscope.health.checks import CHECKS
+from gpuscope.health.finding import NO_OWNER, Argument, Finding, FindingOwner, finding_id
+from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, join_indices
+from gpuscope.health.lost_time import LOST_TIME, GroupBy, LossScope, LostTime
+from gpuscope.reports.finding_coverage import Coverage, coverage_of
+from gpuscope.reports.finding_episodes import Episode, episodes_by_subject, first_seen
+from gpuscope.reports.finding_evidence import evidence_of
+from gpuscope.reports.finding_windows import STEP_MS, LossSubject, Window
+from gpuscope.reports.gpu_weights import GpuWeights
+from gpuscope.reports.rates import Rates
+
+HOUR: Final = 3600.0
+FOLD_SHARE: Final = 0.01
+FOLD_GPU_HOURS: Final = 0.5
+"""A finding below both is folded."""
+MIN_SHOWN: Final = 5
+MAX_SHOWN: Final = 200
+MAX_JOBS_NAMED: Final = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastFinding:
+    finding: Finding
+    """`since` is its first moment in the range, `until` its last; None if it held at the end of the range."""
+    hours: float
+    """How long it held, the longest of its GPUs."""
+    times: int
+    cost: float | None
+    """In the currency of the rates; None without a rate for the model."""
+    nodes: tuple[str, ...] = ()
+    jobs: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class FoldedKind:
+    kind: str
+    count: int = 0
+    cost_gpu_hours: float = 0.0
+    cost: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PastFindings:
+    start_ms: int
+    end_ms: int
+    findings: list[PastFinding]
+    folded: list[FoldedKind]
+    coverage: Coverage
+    rates: Rates | None
+    unpriced_models: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Group:
+    row: LostTime
+    owner: FindingOwner
+    members: list[tuple[LossSubject, list[Episode]]] = field(default_factory=list)
+
+
+def past_findings(
+    windows: Sequence[Window],
+    start_ms: int,
+    end_ms: int,
+    *,
+    rates: Rates | None = None,
+    rows: Sequence[LostTime] = LOST_TIME,
+    fold: bool = True,
+) -> PastFindings:
+    weights = GpuWeights(windows)
+    known_until_ms = max((window.end_ms for window in windows), default=start_ms)
+    groups: dict[tuple[str, ...], _Group] = {}
+    begins = first_seen(windows)
+    for row, subject, episodes in episodes_by_subject(windows, rows, begins, start_ms, end_ms):
+        owner = _owner(subject) if row.scope is LossScope.OWNER else NO_OWNER
+        key = _group_key(row, subject, owner, weights)
+        groups.setdefault(key, _Group(row, owner)).members.append((subject, episodes))
+    unpriced: set[str] = set()
+    made = [
+        _make(key, group, weights, rates, min(end_ms, known_until_ms), unpriced)
+        for key, group in groups.items()
+        if _is_large_enough(group)
+    ]
+    made.sort(key=_most_expensive_first)
+    shown, folded = _fold(made) if fold else (made[:MAX_SHOWN], made[MAX_SHOWN:])
+    return PastFindings(
+        start_ms=start_ms,
+        end_ms=end_ms,
+        findings=shown,
+        folded=_sum_by_kind(folded),
+        coverage=coverage_of(windows, weights, start_ms, end_ms),
+        rates=rates,
+        unpriced_models=sorted(unpriced),
+    )
+
+
+def _is_large_enough(group: _Group) -> bool:
+    seconds = sum(one.seconds for _, episodes in group.members for one in episodes)
+    return seconds >= group.row.min_seconds and len(group.members) >= group.row.min_owners
+
+
+def _owner(subject: LossSubject) -> FindingOwner:
+    """A user's jobs are one owner: the person can act on all of them."""
+    namespace, pod, job, container, user = subject.owner
+    if pod:
+        return FindingOwner("pod", namespace, pod)
+    if container and not job:
+        return FindingOwner("container", "", container)
+    if user:
+        return FindingOwner("user", "", user)
+    return FindingOwner("job", "", job) if job else NO_OWNER
+
+
+def _group_key(
+    row: LostTime, subject: LossSubject, owner: FindingOwner, weights: GpuWeights
+) -> tuple[str, ...]:
+    if row.scope is LossScope.OWNER:
+        return row.kind, owner.kind, owner.namespace, owner.name
+    if row.group_by is GroupBy.FLEET:
+        return row.kind, weights.model((subject.instance, subject.uuid))
+    if row.group_by is GroupBy.NODE:
+        return row.kind, subject.instance
+    return row.kind, subject.instance, subject.uuid
+
+
+def _make(
+    key: tuple[str, ...],
+    group: _Group,
+    weights: GpuWeights,
+    rates: Rates | None,
+    known_until_ms: int,
+    unpriced: set[str],
+) -> PastFinding:
+    row, check = group.row, CHECKS[group.row.kind]
+    gpu_hours, cost = _costs(group, weights, rates, unpriced) if row.is_priced else (None, None)
+    keys = sorted({(subject.instance, subject.uuid) for subject, _ in group.members}, key=weights.place)
+    nodes = tuple(dict.fromkeys(weights.node(one) for one in keys))
+    episodes = [one for _, found in group.members for one in found]
+    until = max(one.end_ms for one in episodes)
+    gpu_keys = [one for one in keys if one[1]]
+    gpus = tuple(weights.index(one) for one in gpu_keys)
+    args: dict[str, Argument] = {"count": len(group.members) if row.min_owners else len(gpus)}
+    why_key = f"past.{row.kind}" if f"past.{row.kind}" in FINDING_TEXTS else row.kind
+    values = {**args, "gpus": join_indices(dict.fromkeys(gpus)), "owner": group.owner.label or "–"}
+    finding = Finding(
+        id=finding_id("past", *key),
+        kind=row.kind,
+        severity=check.severity,
+        node=nodes[0] if len(nodes) == 1 else "",
+        instance=keys[0][0] if len(nodes) == 1 else "",
+        gpus=gpus,
+        uuids=tuple(uuid for _, uuid in gpu_keys),
+        owner=group.owner,
+        since=min(one.start_ms for one in episodes) / 1000,
+        until=None if until >= known_until_ms - STEP_MS else until / 1000,
+        why=fill(FINDING_TEXTS[why_key], values),
+        why_key=why_key,
+        args=args,
+        next=fill(STEP_TEXTS.get(row.kind, check.next_step), values),
+        next_key=row.kind if row.kind in STEP_TEXTS else "",
+        evidence=evidence_of(row, group.owner, keys),
+        cost_gpu_hours=gpu_hours,
+    )
+    return PastFinding(
+        finding=finding,
+        hours=max(sum(one.seconds for one in found) for _, found in group.members) / HOUR,
+        times=_times(episodes),
+        cost=cost,
+        nodes=nodes,
+        jobs=_jobs(group),
+    )
+
+
+def _costs(
+    group: _Group, weights: GpuWeights, rates: Rates | None, unpriced: set[str]
+) -> tuple[float, float | None]:
+    hours, cost = 0.0, None if rates is None else 0.0
+    for subject, episodes in group.members:
+        lost = sum(one.lost_seconds for one in episodes) / HOUR
+        for key in weights.boards(subject.instance) if not subject.uuid else [(subject.instance, subject.uuid)]:
+            amount = lost * weights.weight(key)
+            hours += amount
+            if rates is not None and cost is not None:
+                model = weights.model(key)
+                price = rates.price(model)
+                if price is None:
+                    unpriced.add(model)
+                    cost = None
+                else:
+                    cost += price * amount
+    return hours, cost
+
+
+def _times(episodes: Iterable[Episode]) -> int:
+    """Episodes of several GPUs that overlap happened once."""
+    count, until = 0, -1
+    for one in sorted(episodes, key=lambda episode: episode.start_ms):
+        if one.start_ms > until:
+            count += 1
+        until = max(until, one.end_ms)
+    return count
+
+
+def _jobs(group: _Group) -> tuple[str, ...]:
+    """Slurm jobs, the most expensive first."""
+    lost: dict[str, float] = defaultdict(float)
+    for subject, episodes in group.members:
+        if subject.owner and subject.owner[2]:
+            lost[subject.owner[2]] += sum(one.lost_seconds for one in episodes)
+    return tuple(sorted(lost, key=lambda job: (-lost[job], job))[:MAX_JOBS_NAMED])
+
+
+_SEVERITY_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
+
+
+def _most_expensive_first(one: PastFinding) -> tuple[float, float, int, float, str, str]:
+    finding = one.finding
+    return (
+        -(one.cost or 0.0),
+        -(finding.cost_gpu_hours or 0.0),
+        _SEVERITY_ORDER[finding.severity],
+        -one.hours,
+        finding.owner.label or finding.node,
+        finding.id,
+    )
+
+
+def _fold(found: Sequence[PastFinding]) -> tuple[list[PastFinding], list[PastFinding]]:
+    total = sum(one.finding.cost_gpu_hours or 0.0 for one in found)
+    least = max(FOLD_GPU_HOURS, FOLD_SHARE * total)
+    shown: list[PastFinding] = []
+    folded: list[PastFinding] = []
+    for one in found:
+        gpu_hours = one.finding.cost_gpu_hours
+        is_small = one.finding.severity is Severity.INFO if gpu_hours is None else gpu_hours < least
+        if (is_small and len(shown) >= MIN_SHOWN) or len(shown) >= MAX_SHOWN:
+            folded.append(one)
+        else:
+            shown.append(one)
+    return shown, folded
+
+
+def _sum_by_kind(folded: Iterable[PastFinding]) -> list[FoldedKind]:
+    kinds: dict[str, FoldedKind] = {}
+    for one in folded:
+        kind = kinds.setdefault(one.finding.kind, FoldedKind(one.finding.kind))
+        kind.count += 1
+        kind.cost_gpu_hours += one.finding.cost_gpu_hours or 0.0
+        if one.cost is not None:
+            kind.cost = (kind.cost or 0.0) + one.cost
+    return sorted(kinds.values(), key=lambda kind: (-kind.cost_gpu_hours, kind.kind))

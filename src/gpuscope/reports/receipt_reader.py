@@ -1,0 +1,239 @@
+"""Reads a receipt from an engine: finds the job's series, its time, and what its GPUs did meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+
+from gpuscope.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.go_quote import quote
+from gpuscope.health.wait_checks import WAIT_THRESHOLDS
+from gpuscope.promql.ast_json import duration_text
+from gpuscope.readings.throttle import NOT_THROTTLING
+from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
+from gpuscope.reports.gpu_identities import GpuIdentities, read_gpu_identities
+from gpuscope.reports.job_question import HELD_SECONDS, JobQuestion, find_job, not_found
+from gpuscope.reports.job_receipt import JobReceipt, ReceiptGpu
+from gpuscope.reports.receipt_notes import LOW_EFFICIENCY, find_notes
+from gpuscope.reports.report_sentence import ReportSentence
+
+RUNNING_MS: Final = 120_000
+"""A job whose last sample is younger runs."""
+MARGIN_MS: Final = 60_000
+MINUTE_MS: Final = 60_000
+MAX_WAIT_POINTS: Final = 500
+FINE_MS: Final = 5_000
+MAX_FINE_POINTS: Final = 10_000
+MAX_GPUS: Final = 4_096
+_COUNTERS: Final = {
+    "held_seconds": HELD_SECONDS,
+    "gpu_seconds": "gpuscope_owner_gpu_seconds_total",
+    "busy_seconds": "gpuscope_owner_busy_seconds_total",
+    "unknown_seconds": "gpuscope_owner_unknown_seconds_total",
+    "energy_joules": "gpuscope_owner_energy_joules_total",
+}
+UnitKey = tuple[str, str]
+"""Scraped instance and UUID."""
+
+
+async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt:
+    """Raises JobNotFound if the history has nothing of the job, UsageError if several have its name."""
+    question = await find_job(engine, question)
+    span = await _find_span(engine, question)
+    if span is None:
+        raise await not_found(engine, question)
+    start_ms, last_ms = span
+    reader = _ReceiptReader(engine, question, start_ms - MARGIN_MS, min(last_ms + MARGIN_MS, question.end_ms))
+    receipt = await reader.read()
+    receipt.is_running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
+    receipt.notes = find_notes(receipt)
+    return receipt
+
+
+async def _find_span(engine: QueryEngine, question: JobQuestion) -> tuple[int, int] | None:
+    """When the job first and last had a sample: in coarse chunks, then in fine steps of the first and last."""
+    selector = f"{_COUNTERS['held_seconds']}{{{question.matchers}}}"
+    grid = ChunkGrid.of(question.start_ms, question.end_ms)
+    coarse = await grid.read(engine, "last_over_time", selector)
+    if not coarse.labels:
+        return None
+    chunks = np.flatnonzero(coarse.present.any(axis=0))
+    fine_ms = max(FINE_MS, grid.step_ms // MAX_FINE_POINTS)
+
+    async def fine(chunk: int) -> tuple[list[int], float]:
+        end_ms = int(coarse.times_ms[chunk])
+        matrix = await engine.range(
+            f"max(last_over_time({selector}[{duration_text(fine_ms)}]))",
+            end_ms - grid.step_ms + fine_ms,
+            end_ms,
+            fine_ms,
+        )
+        there = np.flatnonzero(matrix.present[0]) if matrix.labels else np.empty(0, np.int64)
+        first = float(matrix.values[0, there[0]]) if len(there) else 0.0
+        return matrix.times_ms[there].tolist(), first
+
+    times, held = await fine(int(chunks[0]))
+    last_times = times if chunks[-1] == chunks[0] else (await fine(int(chunks[-1])))[0]
+    first_ms = times[0] if times else int(coarse.times_ms[chunks[0]])
+    last_ms = last_times[-1] if last_times else int(coarse.times_ms[chunks[-1]])
+    # The first value is for how long the agent had seen it then.
+    return first_ms - round(held * 1000), last_ms
+
+
+class _ReceiptReader:
+    def __init__(self, engine: QueryEngine, question: JobQuestion, start_ms: int, end_ms: int) -> None:
+        self._engine = engine
+        self._question = question
+        self._start_ms = start_ms
+        self._end_ms = end_ms
+
+    async def read(self) -> JobReceipt:
+        question = self._question
+        gpus = await read_gpu_identities(self._engine, self._start_ms, self._end_ms)
+        receipt = JobReceipt(question.kind, question.name, question.namespace)
+        receipt.started_at = (self._start_ms + MARGIN_MS) / 1000
+        units = await self._units(gpus)
+        receipt.gpus = sorted(units.values(), key=lambda one: (one.node, len(one.gpu), one.gpu))
+        receipt.run_seconds = max((one.held_seconds for one in receipt.gpus), default=0.0)
+        await self._read_scheduler(receipt)
+        await self._read_throttling_and_xids(receipt)
+        if receipt.efficiency is not None and receipt.efficiency < LOW_EFFICIENCY:
+            await self._read_waits(receipt)
+        self._note_missing(receipt)
+        return receipt
+
+    async def is_here(self) -> bool:
+        """Its processes or allocation, not only the counters that are kept for a while."""
+        held = f"gpuscope_owner_gpus_held{{{self._question.matchers}}}"
+        return bool(labelled_values(await self._engine.instant(held, self._question.end_ms)))
+
+    async def _units(self, gpus: GpuIdentities) -> dict[UnitKey, ReceiptGpu]:
+        units: dict[UnitKey, ReceiptGpu] = {}
+        for attribute, metric in _COUNTERS.items():
+            selector = f"{metric}{{{self._question.matchers}}}"
+            grown = await counter_growth(self._engine, selector, self._start_ms, self._end_ms)
+            for pairs, total in zip(grown.labels, grown.totals.tolist(), strict=True):
+                labels = dict(pairs)
+                key = labels.get("instance", ""), labels.get("uuid", "")
+                if key not in units and (attribute != "held_seconds" or len(units) >= MAX_GPUS):
+                    continue
+                unit = units.setdefault(key, _new_unit(labels, gpus))
+                setattr(unit, attribute, (getattr(unit, attribute) or 0.0) + total)
+        own, boards = self._question.matchers, self._uuids(units)
+        for attribute, selector in (
+            ("memory_peak_bytes", f"gpuscope_owner_memory_bytes{{{own}}}"),
+            ("longest_idle_seconds", f"gpuscope_owner_idle_seconds{{{own}}}"),
+            ("memory_total_bytes", f"gpuscope_gpu_memory_total_bytes{{{boards}}}"),
+        ):
+            for key, value in (await self._highest(selector)).items():
+                if key in units:
+                    setattr(units[key], attribute, value)
+        return units
+
+    async def _highest(self, selector: str) -> dict[UnitKey, float]:
+        expression = f"max_over_time({selector}[{duration_text(self._end_ms - self._start_ms)}])"
+        found = labelled_values(await self._engine.instant(expression, self._end_ms))
+        return {(labels.get("instance", ""), labels.get("uuid", "")): value for labels, value in found}
+
+    def _uuids(self, units: Mapping[UnitKey, ReceiptGpu]) -> str:
+        """A matcher for the GPUs of the job. UUIDs have no characters that a regular expression knows."""
+        listed = "|".join(sorted({uuid for _, uuid in units if uuid.replace("-", "").isalnum()}))
+        return f"uuid=~{quote(listed)}"
+
+    async def _read_scheduler(self, receipt: JobReceipt) -> None:
+        question, span = self._question, (self._start_ms, self._end_ms)
+        if question.kind == "pod":
+            selector = f"gpuscope_allocation_used{{{question.process_matchers}}}"
+            allocated = await self._engine.series([selector], *span)
+            receipt.requested_gpus = float(len(allocated)) if allocated else None
+            return
+        job = question.process_matchers
+        for labels in await self._engine.series(
+            [f"gpuscope_job_info{{{job}}}", f"gpuscope_slurm_job_info{{{job}}}"], *span
+        ):
+            found = dict(labels)
+            receipt.user = found.get("user", "") or receipt.user
+            receipt.account = found.get("account", "") or receipt.account
+            receipt.partition = found.get("partition", "") or receipt.partition
+            if found["__name__"] == "gpuscope_slurm_job_info":
+                receipt.job_name = found.get("name", "")
+        receipt.requested_gpus = await self._last(f"gpuscope_slurm_job_gpus{{{job}}}")
+        submitted = await self._last(f"gpuscope_slurm_job_submit_timestamp_seconds{{{job}}}")
+        started = await self._last(f"gpuscope_slurm_job_start_timestamp_seconds{{{job}}}")
+        ends = await self._last(f"gpuscope_slurm_job_end_timestamp_seconds{{{job}}}")
+        if submitted is not None and started is not None:
+            receipt.waited_seconds = max(0.0, started - submitted)
+        if ends is not None and started is not None and ends > started:
+            receipt.limit_seconds = ends - started
+        if started is not None:
+            receipt.started_at = started
+
+    async def _last(self, selector: str) -> float | None:
+        length = self._end_ms - self._start_ms
+        found = labelled_values(
+            await self._engine.instant(
+                f"max(last_over_time({selector}[{duration_text(length)}]))", self._end_ms
+            )
+        )
+        return found[0][1] if found else None
+
+    async def _read_throttling_and_xids(self, receipt: JobReceipt) -> None:
+        boards = {(one.node, one.uuid): one for one in receipt.gpus}
+        uuids = self._uuids(boards)
+        if not boards:
+            return
+        # Without the margins: what happened before the job is not the job's.
+        start_ms, end_ms = self._start_ms + MARGIN_MS, self._end_ms
+        selector = f"gpuscope_gpu_throttled_seconds_total{{{uuids}}}"
+        throttled = await counter_growth(self._engine, selector, start_ms, end_ms)
+        for pairs, total in zip(throttled.labels, throttled.totals.tolist(), strict=True):
+            reason = dict(pairs).get("reason", "")
+            if reason not in NOT_THROTTLING and total >= 1:
+                receipt.throttled_seconds[reason] = max(total, receipt.throttled_seconds.get(reason, 0.0))
+        xids = await counter_growth(self._engine, f"gpuscope_gpu_xid_errors_total{{{uuids}}}", start_ms, end_ms)
+        for pairs, total in zip(xids.labels, xids.totals.tolist(), strict=True):
+            if round(total):
+                code = dict(pairs).get("xid", "")
+                receipt.xids[code] = receipt.xids.get(code, 0) + round(total)
+
+    async def _read_waits(self, receipt: JobReceipt) -> None:
+        """How much of the time a process of the job was above the threshold of each cause."""
+        start_ms, end_ms = self._start_ms + MARGIN_MS, self._end_ms
+        step_ms = max(MINUTE_MS, (end_ms - start_ms) // MAX_WAIT_POINTS)
+        for kind, (metric, threshold) in WAIT_THRESHOLDS.items():
+            expression = f"max({metric}{{{self._question.process_matchers}}})"
+            matrix = await self._engine.range(expression, start_ms, end_ms, step_ms)
+            above = int(((matrix.values > threshold) & matrix.present).sum())
+            if above:
+                receipt.wait_shares[kind] = above / len(matrix.times_ms)
+
+    def _note_missing(self, receipt: JobReceipt) -> None:
+        unknown = receipt.not_known
+        if receipt.unknown_hours > 0.001:
+            unknown.append(ReportSentence("unknown.work", hours=receipt.unknown_hours))
+        if receipt.requested_gpus is None:
+            unknown.append(ReportSentence(f"unknown.requested_{receipt.kind}"))
+        if receipt.kind == "job" and receipt.waited_seconds is None:
+            unknown.append(ReportSentence("unknown.waited"))
+        if all(gpu.memory_peak_bytes is None for gpu in receipt.gpus):
+            unknown.append(ReportSentence("unknown.memory"))
+        if receipt.energy_kwh is None:
+            unknown.append(ReportSentence("unknown.energy"))
+        if len(self._question.array_tasks) > 1:
+            others = len(self._question.array_tasks) - 1
+            unknown.append(ReportSentence("unknown.array", count=others, job=self._question.name))
+        where = f"seff {receipt.name}" if receipt.kind == "job" else "kubectl top pod"
+        unknown.append(ReportSentence("unknown.host", command=where))
+
+
+def _new_unit(labels: Mapping[str, str], gpus: GpuIdentities) -> ReceiptGpu:
+    uuid = labels.get("uuid", "")
+    return ReceiptGpu(
+        node=gpus.node(labels),
+        gpu=labels.get("gpu", ""),
+        uuid=uuid,
+        model=gpus.model(uuid),
+        profile=gpus.profiles.get(uuid, ""),
+    )

@@ -1,0 +1,138 @@
+"""Growth of the usage counters in the range of a report, from samples, roll-ups or both.
+
+An engine may limit the samples of a query: a piece that it refuses is read in halves, down to an hour. What it
+still refuses is `PieceRefused`; the report leaves that part of the range out and names it.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import numpy as np
+
+from gpuscope.engines.engine_errors import EngineBadQuery, EngineQueryError
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.promql.ast_json import duration_text
+from gpuscope.promql.frame import Floats
+from gpuscope.reports.counter_growth import counter_growth, without_name
+from gpuscope.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, Buckets, RangePiece
+from gpuscope.rules.shipped.rollup_rules import RolledUpCounter
+from gpuscope.series import Labels
+
+MIN_PIECE_MS: Final = HOUR_MS
+
+
+class PieceRefused(Exception):
+    """Not an error: the report goes on without the piece."""
+
+    def __init__(self, piece: RangePiece, reason: str) -> None:
+        super().__init__(reason)
+        self.piece = piece
+
+
+def halves(piece: RangePiece, error: EngineQueryError) -> tuple[RangePiece, RangePiece]:
+    """Of a piece that the engine refused with `error`. Raises PieceRefused for an hour."""
+    # Whole hours, as roll-ups have; days are not halved: they are small.
+    half_ms = piece.length_ms // 2 // HOUR_MS * HOUR_MS
+    if piece.length_ms <= MIN_PIECE_MS or not half_ms or piece.source == "daily":
+        raise PieceRefused(piece, str(error)) from error
+    middle_ms = piece.start_ms + half_ms
+    return replace(piece, end_ms=middle_ms), replace(piece, start_ms=middle_ms)
+
+
+@dataclass(slots=True)
+class RangeGrowth:
+    """Growth over all pieces: by series, and of all series together by bucket."""
+
+    by_bucket: Floats
+    totals: dict[Labels, float] = field(default_factory=lambda: defaultdict(float))
+
+    @property
+    def total(self) -> float:
+        return sum(self.totals.values())
+
+
+@dataclass(frozen=True, slots=True)
+class UsageHistory:
+    """A range in pieces. `daily_pieces` are for counters by owner, where neither GPU nor node is needed."""
+
+    engine: QueryEngine
+    buckets: Buckets
+    pieces: Sequence[RangePiece]
+    daily_pieces: Sequence[RangePiece]
+
+    async def growth(
+        self, counter: RolledUpCounter, matchers: str = "", *, by_owner_only: bool = False
+    ) -> RangeGrowth:
+        """`matchers` is the inside of a selector's braces."""
+        found = RangeGrowth(self.buckets.zeros())
+        for piece in self.daily_pieces if by_owner_only else self.pieces:
+            await self._add(found, counter, matchers, piece)
+        return found
+
+    async def _add(
+        self, found: RangeGrowth, counter: RolledUpCounter, matchers: str, piece: RangePiece
+    ) -> None:
+        try:
+            if piece.source == "samples":
+                await self._add_samples(found, counter, matchers, piece)
+            else:
+                await self._add_rollups(found, counter, matchers, piece)
+        except EngineBadQuery:
+            raise
+        except EngineQueryError as error:
+            for half in halves(piece, error):
+                await self._add(found, counter, matchers, half)
+
+    async def _add_samples(
+        self, found: RangeGrowth, counter: RolledUpCounter, matchers: str, piece: RangePiece
+    ) -> None:
+        selector = f"{counter.raw}{{{matchers}}}"
+        grown = await counter_growth(self.engine, selector, piece.start_ms, piece.end_ms)
+        for labels, total in zip(grown.labels, grown.totals.tolist(), strict=True):
+            found.totals[labels] += total
+        by_chunk: Floats = grown.by_chunk.sum(axis=0)
+        found.by_bucket += self.buckets.spread(grown.chunks.start_ms, grown.chunk_ends_ms, by_chunk)
+
+    async def _add_rollups(
+        self, found: RangeGrowth, counter: RolledUpCounter, matchers: str, piece: RangePiece
+    ) -> None:
+        is_daily = piece.source == "daily"
+        name = counter.growth_by_day if is_daily else counter.growth_by_hour
+        # An hour is evaluated within the minute after its end, a day within the hour after it.
+        late_ms = HOUR_MS if is_daily else MINUTE_MS
+        selector = f"{name}{{{matchers}}}"
+        at_ms = piece.end_ms + late_ms
+        sums = await self.engine.instant(f"sum_over_time({selector}[{duration_text(piece.length_ms)}])", at_ms)
+        read: dict[Labels, float] = {
+            without_name(labels): value for labels, value in zip(sums.labels, sums.values.tolist(), strict=True)
+        }
+        by_bucket = await self._rollups_by_bucket(selector, piece, late_ms)
+        for labels, value in read.items():
+            found.totals[labels] += value
+        found.by_bucket += by_bucket
+
+    async def _rollups_by_bucket(self, selector: str, piece: RangePiece, late_ms: int) -> Floats:
+        """In steps of a bucket from the start of the piece."""
+        width_ms = max(self.buckets.width_ms, HOUR_MS)
+        if piece.source == "daily":
+            width_ms = max(width_ms, DAY_MS)
+        whole, rest_ms = divmod(piece.length_ms, width_ms)
+        amounts = np.zeros(whole + 1)
+        if whole:
+            matrix = await self.engine.range(
+                f"sum(sum_over_time({selector}[{duration_text(width_ms)}]))",
+                piece.start_ms + width_ms + late_ms,
+                piece.start_ms + whole * width_ms + late_ms,
+                width_ms,
+            )
+            amounts[:whole] = np.where(matrix.present, matrix.values, 0.0).sum(axis=0)
+        if rest_ms:
+            expression = f"sum(sum_over_time({selector}[{duration_text(rest_ms)}]))"
+            rest = await self.engine.instant(expression, piece.end_ms + late_ms)
+            amounts[whole] = rest.values.sum()
+        ends_ms = np.minimum(piece.start_ms + width_ms * np.arange(1, whole + 2), piece.end_ms)
+        return self.buckets.spread(piece.start_ms, ends_ms, amounts)

@@ -1,0 +1,281 @@
+"""Makes a usage report over any engine: reads the counters of the range, adds them up, says what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Final
+
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.promql.ast_json import duration_text
+from gpuscope.promql.frame import Floats
+from gpuscope.reports.board_spans import OBSERVED, BoardSpan, board_spans
+from gpuscope.reports.gpu_identities import GpuIdentities, is_instance, read_gpu_identities, read_pod_label
+from gpuscope.reports.known_parts import MIN_CLOCK_SECONDS, early_notes, find_missing, read_notes
+from gpuscope.reports.rates import Rates
+from gpuscope.reports.report_range import HOUR_MS, Buckets, RangePiece
+from gpuscope.reports.report_sentence import ReportSentence
+from gpuscope.reports.rollup_hours import HistorySource, RollupHours, plan_pieces, read_rollup_hours
+from gpuscope.reports.usage import HOUR, JOULES_PER_KWH, Invariant, UsageBucket, UsageReport, UsageRow
+from gpuscope.reports.usage_grouping import RowNames, UsageGrouping
+from gpuscope.reports.usage_history import PieceRefused, RangeGrowth, UsageHistory
+from gpuscope.rules.shipped.rollup_rules import RolledUpCounter
+from gpuscope.series import Labels
+
+MAX_REFUSED: Final = 24
+"""Parts of the range that an engine may refuse; then the report stops, with the engine's reason."""
+_HELD: Final = RolledUpCounter("gpu_held_seconds", is_by_owner=False)
+_BUSY: Final = RolledUpCounter("gpu_held_busy_seconds", is_by_owner=False)
+_UNKNOWN: Final = RolledUpCounter("gpu_held_unknown_seconds", is_by_owner=False)
+_FREE: Final = RolledUpCounter("gpu_free_seconds", is_by_owner=False)
+_STRANDED: Final = RolledUpCounter("gpu_stranded_seconds", is_by_owner=False)
+
+
+@dataclass(frozen=True, slots=True)
+class UsageQuestion:
+    grouping: UsageGrouping
+    start_ms: int
+    end_ms: int
+    rates: Rates | None = None
+    co2_grams_per_kwh: float | None = None
+    source: HistorySource = "auto"
+
+
+async def usage_report(engine: QueryEngine, question: UsageQuestion) -> UsageReport:
+    """Raises EngineError if the engine does not answer at all."""
+    hours = RollupHours()
+    if question.source != "samples":
+        hours = await read_rollup_hours(engine, question.start_ms, question.end_ms)
+    refused: list[PieceRefused] = []
+    while True:
+        reader = _UsageReader(engine, question, _Plan(question, hours, tuple(one.piece for one in refused)))
+        try:
+            return await reader.read(refused)
+        except PieceRefused as one:
+            if len(refused) >= MAX_REFUSED:
+                raise one.__cause__ or one from None
+            refused.append(one)
+
+
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    question: UsageQuestion
+    hours: RollupHours
+    holes: tuple[RangePiece, ...]
+    """What the engine refused."""
+
+    def pieces(self, start_ms: int, *, with_daily: bool = False) -> list[RangePiece]:
+        question = self.question
+        planned = plan_pieces(start_ms, question.end_ms, self.hours, question.source, with_daily=with_daily)
+        return [part for piece in planned for part in _without_holes(piece, self.holes)]
+
+
+def _without_holes(piece: RangePiece, holes: tuple[RangePiece, ...]) -> list[RangePiece]:
+    parts = [piece]
+    for hole in holes:
+        cut = []
+        for part in parts:
+            if hole.end_ms <= part.start_ms or hole.start_ms >= part.end_ms:
+                cut.append(part)
+                continue
+            cut += [replace(part, end_ms=hole.start_ms)] if hole.start_ms > part.start_ms else []
+            cut += [replace(part, start_ms=hole.end_ms)] if hole.end_ms < part.end_ms else []
+        parts = cut
+    return parts
+
+
+@dataclass(frozen=True, slots=True)
+class _Boards:
+    """All GPUs together, in seconds."""
+
+    spans: Mapping[Labels, BoardSpan]
+    wall: Mapping[Labels, float]
+    observed: RangeGrowth
+    held: RangeGrowth
+    busy: RangeGrowth
+    unknown: RangeGrowth
+    free: RangeGrowth
+    stranded: RangeGrowth
+    wall_by_bucket: Floats
+
+
+class _UsageReader:
+    def __init__(self, engine: QueryEngine, question: UsageQuestion, plan: _Plan) -> None:
+        self._engine = engine
+        self._question = question
+        self._plan = plan
+
+    async def read(self, refused: list[PieceRefused]) -> UsageReport:
+        question, engine = self._question, self._engine
+        pieces, snapped_ms = await self._known_pieces()
+        with_daily = self._plan.pieces(pieces[0].start_ms, with_daily=True) if pieces else []
+        buckets = Buckets.of(question.start_ms, question.end_ms)
+        history = UsageHistory(engine, buckets, pieces, with_daily)
+        boards = await self._boards(history)
+        gpus = await read_gpu_identities(engine, question.start_ms, question.end_ms)
+        rows, owners, unpriced = await self._rows(history, gpus)
+        report = UsageReport(
+            by=question.grouping.by,
+            start_ms=question.start_ms,
+            end_ms=question.end_ms,
+            gpus=len(boards.spans),
+            rows=sorted(rows.values(), key=lambda row: (-row.held, row.names)),
+            invariant=_invariant(boards, owners if question.grouping.is_by_owner else boards.held.total / HOUR),
+            buckets=_to_buckets(buckets, boards),
+            pieces=pieces,
+            rates=question.rates,
+            co2_grams_per_kwh=question.co2_grams_per_kwh,
+        )
+        report.missing.extend(
+            find_missing(report, boards.spans, boards.wall, boards.observed.totals, gpus, refused, snapped_ms)
+        )
+        models = (model or "unknown" for model in sorted(unpriced))
+        report.missing.extend(ReportSentence("missing.no_rate", model=model) for model in models)
+        early = report.invariant.gpu_hours - sum(boards.wall.values()) / HOUR
+        report.notes.extend(early_notes(report, early))
+        report.notes.extend(await read_notes(engine, report))
+        return report
+
+    async def _known_pieces(self) -> tuple[list[RangePiece], int]:
+        """The pieces, and how much later the first one begins because samples of its first part are gone.
+
+        Roll-ups have whole hours: without samples a part of an hour is not known."""
+        pieces = self._plan.pieces(self._question.start_ms)
+        if len(pieces) < 2 or pieces[0].source != "samples" or pieces[1].source == "samples":
+            return pieces, 0
+        head, following = pieces[0], pieces[1]
+        # Of the time just before the roll-ups: a long piece has more samples than some engines load at once.
+        near_ms = min(head.length_ms, HOUR_MS)
+        samples = await self._engine.instant(
+            f"count(count_over_time({OBSERVED.raw}[{duration_text(near_ms)}]))", head.end_ms
+        )
+        rolled_up = await self._engine.instant(
+            f"count(count_over_time({OBSERVED.growth_by_hour}[1d]))", following.start_ms + 60_000
+        )
+        if len(samples.values) or not len(rolled_up.values):
+            return pieces, 0
+        return pieces[1:], head.length_ms
+
+    async def _boards(self, history: UsageHistory) -> _Boards:
+        spans = await board_spans(self._engine, history.pieces)
+        wall: dict[Labels, float] = {}
+        by_bucket = history.buckets.zeros()
+        for labels, span in spans.items():
+            wall[labels] = 0.0
+            for piece in history.pieces:
+                end_ms = min(piece.end_ms, span.last_ms) if span.has_left else piece.end_ms
+                overlap_ms = history.buckets.overlap_ms(max(piece.start_ms, span.begin_ms), end_ms)
+                by_bucket += overlap_ms / 1000
+                wall[labels] += float(overlap_ms.sum()) / 1000
+        return _Boards(
+            spans=spans,
+            wall=wall,
+            observed=await history.growth(OBSERVED),
+            held=await history.growth(_HELD),
+            busy=await history.growth(_BUSY),
+            unknown=await history.growth(_UNKNOWN),
+            free=await history.growth(_FREE),
+            stranded=await history.growth(_STRANDED),
+            wall_by_bucket=by_bucket,
+        )
+
+    async def _rows(
+        self, history: UsageHistory, gpus: GpuIdentities
+    ) -> tuple[dict[tuple[str, ...], UsageRow], float, set[str]]:
+        """The rows, the hours of all owners, and the models without a price."""
+        question, grouping = self._question, self._question.grouping
+        pod_labels: Mapping[tuple[str, str], str] = {}
+        if grouping.label:
+            pod_labels = await read_pod_label(self._engine, grouping.label, question.start_ms, question.end_ms)
+        names = RowNames(grouping, gpus, pod_labels)
+        # The model of a GPU and whether it is an instance are not known by day.
+        by_owner_only = grouping.is_by_owner and question.rates is None and not gpus.profiles
+        grown = {
+            column: await history.growth(counter, grouping.matchers, by_owner_only=by_owner_only)
+            for column, counter in grouping.counters.items()
+        }
+        rows: dict[tuple[str, ...], UsageRow] = {}
+        unpriced: set[str] = set()
+        for labels, seconds in grown["held"].totals.items():
+            found = dict(labels)
+            row = rows.setdefault(names.of(found), UsageRow(names.of(found)))
+            amounts = {column: growth.totals.get(labels) for column, growth in grown.items()}
+            _add_to_row(row, seconds, amounts, is_estimate=is_instance(found.get("uuid", "")))
+            model = gpus.model(found.get("uuid", ""))
+            if question.rates is not None and not _add_cost(row, question.rates, model, seconds, amounts):
+                unpriced.add(model)
+        if question.co2_grams_per_kwh is not None:
+            for row in rows.values():
+                if row.energy_kwh is not None:
+                    row.co2_kg = row.energy_kwh * question.co2_grams_per_kwh / 1000
+        return rows, grown["held"].total / HOUR, unpriced
+
+
+def _add_to_row(
+    row: UsageRow, held_seconds: float, amounts: Mapping[str, float | None], *, is_estimate: bool
+) -> None:
+    row.held += held_seconds / HOUR
+    busy, unknown = amounts["busy"], amounts["unknown"]
+    row.busy_known += (busy or 0.0) / HOUR
+    # Agents of an older version do not count unknown time: they have no busy time there either.
+    row.unknown += (held_seconds if busy is None and unknown is None else unknown or 0.0) / HOUR
+    row.idle_held += (amounts["idle_held"] or 0.0) / HOUR
+    if amounts["energy"] is not None:
+        row.add_energy(amounts["energy"] / JOULES_PER_KWH, is_estimate=is_estimate)
+
+
+def _add_cost(
+    row: UsageRow, rates: Rates, model: str, held_seconds: float, amounts: Mapping[str, float | None]
+) -> bool:
+    """False if the model has no price."""
+    price = rates.price(model)
+    if price is None:
+        return False
+    amount = {"held": held_seconds, "used": amounts["busy"], "kWh": amounts["energy"]}[rates.basis]
+    if amount is not None:
+        row.add_cost(price * amount / (JOULES_PER_KWH if rates.basis == "kWh" else HOUR))
+    return True
+
+
+def _measured_seconds(wall: float, observed: float) -> float:
+    """The range of a board begins at its last reading at or before the start: up to an interval earlier."""
+    return observed if 0 < observed - wall <= MIN_CLOCK_SECONDS else wall
+
+
+def _invariant(boards: _Boards, owners: float) -> Invariant:
+    observed = boards.observed.totals
+    wall = sum(_measured_seconds(one, observed.get(labels, 0.0)) for labels, one in boards.wall.items()) / HOUR
+    return Invariant(
+        gpu_hours=wall,
+        owners=owners,
+        # By difference: a node that never saw an owner of this kind counts nothing under it.
+        unattributed=max(0.0, boards.held.total / HOUR - owners),
+        free=boards.free.total / HOUR,
+        lost=max(0.0, wall - boards.observed.total / HOUR),
+        stranded=boards.stranded.total / HOUR,
+    )
+
+
+def _to_buckets(buckets: Buckets, boards: _Boards) -> list[UsageBucket]:
+    found = []
+    for number in range(buckets.count):
+        start_ms, end_ms = buckets.edges(number)
+        wall, observed = float(boards.wall_by_bucket[number]), float(boards.observed.by_bucket[number])
+        # Readings lie up to an interval before the edges: a bar is not higher than its time for that.
+        fit = wall / observed if 0 < observed - wall <= MIN_CLOCK_SECONDS * len(boards.spans) else 1.0
+        held = fit * float(boards.held.by_bucket[number])
+        busy = fit * float(boards.busy.by_bucket[number])
+        unknown = fit * float(boards.unknown.by_bucket[number])
+        found.append(
+            UsageBucket(
+                start_ms=start_ms,
+                end_ms=end_ms,
+                busy=busy / HOUR,
+                idle=max(0.0, held - busy - unknown) / HOUR,
+                unknown=unknown / HOUR,
+                free=fit * float(boards.free.by_bucket[number]) / HOUR,
+                lost=max(0.0, wall - observed) / HOUR,
+                stranded=fit * float(boards.stranded.by_bucket[number]) / HOUR,
+            )
+        )
+    return found

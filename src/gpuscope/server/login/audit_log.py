@@ -1,0 +1,93 @@
+"""The audit log: one JSON line for each change that a client requested, in `audit.log` of the data folder.
+
+A line has who (user, role, how they proved it, address), what (method, path, a detail that the handler gives),
+and how it ended (the HTTP status). Refused changes are in it too. Samples that agents send are not: no person
+decides on them. The file is renamed to `audit.log.1` when it is full. Failing to write is logged once and does
+not stop the change.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.rfc3339 import to_rfc3339
+from gpuscope.server.api_types.admin_json import AuditEntry
+from gpuscope.whole_lines import append_whole_line
+
+log = logging.getLogger("gpuscope.audit")
+
+FILE_NAME = "audit.log"
+AUDIT_DETAIL = "gpuscope.audit_detail"
+"""Key in a request's state: what a handler wants in the line, in one short sentence without secrets."""
+MAX_DETAIL_CHARACTERS = 500
+MAX_ENTRIES_READ = 1000
+
+
+class AuditLog:
+    """For several threads."""
+
+    def __init__(self, folder: Path, max_bytes: int, clock: Callable[[], float] = time.time) -> None:
+        self.path = folder / FILE_NAME
+        self._max_bytes = max_bytes
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._episode = EpisodeLog(log, f"audit log {self.path}")
+
+    def append(self, entry: dict[str, Any]) -> None:
+        line = {"time": to_rfc3339(self._clock(), "milliseconds"), **{k: _text(v) for k, v in entry.items()}}
+        with self._lock:
+            try:
+                self._rotate_if_full()
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                file = os.open(self.path, flags, 0o600)
+                try:
+                    append_whole_line(file, orjson.dumps(line, option=orjson.OPT_APPEND_NEWLINE))
+                finally:
+                    os.close(file)
+            except OSError as error:
+                self._episode.failed(str(error))
+            else:
+                self._episode.succeeded()
+
+    def _rotate_if_full(self) -> None:
+        try:
+            size = self.path.stat().st_size
+        except FileNotFoundError:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            return
+        if size >= self._max_bytes:
+            LIMITS_REACHED.count("audit_log_max_bytes")
+            self.path.replace(f"{self.path}.1")
+
+    def newest(self, count: int) -> list[AuditEntry]:
+        """The newest entries first; lines that cannot be read are left out."""
+        lines: list[bytes] = []
+        for path in (Path(f"{self.path}.1"), self.path):
+            try:
+                lines += path.read_bytes().splitlines()
+            except OSError:
+                continue
+        found: list[AuditEntry] = []
+        for line in reversed(lines[-min(count, MAX_ENTRIES_READ) :]):
+            try:
+                found.append(orjson.loads(line))
+            except orjson.JSONDecodeError:
+                continue
+        return found
+
+
+def _text(value: object) -> object:
+    """The text as JSON can represent it: without lone surrogates, and of limited length."""
+    return (
+        value[:MAX_DETAIL_CHARACTERS].encode("utf-8", "replace").decode() if isinstance(value, str) else value
+    )

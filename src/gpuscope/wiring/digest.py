@@ -1,0 +1,142 @@
+"""Mails a usage report each day, week or month: as text and as the HTML page, through notify's mail sender.
+
+The last one sent is kept in the data folder: after a restart none is sent twice, and one that was due while the
+server was down is sent late. A mail server that does not answer is tried again every ten minutes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from datetime import UTC, datetime
+from email.message import EmailMessage
+from email.policy import SMTP
+from email.utils import format_datetime, make_msgid
+from typing import Final
+
+from gpuscope.atomic_write import write_atomically
+from gpuscope.clock import Clock, SystemClock
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.notify.channel_configs import EmailConfig
+from gpuscope.notify.channels import SendError
+from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.notification_templates import NotificationTemplates
+from gpuscope.notify.notify_urls import parse_notify_url
+from gpuscope.notify.senders.mail import EmailSender, one_header_line
+from gpuscope.reports.digest_schedule import digest_range, last_due
+from gpuscope.reports.rates import parse_co2_factor, parse_rates
+from gpuscope.reports.usage import UsageReport
+from gpuscope.reports.usage_grouping import parse_grouping
+from gpuscope.reports.usage_html import to_html
+from gpuscope.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.reports.usage_text import text_lines
+from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.settings import Settings, home_path
+
+log = logging.getLogger("gpuscope.digest")
+STATE_FILE: Final = "digest_sent.txt"
+CHECK_SECONDS: Final = 60.0
+RETRY_SECONDS: Final = 600.0
+SEND_SECONDS: Final = 60.0
+
+
+class DigestThread:
+    """`run_once` is the whole work; the thread calls it each minute."""
+
+    def __init__(
+        self, settings: Settings, new_engine: Callable[[], QueryEngine], clock: Clock | None = None
+    ) -> None:
+        config = parse_notify_url(settings.digest, "--digest")
+        if not isinstance(config, EmailConfig):
+            raise UsageError("--digest: a usage report is sent by mail; for example mailto://HOST?to=…&from=…")
+        self._config = config
+        self._sender = EmailSender(config, Messages(NotificationTemplates()))
+        self._grouping = parse_grouping(settings.digest_by, "--digest-by")
+        self._rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
+        self._co2 = parse_co2_factor(settings.co2) if settings.co2 else None
+        self._every = settings.digest_every
+        self._new_engine = new_engine
+        self._clock = clock or SystemClock()
+        folder = home_path(settings.data, "data")
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._state = folder / STATE_FILE
+        self._try_again_at = 0.0
+        self._sent_until = 0.0
+        """In case the file cannot be written: a full disk must not repeat the mail each minute."""
+        self._episode = EpisodeLog(log, "usage digest")
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="gpuscope-digest", daemon=True)
+
+    def __enter__(self) -> DigestThread:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._stopping.set()
+        self._thread.join(timeout=SEND_SECONDS)
+
+    def _run(self) -> None:
+        while not self._stopping.wait(CHECK_SECONDS):
+            try:
+                self.run_once()
+            except Exception:  # the next one may work
+                log.exception("usage digest")
+
+    def run_once(self) -> bool:
+        """Whether one was sent."""
+        now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
+        due = last_due(now, self._every)
+        sent_for = self._sent_for()
+        if sent_for is None:  # the first start: the next one is the first
+            self._remember(due)
+            return False
+        if sent_for >= due.timestamp() or self._clock.monotonic() < self._try_again_at:
+            return False
+        try:
+            report = asyncio.run(self._report(due))
+            self._sender.deliver(*self._mail(report), SEND_SECONDS)
+        except (GpuscopeError, SendError) as error:
+            self._try_again_at = self._clock.monotonic() + RETRY_SECONDS
+            self._episode.failed(str(error))
+            return False
+        self._episode.succeeded()
+        self._remember(due)
+        return True
+
+    async def _report(self, due: datetime) -> UsageReport:
+        start, end = (round(one.timestamp() * 1000) for one in digest_range(due, self._every))
+        engine = self._new_engine()
+        try:
+            return await usage_report(engine, UsageQuestion(self._grouping, start, end, self._rates, self._co2))
+        finally:
+            await engine.close()
+
+    def _mail(self, report: UsageReport) -> tuple[EmailMessage, str, list[str]]:
+        mail = EmailMessage(policy=SMTP)
+        day = to_rfc3339(report.end_ms // 1000)[:10]
+        mail["Subject"] = one_header_line(f"GPU usage by {report.by}, {self._every} until {day}")
+        mail["From"], mail["To"] = one_header_line(self._config.sender), one_header_line(self._config.to)
+        mail["Date"] = format_datetime(datetime.fromtimestamp(self._clock.now(), UTC))
+        mail["Message-Id"] = make_msgid(domain=self._config.sender.rpartition("@")[2].strip("> ") or "gpuscope")
+        lines = text_lines(report, "usage", lambda text: "".join(c if c.isprintable() else "?" for c in text))
+        mail.set_content("\n".join(lines) + "\n", cte="quoted-printable")
+        mail.add_alternative(to_html(report, "usage"), subtype="html", cte="quoted-printable")
+        recipients = [one.strip() for one in self._config.to.split(",") if one.strip()]
+        return mail, self._config.sender, recipients
+
+    def _sent_for(self) -> float | None:
+        try:
+            return max(self._sent_until, parse_rfc3339(self._state.read_text("ascii").strip()))
+        except (OSError, ValueError):
+            return self._sent_until or None
+
+    def _remember(self, due: datetime) -> None:
+        self._sent_until = due.timestamp()
+        try:
+            write_atomically(self._state, f"{to_rfc3339(due.timestamp(), 'seconds')}\n".encode(), mode=0o600)
+        except OSError as error:
+            log.error("usage digest: %s cannot be written: %s", self._state, error)

@@ -1,0 +1,142 @@
+"""What `up` and `server` have in common over their own store: rules, notifications, the API, the page and the
+metrics about them. Where the samples come from, and what else runs, is up to the command."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.sample import MetricFamily
+from gpuscope.promql import Engine
+from gpuscope.remote_write.queues import RemoteWriteQueues
+from gpuscope.remote_write.receiver import Receiver
+from gpuscope.server.api.embedded import EmbeddedApi
+from gpuscope.server.api.query_log import QueryLog
+from gpuscope.server.api.reload_route import reload_route
+from gpuscope.server.api.targets import Targets
+from gpuscope.server.api.write_route import write_route
+from gpuscope.server.app import build_app
+from gpuscope.server.findings_over_time import FindingsOverTime
+from gpuscope.server.http.messages import Handler
+from gpuscope.server.http.routing import Route
+from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.own_metrics import build_families, store_families
+from gpuscope.server.page_routes import page_routes
+from gpuscope.server.reload_status import ReloadStatus
+from gpuscope.server.report_routes import ReportThreads, report_routes
+from gpuscope.server.server_status import server_route
+from gpuscope.settings import Settings
+from gpuscope.store import Store
+from gpuscope.wiring.live_view import findings_over_time
+from gpuscope.wiring.login import Web
+from gpuscope.wiring.notifying import Notifying
+from gpuscope.wiring.querying import build_engine, shown_flags
+from gpuscope.wiring.rule_evaluation import LoadedRules, RuleEvaluation, embedded_rules
+from gpuscope.wiring.scheduled_threads import ScheduledThreads
+from gpuscope.wiring.serving import embedded_status
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedServer:
+    settings: Settings
+    listen: tuple[str, int]
+    store: Store
+    evaluator: Engine
+    """For queries of clients, reports and the idle policy: they share one limit of samples."""
+    rules: RuleEvaluation
+    notifying: Notifying
+    receiver: Receiver
+    scheduled: ScheduledThreads
+    live: LiveFleet
+    past: FindingsOverTime
+    more_families: Callable[[], Iterable[MetricFamily]]
+    """Metrics of what else the command runs."""
+    reloads: ReloadStatus = field(default_factory=ReloadStatus)
+    started_at: float = field(default_factory=time.time)
+
+    def own_families(self) -> list[MetricFamily]:
+        stats = self.store.stats()
+        return [
+            *build_families(),
+            *store_families(stats),
+            *limit_families(self.settings, max_series=stats.max_series),
+            *self.more_families(),
+            *self.receiver.families(),
+            *self.rules.families(),
+            *self.reloads.families(self.started_at),
+            *self.notifying.families(),
+            *self.past.families(),
+        ]
+
+    def build_api(
+        self, targets: Targets, external_labels: tuple[tuple[str, str], ...], query_log: QueryLog
+    ) -> EmbeddedApi:
+        return EmbeddedApi(
+            self.store,
+            self.evaluator,
+            targets,
+            external_labels=external_labels,
+            flags=shown_flags(self.settings, self.listen),
+            limits=self.settings,
+            with_admin=self.settings.admin_api,
+            query_log=query_log,
+            rules=self.rules.view,
+            reloads=self.reloads,
+            started_at=self.started_at,
+        )
+
+    def build_app(
+        self, api: EmbeddedApi, web: Web, ready: Callable[[], str], more_routes: Sequence[Route] = ()
+    ) -> Handler:
+        settings, store, evaluator = self.settings, self.store, self.evaluator
+        return build_app(
+            [
+                *api.routes(),
+                *self.notifying.routes(),
+                reload_route(self.reloads, self.notifying.notifier, self.started_at),
+                write_route(self.receiver),
+                *more_routes,
+                *page_routes(self.live, settings, self.past.answer, grafana_url=settings.grafana_url),
+                *report_routes(ReportThreads(lambda: EmbeddedEngine(store, evaluator), settings), settings),
+                *api.last_routes(),
+                server_route(embedded_status(settings, store, web)),
+            ],
+            own_metrics=lambda: encode_text(self.own_families()),
+            ready=ready,
+            access=web.access,
+        )
+
+
+def build_embedded_server(
+    settings: Settings,
+    listen: tuple[str, int],
+    store: Store,
+    loaded: LoadedRules,
+    new_live: Callable[[EmbeddedEngine], LiveFleet],
+    more_families: Callable[[], Iterable[MetricFamily]],
+    remote_write: RemoteWriteQueues | None = None,
+) -> EmbeddedServer:
+    """`remote_write` gets the samples that rules record."""
+    notifying = Notifying(settings, listen)
+    # The page has its own engine: strict limits for clients' queries must not disable it.
+    engine = EmbeddedEngine(store, Engine(store))
+    live = new_live(engine)
+    evaluator = build_engine(settings, store)
+    sinks = [notifying.notifier]
+    return EmbeddedServer(
+        settings,
+        listen,
+        store,
+        evaluator,
+        rules=embedded_rules(settings, listen, loaded, store, remote_write=remote_write, sinks=sinks),
+        notifying=notifying,
+        receiver=Receiver(store, server_limits=settings),
+        scheduled=ScheduledThreads(settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier),
+        live=live,
+        past=findings_over_time(engine, live, settings),
+        more_families=more_families,
+    )

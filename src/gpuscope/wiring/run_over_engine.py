@@ -1,0 +1,185 @@
+"""Builds and runs `server --store`: the page, the API and alerting rules over the samples of another engine.
+
+That engine scrapes and keeps the samples. It may be unreachable at any time: the page then says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from contextlib import nullcontext
+from dataclasses import dataclass, field
+
+from gpuscope.engines.http_connection import EngineConnection
+from gpuscope.engines.http_engine import HttpEngine
+from gpuscope.errors import UsageError
+from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.sample import MetricFamily
+from gpuscope.scrape.config import ScrapeConfig
+from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
+from gpuscope.server.api.engine_stats import EngineStats
+from gpuscope.server.api.proxy import ProxyApi
+from gpuscope.server.api.reload_route import reload_route
+from gpuscope.server.api.rule_routes import rule_routes
+from gpuscope.server.app import build_app
+from gpuscope.server.findings_over_time import FindingsOverTime
+from gpuscope.server.http.messages import Handler
+from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.own_metrics import build_families, engine_families
+from gpuscope.server.page_routes import page_routes
+from gpuscope.server.reload_status import ReloadStatus
+from gpuscope.server.report_routes import ReportThreads, report_routes
+from gpuscope.server.server_status import engine_status, server_route
+from gpuscope.settings import Settings, home_path
+from gpuscope.wiring.live_view import findings_over_time, live_from_engine
+from gpuscope.wiring.login import Web, build_web
+from gpuscope.wiring.notifying import Notifying
+from gpuscope.wiring.rule_evaluation import RuleEvaluation, engine_rules, load_engine_rules, reload_rules
+from gpuscope.wiring.scheduled_threads import ScheduledThreads
+from gpuscope.wiring.scrape_settings import read_scrape_config
+from gpuscope.wiring.serving import DEFAULT_LISTEN, serve
+
+log = logging.getLogger("gpuscope")
+
+TENANT_HEADERS = ("X-Scope-OrgID", "THANOS-TENANT")
+"""The header of Mimir and Cortex, and that of Thanos; each ignores the other one."""
+
+
+def run_over_engine(settings: Settings) -> None:
+    for name in ("targets", "remote_write"):
+        if getattr(settings, name):
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} with --store: that engine scrapes and keeps the data; give only one")
+    config = read_scrape_config(settings)
+    _warn_of_unused(settings, config)
+    listen = settings.listen or DEFAULT_LISTEN
+    web = build_web(settings, listen)
+    stats = EngineStats()
+    engine = new_engine(settings, stats)
+    notifying = Notifying(settings, listen)
+    rules = _rules_over_engine(settings, config, listen, stats, notifying)
+    live = live_from_engine(engine)
+    parts = _Parts(settings, engine, stats, notifying, rules, live, findings_over_time(engine, live, settings))
+    # An engine that is unreachable or refuses us is logged at the start, not at the first request.
+    threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
+    scheduled = ScheduledThreads(settings, lambda: new_engine(settings, stats), notifying.notifier)
+
+    def reload() -> None:
+        if rules is not None:
+            reload_rules(
+                lambda: load_engine_rules(settings, read_scrape_config(settings)), rules, parts.reloads
+            )
+        notifying.reload()
+        scheduled.reload(parts.reloads)
+
+    with notifying, rules or nullcontext(), scheduled:
+        serve(_build_app(parts, web), listen, web, settings, reload, [parts.past.watch])
+
+
+@dataclass(frozen=True, slots=True)
+class _Parts:
+    """What runs here, and the metrics about it."""
+
+    settings: Settings
+    engine: HttpEngine
+    stats: EngineStats
+    notifying: Notifying
+    rules: RuleEvaluation | None
+    live: LiveFleet
+    past: FindingsOverTime
+    reloads: ReloadStatus = field(default_factory=ReloadStatus)
+    started_at: float = field(default_factory=time.time)
+
+    def own_families(self) -> list[MetricFamily]:
+        return [
+            *build_families(),
+            *engine_families(self.stats),
+            *limit_families(self.settings),
+            *(self.rules.families() if self.rules is not None else ()),
+            *self.reloads.families(self.started_at),
+            *self.notifying.families(),
+            *self.past.families(),
+        ]
+
+
+def _build_app(parts: _Parts, web: Web) -> Handler:
+    settings, stats = parts.settings, parts.stats
+    has_login = web.access.authenticator is not None
+    return build_app(
+        [
+            *(rule_routes(parts.rules.view, settings) if parts.rules is not None else ()),
+            *ProxyApi(parts.engine.connection).routes(),
+            *parts.notifying.routes(),
+            reload_route(parts.reloads, parts.notifying.notifier, parts.started_at),
+            *report_routes(ReportThreads(lambda: new_engine(settings, stats), settings), settings),
+            *page_routes(parts.live, settings, parts.past.answer, grafana_url=settings.grafana_url),
+            server_route(engine_status(parts.engine.name, has_login=has_login)),
+        ],
+        own_metrics=lambda: encode_text(parts.own_families()),
+        ready=lambda: "",
+        access=web.access,
+    )
+
+
+def new_engine(settings: Settings, stats: EngineStats) -> HttpEngine:
+    """Return one for each thread: a connection belongs to one event loop."""
+    return HttpEngine(build_engine_connection(settings, stats), settings.query_max_samples)
+
+
+def _warn_of_unused(settings: Settings, config: ScrapeConfig) -> None:
+    unused = [
+        name
+        for name, value in (("scrape_configs", config.jobs), ("remote_write", config.remote_write))
+        if value
+    ]
+    if unused:
+        log.warning(
+            "%s: %s not used: the engine at %s scrapes; rule files and Alertmanagers are",
+            settings.config,
+            " and ".join(unused),
+            settings.store,
+        )
+
+
+def _rules_over_engine(
+    settings: Settings,
+    config: ScrapeConfig,
+    listen: tuple[str, int],
+    stats: EngineStats,
+    notifying: Notifying,
+) -> RuleEvaluation | None:
+    """None without rule files: the engine's own rules are shown then."""
+    if not settings.rules and not config.rule_files:
+        return None
+    return engine_rules(settings, listen, new_engine(settings, stats), config, [notifying.notifier])
+
+
+def _check_once(settings: Settings, stats: EngineStats) -> None:
+    async def check() -> None:
+        engine = new_engine(settings, stats)
+        await engine.find_problem()  # `stats` logs and counts it
+        await engine.close()
+
+    asyncio.run(check())
+
+
+def build_engine_connection(settings: Settings, stats: EngineStats) -> EngineConnection:
+    """To the engine of `--store`."""
+    http = HttpConfig()
+    if settings.store_http_config:
+        http = load_http_config(home_path(settings.store_http_config, "store_http_config"))
+    if settings.store_tenant:
+        if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
+            raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")
+        http = http.with_headers(*((name, settings.store_tenant) for name in TENANT_HEADERS))
+    url, http = split_credentials(settings.store, http, f"--store {settings.store}")
+    return EngineConnection(
+        url.partition("?")[0].rstrip("/"),
+        http,
+        stats,
+        max_response_bytes=settings.engine_max_response_bytes,
+        max_response_values=settings.engine_max_response_values,
+    )

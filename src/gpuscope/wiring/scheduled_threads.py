@@ -1,0 +1,47 @@
+"""The threads of `up` and `server` that the settings enable: the idle policy and the mailed usage report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.rules.alert import AlertSink
+from gpuscope.server.reload_status import ReloadStatus
+from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.wiring.digest import DigestThread
+    from gpuscope.wiring.idle_policy import IdlePolicyThread
+
+
+class ScheduledThreads:
+    """Started by `with`. Raises UsageError for a wrong file or URL."""
+
+    def __init__(self, settings: Settings, new_engine: Callable[[], QueryEngine], sink: AlertSink) -> None:
+        self._idle_policy: IdlePolicyThread | None = None
+        self._digest: DigestThread | None = None
+        self._running = ExitStack()
+        if settings.idle_policy:
+            from gpuscope.wiring.idle_policy import IdlePolicyThread
+
+            self._idle_policy = IdlePolicyThread(settings, new_engine, sink)
+        if settings.digest:
+            from gpuscope.wiring.digest import DigestThread
+
+            self._digest = DigestThread(settings, new_engine)
+
+    def __enter__(self) -> ScheduledThreads:
+        for thread in (self._idle_policy, self._digest):
+            if thread is not None:
+                self._running.enter_context(thread)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._running.close()
+
+    def reload(self, status: ReloadStatus) -> None:
+        """Read the policy's file again, if there is one."""
+        if self._idle_policy is not None:
+            self._idle_policy.reload(status)

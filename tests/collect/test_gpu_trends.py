@@ -1,0 +1,67 @@
+"""When a GPU hangs, and its means over a minute, from readings alone."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from gpuscope.collect.gpu_trends import GpuTrends
+from gpuscope.readings import ABSENT, Counters, Device, GpuTrend, Uuid
+
+UUID = Uuid("GPU-1")
+SPINNING = Device(
+    uuid=UUID,
+    index=0,
+    utilization_ratio=1.0,
+    power_watts=150.0,
+    power_limit_watts={"enforced": 700.0},
+    pcie_bytes_per_second={"tx": 0.0, "rx": 0.0},
+    dram_active_ratio=0.0,
+)
+
+
+def trend_of(*devices: Device, counters: tuple[Counters, ...] = ()) -> GpuTrend:
+    """After one cycle a second for each device."""
+    trends, trend = GpuTrends(), GpuTrend()
+    for second, device in enumerate(devices):
+        known = {UUID: counters[second]} if counters else {}
+        found = trends.advance([device], known, (), (), now=1000.0 + second, monotonic=float(second))
+        trend = found[UUID]
+    return trend
+
+
+def test_a_gpu_hangs_since_it_spins_without_power_and_traffic() -> None:
+    assert trend_of(SPINNING, SPINNING, SPINNING).hung_since == 1000.0
+    assert trend_of(replace(SPINNING, dram_active_ratio=ABSENT)).hung_since == 1000.0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"utilization_ratio": 0.5},
+        {"power_watts": 500.0},
+        {"pcie_bytes_per_second": {"tx": 0.0, "rx": 5e9}},
+        {"dram_active_ratio": 0.4},
+        {"power_watts": ABSENT},
+        {"power_limit_watts": {}},
+        {"pcie_bytes_per_second": {}},
+    ],
+)
+def test_a_gpu_that_computes_transfers_or_is_not_known_does_not_hang(change: dict[str, object]) -> None:
+    assert trend_of(SPINNING, replace(SPINNING, **change)).hung_since is ABSENT
+
+
+def test_nvlink_traffic_means_that_it_does_not_hang() -> None:
+    moving = [replace(SPINNING, nvlink_bytes={"tx": second * 1e9}) for second in range(3)]
+    still = [replace(SPINNING, nvlink_bytes={"tx": 1e9}) for _ in range(3)]
+    assert trend_of(*moving).hung_since is ABSENT
+    assert trend_of(*still).hung_since == 1000.0
+
+
+def test_means_need_a_sixth_of_the_minute() -> None:
+    counters = tuple(Counters(busy_seconds=0.25 * n, energy_joules=300.0 * n) for n in range(12))
+    devices = (SPINNING,) * 12
+    assert trend_of(*devices[:5], counters=counters).utilization_minute_ratio is ABSENT
+    trend = trend_of(*devices, counters=counters)
+    assert (trend.utilization_minute_ratio, trend.power_minute_watts) == (0.25, 300.0)

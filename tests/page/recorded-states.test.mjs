@@ -1,0 +1,202 @@
+// Alerts, findings, Slurm, Kubernetes, reports and settings over recorded answers of which a test changes some: a source that is
+// stale, an engine that does not answer yet, 100,000 jobs, a browser with a wrong clock, two periods of a report.
+import assert from "node:assert/strict";
+import { after, before, test } from "node:test";
+import { launch } from "./browser.mjs";
+import {
+  fulfilStream,
+  NOW,
+  openAtFixedTime,
+  readRecording,
+} from "./recorded-demo.mjs";
+
+const { answers } = readRecording();
+const VIEWPORT = { width: 1280, height: 900 };
+let browser;
+before(async () => {
+  browser = await launch();
+});
+after(() => browser?.close());
+
+/** A page whose answers are recorded, but for those that `change` gives: JSON for a path, or undefined. */
+async function openChanged(address, change, picture = answers["api/live"]) {
+  const look = { address, viewport: VIEWPORT };
+  return openAtFixedTime(browser, look, async (route, path) => {
+    if (path === "api/live/stream") return fulfilStream(route, picture);
+    const answer = (await change(path)) ?? answers[path];
+    return answer === undefined
+      ? route.fulfill({ status: 404, json: { error: "not recorded" } })
+      : route.fulfill({ json: answer });
+  });
+}
+const go = (page, address) =>
+  page.evaluate((hash) => {
+    location.hash = hash;
+  }, address);
+const close = async (page) => {
+  assert.deepEqual(page.problems, []);
+  await page.context().close();
+};
+const isSlurm = (path) => path.includes("gpuscope_slurm_");
+const slurmAnswer = () => answers[Object.keys(answers).find(isSlurm)];
+const VIEWS = {
+  "#/alerts?tab=pending": ["api/v1/alerts", "[data-alert]"],
+  "#/findings?since=1d": ["api/findings", "td[data-column=what]"],
+  "#/slurm?tab=running": ["gpuscope_slurm_", "td[data-column=user]"],
+  "#/kubernetes": ["gpuscope_allocation", "td[data-column=pod]"],
+  "#/reports?since=1d": ["api/report", "td[data-column=name]"],
+  "#/settings": ["api/v1/targets", "td[data-column=instance]"],
+};
+
+test("while an engine is slow each view says that it loads, keeps its controls, and shows the answer when it comes", async () => {
+  let slow = { path: "api/", answered: Promise.resolve() };
+  const page = await openChanged("#/fleet", (asked) =>
+    asked.includes(slow.path) ? slow.answered : undefined,
+  );
+  for (const [address, [path, shown]] of Object.entries(VIEWS)) {
+    let answer;
+    const answered = new Promise((done) => {
+      answer = done;
+    });
+    slow = { path, answered };
+    await go(page, address);
+    await page.waitForSelector("main [role=status] >> text=Loading");
+    await page.waitForSelector("main h1");
+    await page.waitForSelector("nav a[aria-current=page]");
+    assert.equal(await page.locator("main [role=alert]").count(), 0, address);
+    answer();
+    await page.waitForSelector(shown);
+  }
+  await close(page);
+});
+
+test("a browser whose clock is two hours slow is told so on every view, and ages are counted by the server's clock", async () => {
+  const skewed = {
+    ...answers["api/live"],
+    now: NOW + 7200,
+    taken_at: NOW + 7200,
+  };
+  // What is asked for two hours later is answered with what was recorded.
+  const later = (path) => {
+    const [start] = path.split("&time=");
+    const same = Object.keys(answers).find(
+      (one) => one.startsWith(start) || one.startsWith(path.split("&start")[0]),
+    );
+    return answers[same];
+  };
+  const page = await openChanged("#/alerts?tab=pending", later, skewed);
+  for (const [address, [, shown]] of Object.entries(VIEWS)) {
+    await go(page, address);
+    await page.waitForSelector(shown);
+    await page.waitForSelector("text=/This browser's clock is 2 h off/");
+    await page.waitForSelector(".age[data-fresh=true]");
+  }
+  // Slurm was last read two hours before the server's time: the view must not call that new.
+  await go(page, "#/slurm");
+  await page.waitForSelector("main [role=alert] >> text=/Slurm/");
+  await close(page);
+});
+
+test("a source that is stale is named: Slurm that is not read, a target that is down, a picture that is old", async () => {
+  const old = structuredClone(slurmAnswer());
+  for (const one of old.data.result)
+    if (one.metric.__name__.endsWith("query_last_success_timestamp_seconds"))
+      one.value[1] = String(NOW - 3600);
+  const targets = structuredClone(answers["api/v1/targets?state=active"]);
+  Object.assign(targets.data.activeTargets[0], {
+    health: "down",
+    lastError: "connection refused",
+  });
+  const picture = { ...answers["api/live"], taken_at: NOW - 120 };
+  const page = await openChanged(
+    "#/slurm",
+    (path) =>
+      isSlurm(path) ? old : path.includes("targets") ? targets : undefined,
+    picture,
+  );
+  await page.waitForSelector("main p.strip[role=alert]");
+  await go(page, "#/settings");
+  await page.waitForSelector("tr.severe >> text=connection refused");
+  for (const address of Object.keys(VIEWS)) {
+    await go(page, address);
+    await page.waitForSelector("main h1");
+    await page.waitForSelector(".strip.note >> text=/2 min/");
+    await page.waitForSelector(".age[data-fresh=false]");
+  }
+  await close(page);
+});
+
+test("100,000 running jobs: the count is whole, a hundred rows are drawn, and a search finds one", async () => {
+  const [time] = slurmAnswer().data.result[0].value;
+  const sample = (name, labels, value) => ({
+    metric: { __name__: `gpuscope_slurm_${name}`, ...labels },
+    value: [time, String(value)],
+  });
+  const jobs = Array.from({ length: 100_000 }, (_, number) => ({
+    slurm_job: String(number),
+    name: `train-${number}`,
+    user: `user${number % 500}`,
+    partition: "gpu",
+  }));
+  const many = {
+    status: "success",
+    data: {
+      resultType: "vector",
+      result: [
+        sample("up", {}, 1),
+        ...jobs.map((job) => sample("job_info", job, 1)),
+      ],
+    },
+  };
+  const page = await openChanged("#/slurm?tab=running", (path) =>
+    isSlurm(path) ? many : undefined,
+  );
+  await page.waitForSelector("td[data-column=user]");
+  assert.equal(await page.locator("tbody tr").count(), 100);
+  const tabs = await page.textContent("main .segments");
+  assert.ok(tabs.includes("100000") || tabs.includes("100,000"), tabs);
+  await page.fill("main input[type=search]", "train-98765");
+  await page.waitForFunction(
+    () => document.querySelectorAll("tbody tr").length === 1,
+  );
+  assert.ok((await page.textContent("tbody")).includes("98765"));
+  await close(page);
+});
+
+test("two periods of a report: who held more, less, came and left, in hours", async () => {
+  const path = Object.keys(answers).find((one) => one.startsWith("api/report"));
+  const now = answers[path];
+  const [first] = now.rows;
+  const row = (name, gpu_hours) => ({
+    ...first,
+    namespace: "",
+    name,
+    gpu_hours,
+  });
+  const current = [row("more", 12), row("less", 3), row("came", 5)];
+  const past = [row("more", 8), row("less", 7.5), row("left", 2)];
+  const end = new URLSearchParams(path.split("?")[1]).get("end");
+  const page = await openChanged("#/reports?since=1d&compare=1", (asked) =>
+    asked.startsWith("api/report")
+      ? { ...now, rows: asked.includes(`end=${end}`) ? current : past }
+      : undefined,
+  );
+  await page.waitForSelector("td[data-column=name] >> text=left");
+  const rows = await page.evaluate(() =>
+    Object.fromEntries(
+      [...document.querySelectorAll("tbody tr")].map((one) => {
+        const text = (column) =>
+          one.querySelector(`[data-column=${column}]`).textContent.trim();
+        return [text("name"), [text("held"), text("before"), text("change")]];
+      }),
+    ),
+  );
+  const numbers = (texts) =>
+    texts.map((one) => Number(one.replace("−", "-")) || 0);
+  assert.deepEqual(numbers(rows.more), [12, 8, 4]);
+  assert.ok(rows.more[2].startsWith("+"));
+  assert.deepEqual(numbers(rows.less), [3, 7.5, -4.5]);
+  assert.deepEqual(numbers(rows.came), [5, 0, 5]);
+  assert.deepEqual(numbers(rows.left), [0, 2, -2]);
+  await close(page);
+});

@@ -1,0 +1,87 @@
+"""Our image in NVIDIA's own DaemonSet of dcgm-exporter."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.labs.gpuscope_images import image_name
+from tests.render.kubernetes.lab_scene import NAMESPACE, WHOLE, WHOLE_GPUS, Scene, get, label_sets
+from tests.waiting import wait_for
+
+pytestmark = pytest.mark.slow
+
+
+def dcgm_exporter_daemon_set(scene: Scene) -> dict[str, Any]:
+    """As NVIDIA's own manifests: their variables, paths, port and probes, with another image.
+
+    Added for the lab only: where the fake driver is, and where this kubelet has its folder."""
+    labels = {"app": "nvidia-dcgm-exporter"}
+    probe = {"httpGet": {"path": "/health", "port": 9400}, "initialDelaySeconds": 1, "periodSeconds": 5}
+    container = {
+        "name": "nvidia-dcgm-exporter",
+        "image": image_name("dcgm-exporter"),
+        "imagePullPolicy": "Never",
+        "args": ["-f", "/etc/dcgm-exporter/dcp-metrics-included.csv"],
+        "env": [
+            {"name": "DCGM_EXPORTER_LISTEN", "value": ":9400"},
+            {"name": "DCGM_EXPORTER_KUBERNETES", "value": "true"},
+            {"name": "DCGM_EXPORTER_COLLECTORS", "value": "/etc/dcgm-exporter/dcp-metrics-included.csv"},
+            {"name": "LD_LIBRARY_PATH", "value": "/driver"},
+            {"name": "FAKE_NVML_STATE", "value": "/driver/state"},
+        ],
+        "ports": [{"name": "metrics", "containerPort": 9400}],
+        "securityContext": {
+            "runAsNonRoot": False,
+            "runAsUser": 0,
+            "capabilities": {"add": ["SYS_ADMIN"], "drop": ["ALL"]},
+        },
+        "livenessProbe": probe,
+        "readinessProbe": probe,
+        "volumeMounts": [
+            {"name": "pod-gpu-resources", "mountPath": "/var/lib/kubelet/pod-resources", "readOnly": True},
+            {"name": "driver", "mountPath": "/driver", "readOnly": True},
+        ],
+    }
+    volumes = {
+        "pod-gpu-resources": scene.lab.kubelet_folder / "pod-resources",
+        "driver": scene.lab.driver_folder,
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "nvidia-dcgm-exporter", "namespace": NAMESPACE, "labels": labels},
+        "spec": {
+            "selector": {"matchLabels": labels},
+            "template": {
+                "metadata": {"labels": labels},
+                "spec": {
+                    "priorityClassName": "system-node-critical",
+                    "containers": [container],
+                    "volumes": [
+                        {"name": name, "hostPath": {"path": str(path)}} for name, path in volumes.items()
+                    ],
+                },
+            },
+        },
+    }
+
+
+def test_our_image_in_nvidia_s_daemon_set(scene: Scene) -> None:
+    scene.start_pod("dcgm-whole", WHOLE)
+    scene.lab.apply(dcgm_exporter_daemon_set(scene))
+    rollout = ("rollout", "status", "ds/nvidia-dcgm-exporter", "-n", NAMESPACE, "--timeout=90s")
+    scene.lab.kubectl(*rollout)
+    (pod,) = scene.pods(NAMESPACE, "app=nvidia-dcgm-exporter")
+    url = f"http://{pod['status']['podIP']}:9400/metrics"
+
+    def attributed() -> list[dict[str, str]]:
+        rows = label_sets(get(url), "DCGM_FI_DEV_GPU_UTIL")
+        return [row for row in rows if row.get("pod") == "dcgm-whole"]
+
+    (row,) = wait_for(attributed, "the pod of a GPU", lambda: get(url)[:2000])
+    assert (row["namespace"], row["container"]) == ("ml", "trainer")
+    assert row["UUID"] in {scene.driver.cards[gpu].uuid for gpu in WHOLE_GPUS}
+    scene.lab.kubectl("delete", "ds", "nvidia-dcgm-exporter", "-n", NAMESPACE, "--wait")
+    scene.lab.kubectl("delete", "pod", "dcgm-whole", "-n", "ml", "--wait")

@@ -1,0 +1,239 @@
+"""Scenes of the simulated fleet whose truth the demo knows: who lost how many GPU-hours to what.
+
+Each scene is ninety minutes of a node of eight GPUs, simulated a minute at a time as the demo's own history is,
+and lies in a window of its own; so one engine can hold all of them. The truth comes from the simulated GPUs,
+never from the samples.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, cached_property
+from statistics import median
+
+import numpy as np
+
+from gpuscope.health.facts import sort_samples
+from gpuscope.health.finding import Finding
+from gpuscope.health.findings import judge
+from gpuscope.health.lost_time import LOST_TIME
+from gpuscope.metrics.families.native.builder import NativeBuilder
+from gpuscope.metrics.selection import MetricSelection
+from gpuscope.readings import Snapshot
+from gpuscope.reports.finding_ledger import WINDOW_MS
+from gpuscope.series import Labels, Series
+from gpuscope.server.live_samples import snapshot_samples
+from gpuscope.settings import Settings
+from gpuscope.sources.demo.curve import POWER
+from gpuscope.sources.demo.people import PEOPLE
+from gpuscope.sources.demo.scenarios import FAILING_RUN_SECONDS
+from gpuscope.sources.demo.simulated_gpu import Gpu
+from gpuscope.wiring.demo import build_demo
+from tests.promql.memory import STALE, to_labels
+from tests.reports.histories import START_MS
+
+LEAD_MINUTES, MINUTES = 20, 90
+HOURS = MINUTES / 60
+MINUTE_LOST = 30
+"""When a GPU is lost, or a node stops to answer, in the scenes in which this happens."""
+NEEDED = (
+    "gpuscope_mig_info",
+    "gpuscope_gpu_info",
+    *{name for row in LOST_TIME for name in re.findall(r"\bgpuscope_\w+", row.promql)},
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    kind: str
+    gpus: str
+    """Their indices, as one word."""
+    hours: float
+    owner: str = ""
+
+
+@dataclass(frozen=True)
+class Simulated:
+    number: int
+    gpus: tuple[Gpu, ...]
+    series: list[Series]
+    last: Snapshot
+
+    @property
+    def begin(self) -> float:
+        return begin_of(self.number)
+
+    @property
+    def end(self) -> float:
+        return self.begin + 60 * MINUTES
+
+    @cached_property
+    def live(self) -> dict[str, Finding]:
+        found = judge(sort_samples(snapshot_samples(self.last), self.last.taken_at)).findings
+        return {one.kind: one for one in found}
+
+    def hours_waited(self, gpus: str) -> float:
+        """Hours that these GPUs did not work, in the minutes in which they waited."""
+        return sum(self._waited(self.gpus[int(index)]) for index in gpus)
+
+    def _waited(self, gpu: Gpu) -> float:
+        ends = [self.begin + 60 * minute for minute in range(MINUTES)]
+        means = [(gpu.busy_seconds(at) - gpu.busy_seconds(at - 60)) / 60 for at in ends]
+        return sum(1 - mean for mean in means if mean < 0.6) / 60
+
+    def hours_below_power_limit(self, gpus: str) -> float:
+        used = 0.0
+        for gpu in (self.gpus[int(index)] for index in gpus):
+            joules = (gpu.total(POWER, self.end) - gpu.total(POWER, self.begin)) * gpu.identity.quality
+            used += joules / gpu.model.power_limit / 3600
+        return len(gpus) * HOURS - used
+
+    def job_on_first_gpu(self) -> str:
+        """Its Slurm id."""
+        gpu = self.gpus[0]
+        moment = gpu.timelines[0].moment(self.begin)
+        (tenant,) = moment.activity.tenants
+        return str(gpu.run_of(tenant, moment.round_start, moment.round_number, self.begin).owner.job)
+
+    def clocks(self, index: int) -> list[float]:
+        """The SM clock at every minute, as a share of the highest one."""
+        gpu = self.gpus[index]
+        return [self._clock(gpu, self.begin + 60 * minute) for minute in range(MINUTES)]
+
+    @staticmethod
+    def _clock(gpu: Gpu, at: float) -> float:
+        device, _ = gpu.read(at, None)
+        return device.clock_hertz["sm"] / device.clock_max_hertz["sm"]
+
+
+@dataclass(frozen=True, slots=True)
+class Scene:
+    scenarios: tuple[str, ...]
+    truths: Callable[[Simulated], Sequence[Truth]]
+    has_slurm: bool = True
+    starts_at_minute: int = MINUTES
+    """When the program starts: an event, such as the loss of a GPU, happens then; a state began before."""
+    node_ends_at_minute: int | None = None
+
+
+def _causes(simulated: Simulated) -> Sequence[Truth]:
+    return (
+        Truth("waits_for_data", "01", simulated.hours_waited("01"), PEOPLE[1].user),
+        Truth("waits_for_disk", "2", simulated.hours_waited("2"), PEOPLE[3].user),
+        Truth("waits_for_network", "3", simulated.hours_waited("3"), PEOPLE[6].user),
+        Truth("waits_for_rank", "456", simulated.hours_below_power_limit("456"), PEOPLE[8].user),
+    )
+
+
+def _hang_heat_and_idle(simulated: Simulated) -> Sequence[Truth]:
+    return (
+        Truth("hung", "01", 2 * HOURS, PEOPLE[10].user),
+        Truth("throttled", "2", sum(1 - clock for clock in simulated.clocks(2)) / 60),
+        Truth("held_idle", "4567", 4 * HOURS, PEOPLE[2].user),
+    )
+
+
+def _slow_sibling(simulated: Simulated) -> Sequence[Truth]:
+    clocks = [simulated.clocks(index)[0] for index in range(8)]
+    return (Truth("slow_sibling", "3", (1 - clocks[3] / median(clocks)) * HOURS),)
+
+
+def _broken_gpus(simulated: Simulated) -> Sequence[Truth]:
+    began = simulated.begin + 60 * MINUTE_LOST - 8 * 3600  # a state has lasted for eight hours at the start
+    failures = [began + FAILING_RUN_SECONDS * number for number in range(1, 100)]
+    failed = sum(simulated.begin <= at < simulated.end for at in failures)
+    return (
+        Truth("orphan_memory", "6", _orphaned_share(simulated.gpus[6]) * HOURS),
+        Truth("gpu_lost", "5", (MINUTES - MINUTE_LOST) / 60),
+        Truth("failed_jobs", "1", failed * FAILING_RUN_SECONDS / 3600),
+    )
+
+
+def _orphaned_share(gpu: Gpu) -> float:
+    total = gpu.model.memory_bytes
+    return 0.5 * (total - gpu.model.reserved_mib * 2**20) / total
+
+
+SCENES: dict[str, Scene] = {
+    "causes": Scene(("slow-loader", "slow-disk", "slow-network", "slow-rank"), _causes),
+    "hang-heat-idle": Scene(("hang", "thermal", "held-idle"), _hang_heat_and_idle),
+    "asked-for-all": Scene(
+        ("asked-for-all",),
+        lambda simulated: (Truth("allocated_unused", "234567", 6 * HOURS, simulated.job_on_first_gpu()),),
+    ),
+    "jobs-wait": Scene(("unused",), lambda _: (Truth("queue_waits", "01234567", 8 * HOURS),)),
+    "unused": Scene(("unused",), lambda _: (Truth("unused", "01234567", 8 * HOURS),), has_slurm=False),
+    "one-works": Scene(
+        ("one-works",), lambda _: (Truth("only_some_work", "1234567", 7 * HOURS, PEOPLE[0].user),)
+    ),
+    "slow-sibling": Scene(("slow-sibling",), _slow_sibling),
+    "broken-gpus": Scene(
+        ("orphan-memory", "failing-gpu", "lost-gpu"), _broken_gpus, starts_at_minute=MINUTE_LOST
+    ),
+    "node-down": Scene(
+        (),
+        lambda _: (Truth("node_down", "", 8 * (MINUTES - MINUTE_LOST) / 60),),
+        node_ends_at_minute=MINUTE_LOST,
+    ),
+}
+
+
+def begin_of(number: int) -> float:
+    return (START_MS + number * WINDOW_MS) / 1000 + 60 * LEAD_MINUTES
+
+
+@dataclass(frozen=True, slots=True)
+class _StartClock:
+    at: float
+
+    def now(self) -> float:
+        return self.at
+
+    def monotonic(self) -> float:
+        return self.at
+
+
+@cache
+def simulate(name: str) -> Simulated:
+    scene, number = SCENES[name], list(SCENES).index(name)
+    begin = begin_of(number)
+    settings = Settings(scenario=scene.scenarios, demo_nodes=1, demo_gpus=8, demo_model="h100", idle_after=30.0)
+    demo = build_demo(settings, _StartClock(begin + 60 * scene.starts_at_minute))
+    (node,) = demo.nodes
+    composer = node.build_composer()
+    names = [one for one in NEEDED if scene.has_slurm or not one.startswith("gpuscope_slurm_")]
+    builder, points = NativeBuilder(MetricSelection(names)), dict[Labels, list[tuple[float, float]]]()
+    snapshot = Snapshot(node="", taken_at=begin)
+    for minute in range(-LEAD_MINUTES, MINUTES + 1):
+        at = begin + 60 * minute
+        is_up = scene.node_ends_at_minute is None or minute < scene.node_ends_at_minute
+        if is_up:
+            snapshot = node.compose_past(composer, at, at - 60)
+        _add(points, at, float(is_up), __name__="up", instance=snapshot.node, job="gpuscope")
+        for family in builder.to_families(snapshot) if is_up else ():
+            for labels, value in family.samples:
+                pairs = dict(labels.pairs)
+                _add(points, at, float(value), __name__=family.name, instance=snapshot.node, **pairs)
+    return Simulated(number, demo.fleet.node(0).gpus, _to_series(points, begin + 60 * MINUTES), snapshot)
+
+
+def _add(points: dict[Labels, list[tuple[float, float]]], at: float, value: float, **labels: str) -> None:
+    points.setdefault(to_labels(labels), []).append((at, value))
+
+
+def _to_series(points: dict[Labels, list[tuple[float, float]]], end: float) -> list[Series]:
+    """With the marks that a scrape leaves where a series is missing."""
+    found = []
+    for labels, samples in points.items():
+        times, values = [], []
+        for place, (at, value) in enumerate(samples):
+            times.append(int(at * 1000))
+            values.append(value)
+            is_last = place + 1 == len(samples)
+            if (at < end) if is_last else samples[place + 1][0] > at + 60:
+                times.append(int(at * 1000) + 60_000)
+                values.append(STALE)
+        found.append(Series(labels, np.array(times, np.int64), np.array(values)))
+    return found

@@ -1,0 +1,206 @@
+"""Receipts against simulated jobs whose truth is known; their text at 80 columns, and what reportseff reads."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import gzip
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuscope.errors import UsageError
+from gpuscope.readings import ABSENT
+from gpuscope.reports.job_question import JobNotFound, parse_job
+from gpuscope.reports.job_receipt import JobReceipt
+from gpuscope.reports.jobstats_summary import jobstats_summary
+from gpuscope.reports.receipt_html import receipt_page
+from gpuscope.reports.receipt_reader import read_receipt
+from gpuscope.reports.receipt_text import receipt_lines
+from gpuscope.series import Series
+from gpuscope.server.job_answer import job_answer
+from tests.goldens import check_golden
+from tests.reports.simulated_usage import Layout, Run, SimulatedUsage
+from tests.reports.test_usage import SampleEngine
+
+HOUR = 3600
+END_MS = 1_790_000_100_000
+START = END_MS / 1000 - 6 * HOUR
+GIB = float(1 << 30)
+UNEVEN = SimulatedUsage(
+    end_ms=END_MS,
+    seconds=6 * HOUR,
+    gpus=5,
+    runs=[
+        Run("ann", "4711", 0, HOUR, 4 * HOUR, 0.9),
+        Run("ann", "4711", 1, HOUR, 4 * HOUR, 0.5),
+        Run("ann", "4711", 2, HOUR, 4 * HOUR, 0.0),
+        Run("bob", "4712", 3, HOUR, HOUR + 20, 1.0),
+        Run("eve", "4713", 4, HOUR, 2 * HOUR, ABSENT, 0),
+        Run("kim", "4714", 4, HOUR, 2 * HOUR, ABSENT, 0),
+    ],
+    layouts=[Layout(4, 0, ("3g.40gb",))],
+)
+
+
+@pytest.fixture(scope="module")
+def samples() -> list[Series]:
+    simulated = replace(UNEVEN).simulate()
+    return [*simulated.series(), *scheduler_series(), *trouble_series()]
+
+
+def at(metric: str, values: Sequence[tuple[float, float]], **labels: str) -> Series:
+    pairs = {"__name__": metric, "instance": "n1:9400", "job": "gpuscope", **labels}
+    times = np.array([int(1000 * (START + second)) for second, _ in values], np.int64)
+    return Series(tuple(sorted(pairs.items())), times, np.array([value for _, value in values]))
+
+
+def every_minute(first: int, last: int, value: float) -> list[tuple[float, float]]:
+    return [(second, value) for second in range(first, last, 60)]
+
+
+def scheduler_series() -> list[Series]:
+    span = (HOUR, 4 * HOUR)
+    return [
+        at("gpuscope_job_info", every_minute(*span, 1), slurm_job="4711", user="ann", account="nlp",
+           partition="gpu"),
+        at("gpuscope_slurm_job_info", every_minute(*span, 1), slurm_job="4711", name="train", user="ann",
+           account="nlp", partition="gpu", array_job="4700", array_task="3"),
+        at("gpuscope_slurm_job_gpus", every_minute(*span, 3), slurm_job="4711"),
+        at("gpuscope_slurm_job_submit_timestamp_seconds", every_minute(*span, START + 600), slurm_job="4711"),
+        at("gpuscope_slurm_job_start_timestamp_seconds", every_minute(*span, START + HOUR), slurm_job="4711"),
+        at("gpuscope_slurm_job_end_timestamp_seconds", every_minute(*span, START + 25 * HOUR),
+           slurm_job="4711"),
+    ]  # fmt: skip
+
+
+def trouble_series() -> list[Series]:
+    of_gpu = [
+        [
+            at("gpuscope_gpu_memory_total_bytes", every_minute(0, 6 * HOUR, 80 * GIB), gpu=str(gpu),
+               uuid=f"GPU-{gpu}"),
+            at("gpuscope_owner_memory_bytes", every_minute(HOUR, 4 * HOUR, (8 + 4 * gpu) * GIB), gpu=str(gpu),
+               uuid=f"GPU-{gpu}", kind="job", name="4711"),
+        ]
+        for gpu in range(3)
+    ]  # fmt: skip
+    slowed = [(second, max(0.0, second - 3 * HOUR)) for second in range(0, 4 * HOUR, 60)]
+    return [
+        *(one for gpu in of_gpu for one in gpu),
+        at("gpuscope_gpu_throttled_seconds_total", slowed, uuid="GPU-0", gpu="0", reason="hw_thermal_slowdown"),
+        at("gpuscope_gpu_throttled_seconds_total", slowed, uuid="GPU-1", gpu="1", reason="gpu_idle"),
+        at("gpuscope_gpu_xid_errors_total", [(2 * HOUR, 1.0), (3 * HOUR, 2.0)], uuid="GPU-1", gpu="1",
+           xid="94"),
+        at("gpuscope_owner_idle_seconds", [(3 * HOUR, 7000.0)], uuid="GPU-2", gpu="2", kind="job", name="4711"),
+    ]  # fmt: skip
+
+
+def receipt(samples: list[Series], job: str) -> JobReceipt:
+    question = parse_job(job, END_MS - 30 * 86_400_000, END_MS)
+    return asyncio.run(read_receipt(SampleEngine(samples), question))
+
+
+def test_a_job_is_what_it_was(samples: list[Series]) -> None:
+    found = receipt(samples, "4711")
+    assert [(gpu.gpu, round(gpu.held_seconds / HOUR, 2)) for gpu in found.gpus] == [
+        ("0", 3),
+        ("1", 3),
+        ("2", 3),
+    ]
+    assert [gpu.busy_ratio for gpu in found.gpus] == pytest.approx([0.9, 0.5, 0.0], abs=0.005)
+    assert found.held_hours == pytest.approx(9, rel=0.005)
+    assert found.efficiency == pytest.approx(1.4 / 3, rel=0.005)
+    assert found.spread == pytest.approx((0.0, 0.9), abs=0.005)
+    assert found.energy_kwh == pytest.approx(9 * 0.4, rel=0.005)
+    assert (found.requested_gpus, found.waited_seconds, found.limit_seconds) == (3, HOUR - 600, 24 * HOUR)
+    assert (found.user, found.account, found.partition, found.job_name) == ("ann", "nlp", "gpu", "train")
+    assert found.longest_idle_seconds == 7000
+    assert found.peak_memory_ratio == pytest.approx(0.2)
+    assert found.throttled_seconds == {"hw_thermal_slowdown": pytest.approx(HOUR, rel=0.05)}
+    assert found.xids == {"94": 2}
+    assert not found.is_running
+    assert found.not_known == ["CPU and main memory; `seff 4711` shows them"]
+
+
+def test_notes_are_at_most_five_each_with_a_command(samples: list[Series]) -> None:
+    notes = receipt(samples, "4711").notes
+    assert [note.command for note in notes] == [
+        "gpuscope explain xid 94",
+        "sbatch --gpus=2 …",
+        "scancel $SLURM_JOB_ID  # as the last line of the script",
+        "gpuscope explain throttle hw_thermal_slowdown",
+        "sinfo -o '%P %G'",
+    ]
+
+
+def test_a_task_of_an_array_is_found_by_its_name(samples: list[Series]) -> None:
+    assert receipt(samples, "4700_3").name == "4711"
+
+
+def test_a_job_of_20_seconds_has_a_receipt_and_no_notes(samples: list[Series]) -> None:
+    found = receipt(samples, "4712")
+    assert found.run_seconds == pytest.approx(20)
+    assert found.notes == []
+    assert "how many GPUs it requested: no agent reads Slurm (docs/slurm.md)" in found.not_known
+
+
+def test_work_that_is_not_known_is_said_and_not_0(samples: list[Series]) -> None:
+    found = receipt(samples, "4713")
+    assert found.efficiency is None
+    assert found.efficiency_line().startswith("efficiency not known: 1 GPU, 0.21 GPU-hours held")
+    assert any("the work of 0.21 GPU-hours" in one for one in found.not_known)
+
+
+@pytest.mark.parametrize("text", ["", "/", "ml/", "/pod", "x" * 500])
+def test_a_wrong_name_is_one_sentence(text: str) -> None:
+    with pytest.raises(UsageError):
+        parse_job(text, 0, 1)
+
+
+def test_an_unknown_job_is_said(samples: list[Series]) -> None:
+    with pytest.raises(JobNotFound, match="99: the last 30 days of the history have no GPU time of this job"):
+        receipt(samples, "99")
+
+
+@pytest.mark.parametrize("job", ["4711", "4713"])
+def test_the_text_has_80_columns(samples: list[Series], job: str) -> None:
+    lines = list(receipt_lines(receipt(samples, job), str))
+    assert max(map(len, lines)) <= 80
+    check_golden(Path(f"receipts/{job}.txt"), ("\n".join(lines) + "\n").encode())
+
+
+def test_hostile_names_are_escaped() -> None:
+    hostile = JobReceipt("pod", "<b>\x1b[31m", "ml", user="<script>")
+    assert "<script>" not in receipt_page(hostile)
+    assert "\x1b" not in "\n".join(receipt_lines(hostile, lambda text: text.replace("\x1b", "?")))
+    json.dumps(job_answer(hostile))
+
+
+def test_jobstats_summary(samples: list[Series]) -> None:
+    text = jobstats_summary(receipt(samples, "4711"))
+    assert text.startswith("JS1:")
+    document = json.loads(gzip.decompress(base64.b64decode(text[4:])))
+    assert (document["gpus"], document["total_time"]) == (3, 3 * HOUR)
+    node = document["nodes"]["n1"]
+    assert node["gpu_utilization"] == {"0": 90.0, "1": 50.0, "2": 0.0}, "an unused GPU is 0 %, not left out"
+    assert node["gpu_total_memory"]["0"] == 80 * GIB
+
+
+def test_reportseff_reads_the_summary(samples: list[Series]) -> None:
+    """The program whose users have jobstats' comments in Slurm's accounting."""
+    job_module = pytest.importorskip("reportseff.job", reason="reportseff is not installed")
+    job = job_module.Job("4711", "4711", None)
+    job.update(
+        {
+            "JobID": "4711",
+            "JobIDRaw": "4711",
+            "State": "COMPLETED",
+            "Elapsed": "03:00:00",
+            "AdminComment": jobstats_summary(receipt(samples, "4711")),
+        }
+    )
+    assert job.get_entry("GPUEff") == pytest.approx((90 + 50 + 0) / 3, abs=0.1)

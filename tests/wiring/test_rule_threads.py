@@ -1,0 +1,43 @@
+"""The thread of the rule engine goes on after a failure that no rule can cause."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+
+import pytest
+
+from gpuscope.rules.rule_runner import RuleRunner
+from gpuscope.wiring import rule_evaluation
+from gpuscope.wiring.rule_evaluation import RunnerThread
+from tests.rules.rig import Rig
+
+
+class FailsOnce(RuleRunner):
+    """Its first call fails."""
+
+    def __init__(self, rig: Rig) -> None:
+        super().__init__((), rig.environment())
+        self.calls = 0
+        self.has_recovered = threading.Event()
+
+    def run_due(self) -> float:
+        self.calls += 1
+        if self.calls == 1:
+            raise RuntimeError("a defect")
+        self.has_recovered.set()
+        return super().run_due()
+
+
+def test_evaluation_goes_on_after_an_unexpected_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(rule_evaluation, "RETRY_SECONDS", 0.01)
+    rig = Rig(tmp_path / "rig")
+    runner = FailsOnce(rig)
+    thread = RunnerThread(runner, "test", rig.queries())
+    thread.start()
+    assert runner.has_recovered.wait(30)
+    thread.stop()
+    assert "a defect" in caplog.text
+    assert "it is tried again in 0.01 s" in caplog.text
