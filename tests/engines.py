@@ -1,10 +1,10 @@
 """Real engines for tests: where their programs are, and how to run one for the length of a test.
 
 `engine("prometheus")` gives the program's path, or skips the test naming the engine and the reason;
-`tools/get-engines` fetches them, with `--all` also those that are built for minutes (Thanos, Mimir: for tests
-marked slow). Each `running_*` gives the base URL of a fresh engine on a free loopback port with an empty data
-folder, ready to answer, and stops it whatever happens. An engine of a major version the tests were not written
-for is skipped by name: its answers may rightly differ.
+`tools/get-engines` fetches them, with `--all` also those that are built for minutes (Thanos and Mimir for tests
+marked slow, Prometheus 3.14 for tests of what older ones do not have). Each `running_*` gives the base URL of a
+fresh engine on a free loopback port with an empty data folder, ready to answer, and stops it whatever happens.
+An engine of a major version the tests were not written for is skipped by name: its answers may rightly differ.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ from tests.waiting import wait_for
 
 KNOWN_MAJORS = {
     "prometheus": "3",
+    "prometheus-3.14": "3",
     "promtool": "3",
+    "promtool-3.14": "3",
     "alertmanager": "0",
     "amtool": "0",
     "node_exporter": "1",
@@ -43,7 +45,7 @@ KNOWN_MAJORS = {
     "thanos": "0",
     "mimir": "3",
 }
-BUILT = frozenset({"thanos", "mimir"})
+BUILT = frozenset({"thanos", "mimir", "prometheus-3.14", "promtool-3.14"})
 EMPTY_PROMETHEUS = "global: {scrape_interval: 1h}\n"
 SILENT_ALERTMANAGER = "route: {receiver: none}\nreceivers: [{name: none}]\n"
 

@@ -141,7 +141,7 @@ def test_what_go_builds(tmp_path: Path) -> None:
     (path / "go").chmod(0o755)
     done = _get_engines(tmp_path, f"{path}:/usr/bin:/bin", "--all")
     assert done.returncode == 0, done.stderr
-    assert done.stdout == "mimir: 9.9\nthanos: 9.9\n"
+    assert done.stdout == "".join(f"{name}: 9.9\n" for name in sorted(engines.BUILT))
     assert all((programs / name).stat().st_mode & 0o100 for name in engines.BUILT)
     asked = log.read_text().splitlines()
     assert asked[0].startswith(" mod download -json github.com/thanos-io/thanos@v"), (

@@ -82,7 +82,8 @@ def test_a_monitor_that_shows_something_else_is_caught(cuda: FakeCuda, driver: F
     ],
 )
 def test_the_bytes_of_a_link_are_those_that_were_copied(cuda: FakeCuda, kind: str, metrics: list[str]) -> None:
-    answer = report(done := load(cuda, "--duration", "7", "--kind", kind, "--json"))
+    # Long enough that one of the driver's 20 ms samples may find a busy machine's load asleep.
+    answer = report(done := load(cuda, "--duration", "12", "--kind", kind, "--json"))
     assert done.returncode == 0, answer
     for gpu in answer["gpus"]:
         rows = {row["metric"]: row for row in gpu["metrics"]}

@@ -69,11 +69,7 @@ def prometheus(history: Sequence[Series], folder: Path) -> Iterator[NewEngine]:
 
 @contextmanager
 def newer_prometheus(history: Sequence[Series], folder: Path) -> Iterator[NewEngine]:
-    """The one beside the usual engines, in `bin-3.14`."""
-    program = engine("prometheus").resolve().parent.parent / "bin-3.14/prometheus"
-    if not program.exists():
-        pytest.skip(f"prometheus 3.14: {program} is not there")
-    with running_prometheus(program=program) as url:
+    with running_prometheus(program=engine("prometheus-3.14")) as url:
         fill(url, history)
         yield lambda: HttpEngine(EngineConnection(url))
 

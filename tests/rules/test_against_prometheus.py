@@ -8,7 +8,6 @@ a golden, which `test_scenario.py` compares with the engine on an injected clock
 from __future__ import annotations
 
 import json
-import os
 import re
 import subprocess
 import sys
@@ -27,7 +26,7 @@ import pytest
 from gpuscope.remote_write.codec import encode_labels, encode_samples
 from gpuscope.rfc3339 import parse_rfc3339
 from gpuscope.series import Labels
-from tests.engines import running
+from tests.engines import engine, running
 from tests.goldens import check_golden
 from tests.ports import free_port
 from tests.rules.alertmanager_sink import AlertmanagerSink, alertmanager_sink
@@ -60,14 +59,6 @@ class Evaluator:
         urllib.request.urlopen(request, timeout=30).close()
 
 
-def prometheus_program() -> Path:
-    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    program = cache / "gpuscope/engines/bin-3.14/prometheus"
-    if not os.access(program, os.X_OK):
-        pytest.skip(f"prometheus 3.14: not found at {program}")
-    return program
-
-
 def config_text(rules: Path, sink: AlertmanagerSink) -> str:
     return json.dumps(
         {
@@ -91,7 +82,7 @@ def config_text(rules: Path, sink: AlertmanagerSink) -> str:
 
 @contextmanager
 def both_running(folder: Path, rules: str) -> Iterator[tuple[Evaluator, Evaluator]]:
-    program = prometheus_program()
+    program = engine("prometheus-3.14")
     path = folder / "rules.yml"
     path.write_text(rules)
     with ExitStack() as stack:
