@@ -1,4 +1,4 @@
-"""One thing that is read again and again in a thread of its own, so that a read that hangs blocks nothing else.
+"""Reads one thing at an interval, in its own thread, so that a read that hangs blocks nothing else.
 
 A `Worker[T]` opens a reader, reads it at an interval, keeps the latest value of type T, closes and reopens the
 reader with back-off after a failure, and reports its status. A source is a `Worker[Reading]`; pods, allocation

@@ -281,7 +281,7 @@ class EngineConnection:
         kind = response.headers.get("content-type")
         found = f"with {kind}" if kind else "without a content type"
         return EngineNotPrometheus(
-            f"{url} answers {path} {found}, not with Prometheus' JSON: is this the engine's address?"
+            f"{url} answers {path} {found}, not with Prometheus' JSON: check that this is the engine's address"
         )
 
 
