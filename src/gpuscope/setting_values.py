@@ -6,6 +6,7 @@ duration".
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import field
@@ -68,7 +69,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     if not colon:
         host, port = "", text
     if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= MAX_PORT:
-        raise ValueError("not HOST:PORT, for example :9400 or 127.0.0.1:9400")
+        raise ValueError("not HOST:PORT with a port up to 65535, for example :9400 or 127.0.0.1:9400")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -90,6 +91,17 @@ def parse_positive(text: str) -> int:
     if not 0 < count < 2**63:
         raise ValueError("not a positive integer")
     return count
+
+
+def parse_number(text: str) -> float:
+    """A number of 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError("not a number of 0 or more")
+    return number
 
 
 def parse_bytes(text: str) -> int:

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuscope.reports.usage_report import UsageQuestion
 
 SETTINGS = ("co2",)
+COMMON = ("co2",)
 USAGE = "gpuscope report usage|idle [--by user] [--since 7d] [options]"
 
 EPILOG = """examples:
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
-    from gpuscope.reports.rates import parse_co2_factor, parse_rates
+    from gpuscope.reports.rates import parse_rates
     from gpuscope.reports.usage_grouping import parse_grouping
     from gpuscope.reports.usage_report import UsageQuestion
 
@@ -99,7 +100,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
         start_ms=start_ms,
         end_ms=end_ms,
         rates=parse_rates(args.rate, args.rate_basis) if args.rate else None,
-        co2_grams_per_kwh=parse_co2_factor(settings.co2) if settings.co2 else None,
+        co2_grams_per_kwh=settings.co2,
         source=args.history,
     )
 

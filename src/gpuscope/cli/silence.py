@@ -18,7 +18,7 @@ from gpuscope.cli.server_client import (
     token_of,
 )
 from gpuscope.cli.terminal import printable, render_table
-from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.errors import UsageError
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.setting_values import parse_positive_duration
 from gpuscope.settings import Settings
@@ -67,7 +67,7 @@ def _expire(args: argparse.Namespace) -> None:
         known = {str(one["id"]) for one in silences}
     for silence_id in args.words:
         if silence_id not in known:
-            raise GpuscopeError(
+            raise UsageError(
                 f"silence not found: {printable(silence_id)}; `gpuscope silence list --all` shows all ids"
             )
     for silence_id in args.words:
