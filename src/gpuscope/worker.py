@@ -299,7 +299,7 @@ class Worker(Generic[T]):
                     recovered="answers again",
                     clock=self._clock.monotonic,
                 )
-                self._failing_parts[part].failed("failed; the other values are read all the same")
+                self._failing_parts[part].failed("failed; the other values are still read")
         for part in sorted(self._failing_parts.keys() - failures.keys()):
             self._failing_parts.pop(part).succeeded()
 

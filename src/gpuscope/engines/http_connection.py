@@ -106,7 +106,7 @@ class EngineResponse:
                     if size > max_bytes:
                         LIMITS_REACHED.count("engine_max_response_bytes")
                         raise EngineResultTooLarge(
-                            f"{self.url}: the answer is larger than {max_bytes} bytes "
+                            f"{self.url}: the response is larger than {max_bytes} bytes "
                             "(engine_max_response_bytes)"
                         )
                     pieces.append(piece)

@@ -177,7 +177,7 @@ class OwnerJoin:
         facts: Mapping[str, JobFacts],
         now: float,
     ) -> Mapping[Uuid, int]:
-        # Only of Slurm: in Kubernetes programs of the node itself use GPUs as a matter of course.
+        # Only for Slurm: in Kubernetes, the node's own programs normally use GPUs without an allocation.
         if processes is ABSENT or allocations is ABSENT or self._scheduler is None:
             return NO_VALUES
         if JOB not in self._scheduler.known_kinds:
