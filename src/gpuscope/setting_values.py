@@ -1,7 +1,7 @@
 """Parsers for the text of settings: durations, sizes, counts, addresses, lists, choices.
 
-Each parser raises ValueError with the rest of a sentence: the caller prepends "'5x' is", the error says "not a
-duration".
+Each parser raises ValueError with the rest of a sentence: "not a duration". `parse_argument` prepends what the
+parser does not know: "--since: '5x' is".
 """
 
 from __future__ import annotations
@@ -12,6 +12,8 @@ from collections.abc import Callable
 from dataclasses import field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+from gpuscope.errors import UsageError
 
 T = TypeVar("T")
 SOURCE_GROUP = "collection"
@@ -31,6 +33,14 @@ def setting(
         default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar, "group": group}
     )
     return row
+
+
+def parse_argument(parser: Callable[[str], T], text: str, origin: str, example: str = "") -> T:
+    """A wrong value is a UsageError: one sentence with the value, its origin (`--since`) and an example."""
+    try:
+        return parser(text)
+    except ValueError as error:
+        raise UsageError(f"{origin}: {text!r} is {error}{example and '; for example ' + example}") from None
 
 
 def parse_duration(text: str) -> float:

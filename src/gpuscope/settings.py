@@ -21,6 +21,7 @@ from gpuscope.limits import Limits
 from gpuscope.regular_file import read_regular_text
 from gpuscope.setting_values import (
     one_of,
+    parse_argument,
     parse_bytes,
     parse_count,
     parse_counts,
@@ -368,13 +369,10 @@ def env_name(row: Field[Any]) -> str:
 
 
 def _parse(row: Field[Any], text: str, origin: str) -> Any:
-    try:
-        return row.metadata["parse"](text)
-    except ValueError as error:
-        # A metavar with a digit, such as 30d or 10GiB, is an example value.
-        metavar = row.metadata["metavar"]
-        example = f"; for example {metavar}" if any(map(str.isdigit, metavar)) else ""
-        raise UsageError(f"{origin}: {text!r} is {error}{example}") from None
+    # A metavar with a digit, such as 30d or 10GiB, is an example value.
+    metavar = row.metadata["metavar"]
+    example = metavar if any(map(str.isdigit, metavar)) else ""
+    return parse_argument(row.metadata["parse"], text, origin, example)
 
 
 def _file_text(value: object) -> str:

@@ -30,7 +30,7 @@ from gpuscope.engines.blocking import connect, post_form
 from gpuscope.engines.engine_errors import EngineBadQuery
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
-from gpuscope.setting_values import parse_duration
+from gpuscope.setting_values import parse_argument, parse_duration
 from gpuscope.settings import Settings
 from gpuscope.terminal.query_values import (
     gpu_names,
@@ -146,10 +146,7 @@ def _time(text: str | None, now: float, flag: str) -> float:
 def _step(text: str | None, start: float, end: float) -> float:
     if text is None:
         return max(1.0, round((end - start) / 120))
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--step: {text!r} is {error}") from None
+    return parse_argument(parse_duration, text, "--step", "30s")
 
 
 def _post(server: str, endpoint: str, parameters: dict[str, str], token: str) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
 from gpuscope.cli.terminal import csv_cell, printable
 from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_positive_duration
+from gpuscope.setting_values import parse_argument, parse_positive_duration
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -118,7 +118,4 @@ def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
 
 
 def _ago(text: str, flag: str) -> int:
-    try:
-        return int(parse_positive_duration(text) * 1000)
-    except ValueError as error:
-        raise UsageError(f"{flag}: {text!r} is {error}; for example 7d or 12h") from None
+    return int(parse_argument(parse_positive_duration, text, flag, "7d or 12h") * 1000)
