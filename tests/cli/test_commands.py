@@ -243,6 +243,10 @@ def test_without_a_command_all_are_listed() -> None:
         (("up", "--demo", "--source", "nvml"), "--demo and --source nvml: give only one of them"),
         (("server", "--config", "/no/such.yml"), "--config /no/such.yml: there is no such file"),
         (("notify", "test", "ops", "--alerting", "/no.yml"), "--alerting /no.yml: there is no such file"),
+        (
+            ("render", "firewall", "--settings", "x"),
+            "give --settings directly after `gpuscope render`; see `gpuscope render --help`",
+        ),
         (("explain", "state", "x"), "'x' is not a state; `gpuscope explain state` lists them"),
     ],
 )
