@@ -70,15 +70,15 @@ class Gpu:
 
     def start(self) -> None:
         """Sets all counters to 0 at boot. Call it once, after all scenarios are applied."""
-        self._at_boot = tuple(self.total(channel, self._boot) for channel in range(len(ZERO)))
+        self._at_boot = tuple(self.total(rate, self._boot) for rate in range(len(ZERO)))
 
-    def total(self, channel: int, at: float) -> float:
+    def total(self, rate: int, at: float) -> float:
         """The value of one counter at `at`; 0 at boot."""
         at = max(at, self._boot)
-        total = self._unsplit * self.model.power_idle * at if channel == POWER else 0.0
+        total = self._unsplit * self.model.power_idle * at if rate == POWER else 0.0
         for timeline in self.timelines:
-            total += timeline.total(channel, at)
-        return total - self._at_boot[channel]
+            total += timeline.total(rate, at)
+        return total - self._at_boot[rate]
 
     def busy_seconds(self, at: float) -> float:
         """Busy seconds of the whole chip: an instance counts by its share of the chip."""
@@ -204,7 +204,7 @@ class Gpu:
                 yield XidEvent(
                     xid=xid,
                     at=at,
-                    channel="nvml",
+                    reporter="nvml",
                     gpu_uuid=self.identity.uuid,
                     pci_bus_id=self.identity.pci_bus_id,
                     message=f"simulated Xid {xid}",
