@@ -105,7 +105,7 @@ class BlockingHttp:
                 self.close()
             return response
         except h11.ProtocolError as error:
-            raise OSError(f"not an HTTP answer: {error}") from None
+            raise OSError(f"not an HTTP response: {error}") from None
 
     def _connect(self) -> socket.socket:
         if self._socket is None:
@@ -136,19 +136,19 @@ class BlockingHttp:
                 connection.settimeout(_left(deadline))
                 piece = connection.recv(_PIECE_BYTES)
                 if not piece and head is None:
-                    raise OSError("the connection was closed before the answer")
+                    raise OSError("the connection was closed before the response")
                 self._http.receive_data(piece)
             elif isinstance(event, h11.Response):
                 head = event
             elif isinstance(event, h11.Data):
                 size += len(event.data)
                 if size > self._max_body_bytes:
-                    raise OSError(f"the answer is larger than {self._max_body_bytes} bytes")
+                    raise OSError(f"the response is larger than {self._max_body_bytes} bytes")
                 pieces.append(bytes(event.data))
             elif isinstance(event, h11.EndOfMessage) and head is not None:
                 break
             elif isinstance(event, h11.ConnectionClosed) or event is h11.PAUSED:
-                raise OSError("the connection was closed before the answer")
+                raise OSError("the connection was closed before the response")
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
         return HttpResponse(head.status_code, b"".join(pieces), headers)
 
@@ -156,5 +156,5 @@ class BlockingHttp:
 def _left(deadline: float) -> float:
     left = deadline - time.monotonic()
     if left <= 0:
-        raise TimeoutError("no complete answer in time")
+        raise TimeoutError("no complete response in time")
     return left

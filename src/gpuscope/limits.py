@@ -251,7 +251,7 @@ class Limits:
         metavar="31d",
     )
 
-    # group "scrape": targets and their responses (server)
+    # Group "scrape": targets and their responses (server)
     scrape_max_targets: int = _limit(
         10_000,
         parse_positive,
@@ -338,7 +338,7 @@ class Limits:
         why="twice scrape_max_targets, about 100 MB of labels; namespaces and selectors select fewer",
     )
 
-    # group "write": the remote-write receiver (up, server)
+    # Group "write": the remote-write receiver (up, server)
     write_max_request_bytes: int = _limit(
         16 << 20,
         parse_bytes,
@@ -398,7 +398,7 @@ class Limits:
         256 << 10,
         parse_bytes,
         "rules",
-        "size of a template's text; a longer one is refused when its file is loaded",
+        "maximum size of a template's text; a longer one is refused when its file is loaded",
         why="Alertmanager's own mail template has 14 KiB",
         metavar="256KiB",
     )
@@ -406,7 +406,7 @@ class Limits:
         8 << 20,
         parse_bytes,
         "rules",
-        "length of the text that a template, or one of its functions, makes; each printed value counts 64 more",
+        "maximum output of a template or of one of its functions; each printed value counts 64 bytes more",
         why="Alertmanager's own mail about 500 alerts has 1.7 MB; printf could pad to any width",
         metavar="8MiB",
     )
@@ -414,7 +414,7 @@ class Limits:
         32 << 20,
         parse_bytes,
         "rules",
-        "length of all texts and lists that the functions of a template read and return together",
+        "maximum size of all texts and lists that a template's functions read and return, added up",
         why="3 s; Alertmanager's own mail about 500 alerts takes 2 MB",
         metavar="32MiB",
     )
@@ -422,14 +422,14 @@ class Limits:
         1_000_000,
         parse_positive,
         "rules",
-        "nodes that a template may evaluate before it is stopped",
+        "maximum nodes that a template may evaluate before it is stopped",
         why="1 s; Alertmanager's own mail about 500 alerts takes 59,000 and 0.4 s",
     )
     template_max_depth: int = _limit(
         100,
         parse_positive,
         "rules",
-        "how deep blocks, parentheses and template calls of a template may be nested",
+        "maximum nesting depth of blocks, parentheses and template calls in a template",
         why="public rule files nest 4 deep; each level takes five frames of Python's stack",
     )
 
@@ -450,51 +450,51 @@ class Limits:
         why="300 MiB; an agent with 8 GPUs has 3,500 series",
     )
 
-    # group "rules": rule evaluation and alerts (up, server)
+    # Group "rules": rule evaluation and alerts (up, server)
     rules_max_alerts: int = _limit(
         100_000,
         parse_positive,
         "rules",
-        "alerts of one rule; a rule whose expression gives more fails and changes nothing",
+        "maximum alerts of one rule; a rule whose expression gives more fails and changes nothing",
         why="about 100 MiB with three annotations each; 1,000 nodes with 8 GPUs and ten alerts each are 80,000",
     )
     rules_max_template_queries: int = _limit(
         500,
         parse_positive,
         "rules",
-        "queries that the annotations of one rule run in an evaluation; further alerts keep the texts of an "
-        "earlier evaluation and get their turn at the next ones",
+        "maximum queries that the annotations of one rule run in an evaluation; further alerts keep the texts "
+        "of an earlier evaluation and are updated in a later one",
         why="0.4 s of CPU; 10,000 alerts with two queries each would take 14 s, as long as the usual interval",
     )
     alertmanager_queue_capacity: int = _limit(
         10_000,
         parse_positive,
         "rules",
-        "alerts that wait for one Alertmanager; the oldest are dropped",
+        "maximum alerts queued for one Alertmanager; the oldest are dropped",
         why="Prometheus' default; alerts that still fire are sent again after a minute",
     )
 
-    # group "alerts": notifications and Alertmanager's API (up, server)
+    # Group "alerts": notifications and Alertmanager's API (up, server)
     max_alerts: int = _limit(
         50_000,
         parse_positive,
         "alerts",
-        "alerts kept at the same time, each 2 KiB of text counts as one; further new ones are refused until "
-        "others are resolved",
+        "maximum alerts kept at the same time; each 2 KiB of text counts as one; further new ones are refused "
+        "until others are resolved",
         why="100 MiB; a fleet of 8,000 GPUs with five alerts per GPU; senders send again what still fires",
     )
     max_alert_groups: int = _limit(
         10_000,
         parse_positive,
         "alerts",
-        "groups of alerts; alerts beyond it wait until a group is gone",
-        why="each group is a message; nobody reads more",
+        "maximum groups of alerts; an alert that would start another group waits until a group is gone",
+        why="each group sends its own messages, and nobody reads as many",
     )
     max_alert_bytes: int = _limit(
         64 << 10,
         parse_bytes,
         "alerts",
-        "size of the labels, annotations and URL of an alert that a client sends; a larger one is refused",
+        "maximum size of labels, annotations and URL of an alert that a client sends; a larger one is refused",
         why="as for labels of scrapes; alerts have a few hundred bytes",
         metavar="64KiB",
     )
@@ -502,7 +502,7 @@ class Limits:
         16 << 20,
         parse_bytes,
         "alerts",
-        "size of a request with alerts or a silence",
+        "maximum size of a request with alerts or a silence",
         why="10,000 alerts of 1.6 KiB; Prometheus sends 256 alerts per request",
         metavar="16MiB",
     )
@@ -510,21 +510,21 @@ class Limits:
         500_000,
         parse_positive,
         "alerts",
-        "JSON values in a request with alerts or a silence",
+        "maximum JSON values in a request with alerts or a silence",
         why="10,000 alerts with 40 labels and annotations; 16 MiB of [] would be 400 MiB in memory",
     )
     max_silences: int = _limit(
         10_000,
         parse_positive,
         "alerts",
-        "silences, expired ones of the last five days included; further ones are refused",
-        why="people have tens",
+        "maximum silences, including those that expired in the last five days; further ones are refused",
+        why="users have tens of silences",
     )
     max_silence_bytes: int = _limit(
         16 << 10,
         parse_bytes,
         "alerts",
-        "size of a silence: matchers, comment, author and annotations; each matcher counts 200 bytes more",
+        "maximum size of a silence: matchers, comment, author, annotations; each matcher counts 200 bytes more",
         why="a list of 1,000 nodes in a matcher has 10 KiB; 10,000 silences of this size take 300 MiB",
         metavar="16KiB",
     )
@@ -532,18 +532,18 @@ class Limits:
         1_000,
         parse_positive,
         "alerts",
-        'matchers of all silences that are not name="value" (=~, !~ and !=); silences with more are refused',
+        'maximum matchers of all silences that are not name="value" (=~, !~ and !=); further ones are refused',
         why="each is compared with every alert; a regular expression takes up to 300 KiB while it is compared",
     )
     max_notification_history: int = _limit(
         1000,
         parse_positive,
         "alerts",
-        "messages that the history of notifications has; the oldest are forgotten",
+        "maximum messages in the history of notifications; the oldest are removed first",
         why="at most 10 KiB each; a fleet with ten messages a day has three months",
     )
 
-    # group "page": the page's live stream (up, server)
+    # Group "page": the page's live stream (up, server)
     max_live_streams: int = _limit(
         200,
         parse_positive,

@@ -1,16 +1,19 @@
 """Parsers for the text of settings: durations, sizes, counts, addresses, lists, choices.
 
-Each parser raises ValueError with the rest of a sentence: the caller prepends "'5x' is", the error says "not a
-duration".
+Each parser raises ValueError with the rest of a sentence: "not a duration". `parse_argument` prepends what the
+parser does not know: "--since: '5x' is".
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable
 from dataclasses import field
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+
+from gpuscope.errors import UsageError
 
 T = TypeVar("T")
 SOURCE_GROUP = "collection"
@@ -30,6 +33,14 @@ def setting(
         default=default, metadata={"parse": parse, "help": help_text, "metavar": metavar, "group": group}
     )
     return row
+
+
+def parse_argument(parser: Callable[[str], T], text: str, origin: str, example: str = "") -> T:
+    """A wrong value is a UsageError: one sentence with the value, its origin (`--since`) and an example."""
+    try:
+        return parser(text)
+    except ValueError as error:
+        raise UsageError(f"{origin}: {text!r} is {error}{example and '; for example ' + example}") from None
 
 
 def parse_duration(text: str) -> float:
@@ -68,7 +79,7 @@ def parse_listen(text: str) -> tuple[str, int]:
     if not colon:
         host, port = "", text
     if not port.isascii() or not port.isdigit() or not 0 <= int(port) <= MAX_PORT:
-        raise ValueError("not HOST:PORT, for example :9400 or 127.0.0.1:9400")
+        raise ValueError("not HOST:PORT with a port up to 65535, for example :9400 or 127.0.0.1:9400")
     return host.removeprefix("[").removesuffix("]"), int(port)
 
 
@@ -90,6 +101,17 @@ def parse_positive(text: str) -> int:
     if not 0 < count < 2**63:
         raise ValueError("not a positive integer")
     return count
+
+
+def parse_number(text: str) -> float:
+    """A number of 0 or more."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 <= number < math.inf:
+        raise ValueError("not a number of 0 or more")
+    return number
 
 
 def parse_bytes(text: str) -> int:

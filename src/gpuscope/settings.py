@@ -21,6 +21,7 @@ from gpuscope.limits import Limits
 from gpuscope.regular_file import read_regular_text
 from gpuscope.setting_values import (
     one_of,
+    parse_argument,
     parse_bytes,
     parse_count,
     parse_counts,
@@ -28,6 +29,8 @@ from gpuscope.setting_values import (
     parse_http_url,
     parse_interval,
     parse_listen,
+    parse_number,
+    parse_positive,
     parse_positive_duration,
     parse_switch,
     parse_words,
@@ -240,7 +243,7 @@ class CoreSettings(Limits):
     evaluation_interval: float = _setting(
         15.0,
         parse_interval,
-        "how often rule groups without an interval are evaluated; a --config has its own",
+        "evaluation interval of rule groups that set none; a --config file has its own setting",
         "15s",
     )
     alerting: str = _setting(
@@ -264,11 +267,15 @@ class CoreSettings(Limits):
     digest_every: str = _setting(
         "week",
         one_of("day", "week", "month"),
-        "how often the usage report is mailed: for the last day, week or month, at 06:00 local time",
+        "period of the mailed usage report: the last day, week or month; sent at 06:00 local time",
         "day|week|month",
     )
-    digest_by: str = _setting("user", str, "what a row of the mailed usage report is, as report --by", "user")
-    co2: str = _setting("", str, "grams of CO₂ per kWh of your electricity, for reports", "475")
+    digest_by: str = _setting(
+        "user", str, "rows of the mailed usage report, as in `gpuscope report usage --by`", "user"
+    )
+    co2: float | None = _setting(
+        None, parse_number, "grams of CO₂ per kWh of your electricity, for reports", "475"
+    )
     external_url: str = _setting(
         "", str, "address of this server in links of alerts (default: http://HOSTNAME:PORT)", "URL"
     )
@@ -296,7 +303,7 @@ class CoreSettings(Limits):
         "LABEL",
     )
 
-    demo_nodes: int | None = _setting(None, parse_count, "number of simulated nodes", "N")
+    demo_nodes: int | None = _setting(None, parse_positive, "number of simulated nodes", "N")
 
     def node_name(self) -> str:
         return self.node or os.environ.get("NODE_NAME", "") or socket.gethostname()
@@ -332,6 +339,18 @@ def home_path(text: str, setting: str) -> Path:
         ) from None
 
 
+def home_file(text: str, setting: str) -> Path:
+    """As `home_path`, for a file that must exist: readers name the file, but not the setting."""
+    path = home_path(text, setting)
+    try:
+        path.stat()
+    except FileNotFoundError:
+        raise UsageError(f"--{setting.replace('_', '-')} {text}: there is no such file") from None
+    except OSError:
+        pass  # the reader reports it, with the file's name
+    return path
+
+
 def _settings_files() -> Iterator[Path]:
     for path in SETTINGS_FILES:
         # A system service may run without HOME and without a passwd entry (systemd's DynamicUser), or with a
@@ -350,13 +369,10 @@ def env_name(row: Field[Any]) -> str:
 
 
 def _parse(row: Field[Any], text: str, origin: str) -> Any:
-    try:
-        return row.metadata["parse"](text)
-    except ValueError as error:
-        # A metavar with a digit, such as 30d or 10GiB, is an example value.
-        metavar = row.metadata["metavar"]
-        example = f"; for example {metavar}" if any(map(str.isdigit, metavar)) else ""
-        raise UsageError(f"{origin}: {text!r} is {error}{example}") from None
+    # A metavar with a digit, such as 30d or 10GiB, is an example value.
+    metavar = row.metadata["metavar"]
+    example = metavar if any(map(str.isdigit, metavar)) else ""
+    return parse_argument(row.metadata["parse"], text, origin, example)
 
 
 def _file_text(value: object) -> str:

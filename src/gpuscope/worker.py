@@ -1,4 +1,4 @@
-"""One thing that is read again and again in a thread of its own, so that a read that hangs blocks nothing else.
+"""Reads one thing at an interval, in its own thread, so that a read that hangs blocks nothing else.
 
 A `Worker[T]` opens a reader, reads it at an interval, keeps the latest value of type T, closes and reopens the
 reader with back-off after a failure, and reports its status. A source is a `Worker[Reading]`; pods, allocation
@@ -299,7 +299,7 @@ class Worker(Generic[T]):
                     recovered="answers again",
                     clock=self._clock.monotonic,
                 )
-                self._failing_parts[part].failed("failed; the other values are read all the same")
+                self._failing_parts[part].failed("failed; the other values are still read")
         for part in sorted(self._failing_parts.keys() - failures.keys()):
             self._failing_parts.pop(part).succeeded()
 

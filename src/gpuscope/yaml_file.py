@@ -152,7 +152,7 @@ def load_yaml(path: Path, *, typed: bool = False) -> object:
 
 
 def read_yaml_text(path: Path) -> str:
-    """The file's text; UsageError if it is no regular file, too large or not UTF-8."""
+    """The file's text; UsageError if it is not a regular file, too large or not UTF-8."""
     try:
         return read_regular_file(path, MAX_YAML_BYTES).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:

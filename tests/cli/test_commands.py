@@ -238,6 +238,16 @@ def test_without_a_command_all_are_listed() -> None:
         (("server", "--retention", "foo"), "--retention: 'foo' is not a duration; for example 30d"),
         (("server", "--retention-bytes", "x"), "--retention-bytes: 'x' is not a size; for example 10GiB"),
         (("agent", "--retention", "3d"), "unknown option --retention; see `gpuscope agent --help`"),
+        (("up", "--co2", "x"), "--co2: 'x' is not a number of 0 or more; for example 475"),
+        (("up", "--demo", "--demo-nodes", "0"), "--demo-nodes: '0' is not a positive integer"),
+        (("up", "--demo", "--source", "nvml"), "--demo and --source nvml: give only one of them"),
+        (("server", "--config", "/no/such.yml"), "--config /no/such.yml: there is no such file"),
+        (("notify", "test", "ops", "--alerting", "/no.yml"), "--alerting /no.yml: there is no such file"),
+        (
+            ("render", "firewall", "--settings", "x"),
+            "give --settings directly after `gpuscope render`; see `gpuscope render --help`",
+        ),
+        (("explain", "state", "x"), "'x' is not a state; `gpuscope explain state` lists them"),
     ],
 )
 def test_a_mistake_is_one_sentence(argv: tuple[str, ...], sentence: str) -> None:

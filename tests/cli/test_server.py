@@ -70,14 +70,14 @@ def eventually(check: Callable[[], Any]) -> Any:
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        (["--config", "nosuch.yml"], ["nosuch.yml", "No such file"]),
+        (["--config", "nosuch.yml"], ["--config nosuch.yml: there is no such file"]),
         (["--targets", ","], ["--targets", "names no target"]),
         (["--targets", "a:1", "--config", "x.yml"], ["--config and --targets"]),
         (["--store", "nonsense"], ["--store nonsense", "not an http"]),
         (["--store", "http://x", "--targets", "a:1"], ["--targets with --store"]),
         (["--remote-write", "nonsense"], ["--remote-write nonsense"]),
         (["--listen", "0.0.0.0:0", "--proxy-auth-header", "X-User"], ["X-User", "--proxy-auth-from"]),
-        (["--store", "http://x", "--store-http-config", "nosuch.yml"], ["nosuch.yml"]),
+        (["--store", "http://x", "--store-http-config", "nosuch.yml"], ["--store-http-config nosuch.yml"]),
         (["--scrape-interval", "soon"], ["--scrape-interval", "soon"]),
     ],
 )

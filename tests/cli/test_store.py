@@ -144,5 +144,5 @@ def test_delete_asks_for_confirmation(
 
 def test_delete_refuses_a_folder_in_use(history: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with Store(history):
-        assert main(["store", "delete", "--data", str(history), "--match", "power", "--yes"]) == 1
+        assert main(["store", "delete", "--data", str(history), "--match", "power", "--yes"]) == 2
     assert "/api/v1/admin/tsdb/delete_series" in capsys.readouterr().err

@@ -85,8 +85,8 @@ def test_an_xid_is_one_line_whichever_way_it_came(caplog: pytest.LogCaptureFixtu
     machine = Machine()
     at = START + 2
     reported = (
-        XidEvent(xid=79, at=at, channel="nvml", gpu_uuid=UUID),
-        XidEvent(xid=79, at=at, channel="kernel_log", pci_bus_id="0000:8d:00", log_microseconds=1),
+        XidEvent(xid=79, at=at, reporter="nvml", gpu_uuid=UUID),
+        XidEvent(xid=79, at=at, reporter="kernel_log", pci_bus_id="0000:8d:00", log_microseconds=1),
     )
     machine.see(GPU)
     snapshot = machine.see(LOST, xids=reported)
@@ -99,7 +99,7 @@ def test_an_xid_is_one_line_whichever_way_it_came(caplog: pytest.LogCaptureFixtu
 
 
 def test_an_xid_of_a_gpu_that_was_never_seen_names_its_address(caplog: pytest.LogCaptureFixture) -> None:
-    event = XidEvent(xid=48, at=START, channel="kernel_log", pci_bus_id="0000:5d:00", log_microseconds=1)
+    event = XidEvent(xid=48, at=START, reporter="kernel_log", pci_bus_id="0000:5d:00", log_microseconds=1)
     snapshot = Machine().see(xids=(event,))
     assert lines(caplog) == [
         ("WARNING", "XID 48 on the GPU at PCI address 00000000:5D:00.0: double-bit ECC error")
@@ -109,7 +109,7 @@ def test_an_xid_of_a_gpu_that_was_never_seen_names_its_address(caplog: pytest.Lo
 
 
 def test_xids_of_before_the_start_are_counted_but_are_no_news(caplog: pytest.LogCaptureFixture) -> None:
-    old = XidEvent(xid=31, at=START - 60, channel="kernel_log", pci_bus_id=ADDRESS, log_microseconds=1)
+    old = XidEvent(xid=31, at=START - 60, reporter="kernel_log", pci_bus_id=ADDRESS, log_microseconds=1)
     snapshot = Machine().see(GPU, xids=(old,))
     assert [(total.xid, total.count) for total in snapshot.xids] == [(31, 1)]
     assert snapshot.events == ()
@@ -125,7 +125,7 @@ def test_a_gpu_lost_from_the_start_is_said_once(caplog: pytest.LogCaptureFixture
 
 def test_a_storm_of_xids_writes_a_bounded_number_of_lines(caplog: pytest.LogCaptureFixture) -> None:
     events = GpuEvents(START, explain)
-    storm = [XidEvent(xid=13, at=START, channel="nvml", gpu_uuid=UUID)] * 1000
+    storm = [XidEvent(xid=13, at=START, reporter="nvml", gpu_uuid=UUID)] * 1000
     latest = events.advance([GPU], storm, START)
     assert len(lines(caplog)) == MAX_LINES
     assert len(latest) == MAX_EVENTS
@@ -136,8 +136,8 @@ def test_a_storm_of_xids_writes_a_bounded_number_of_lines(caplog: pytest.LogCapt
 def test_every_gpu_has_its_own_allowance(caplog: pytest.LogCaptureFixture) -> None:
     events = GpuEvents(START, explain)
     other = Device(uuid=Uuid("GPU-2"), index=4)
-    events.advance([GPU, other], [XidEvent(xid=13, at=START, channel="nvml", gpu_uuid=UUID)] * 100, START)
-    events.advance([GPU, other], [XidEvent(xid=79, at=START, channel="nvml", gpu_uuid=other.uuid)], START)
+    events.advance([GPU, other], [XidEvent(xid=13, at=START, reporter="nvml", gpu_uuid=UUID)] * 100, START)
+    events.advance([GPU, other], [XidEvent(xid=79, at=START, reporter="nvml", gpu_uuid=other.uuid)], START)
     assert lines(caplog)[-1][1] == "XID 79 on GPU 4 (GPU-2): GPU has fallen off the bus"
 
 

@@ -27,7 +27,7 @@ def kernel(at: float, xid: int = 79, sequence: Maybe[int] = ABSENT, address: str
     return XidEvent(
         xid=xid,
         at=at,
-        channel="kernel_log",
+        reporter="kernel_log",
         pci_bus_id=address,
         log_sequence=sequence,
         log_microseconds=round(at * 1e6),
@@ -35,7 +35,7 @@ def kernel(at: float, xid: int = 79, sequence: Maybe[int] = ABSENT, address: str
 
 
 def nvml(at: float, xid: int = 79, uuid: Uuid = UUID) -> XidEvent:
-    return XidEvent(xid=xid, at=at, channel="nvml", gpu_uuid=uuid)
+    return XidEvent(xid=xid, at=at, reporter="nvml", gpu_uuid=uuid)
 
 
 def counts(ledger: XidLedger, devices: Sequence[Device] = (GPU,)) -> dict[tuple[str, int], int]:
@@ -86,7 +86,7 @@ def test_events_of_a_gpu_not_yet_known_wait_for_it() -> None:
 
 def test_an_event_that_has_both_names_teaches_the_address() -> None:
     ledger = open_ledger()
-    both = XidEvent(xid=13, at=1.0, channel="kernel_log", gpu_uuid=UUID, pci_bus_id="0000:8d:00")
+    both = XidEvent(xid=13, at=1.0, reporter="kernel_log", gpu_uuid=UUID, pci_bus_id="0000:8d:00")
     ledger.add([both, kernel(2.0)])
     assert counts(ledger, ()) == {(UUID, 13): 1, (UUID, 79): 1}
 
@@ -100,7 +100,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_count() -> None:
 
 def test_an_event_without_a_gpu_is_refused_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     ledger = open_ledger()
-    ledger.add([XidEvent(xid=1, at=1.0, channel="nvml")] * 5)
+    ledger.add([XidEvent(xid=1, at=1.0, reporter="nvml")] * 5)
     assert ledger.totals([GPU]) == ()
     assert len(caplog.records) == 1
 
@@ -364,7 +364,7 @@ def test_restarts_at_any_point_neither_lose_nor_repeat(
                 ledger = open_ledger(state)
                 ledger.add(read)
                 ledger.totals([GPU] if n % 2 else [])
-            if event.channel == "kernel_log":
+            if event.reporter == "kernel_log":
                 read.append(event)
             ledger.add([event])
         for _ in range(2):

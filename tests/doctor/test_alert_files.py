@@ -72,7 +72,7 @@ def test_what_a_running_server_says(tmp_path: Path) -> None:
     assert told.count("problem: ") == 3
     assert "older configuration and rule files; the current ones were refused: r.yml: 5:9: no" in told
     assert "older alerting file; the current ones were refused: a.yml: line 3" in told
-    assert "a/email[0] fails since 2026-11-16T00:00:00Z: refused" in told
+    assert "a/email[0] has failed since 2026-11-16T00:00:00Z: refused" in told
     assert words(server_alerts.running_server(context(tmp_path, settings=settings))) == ""
 
 

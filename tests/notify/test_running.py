@@ -106,7 +106,7 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert main(["silence", "list", "--server", url]) == 0
         assert made in capsys.readouterr().out
         assert main(["silence", "expire", made, "--server", url]) == 0
-        assert main(["silence", "expire", "unknown", "--server", url]) == 1
+        assert main(["silence", "expire", "unknown", "--server", url]) == 2
         assert "silence not found" in capsys.readouterr().err
 
         (tmp_path / "alertmanager.yml").write_text("route: 1\n")

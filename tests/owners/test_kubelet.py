@@ -19,7 +19,7 @@ from gpuscope.owners.lookup_timing import KUBELET_GOOD_FOR_SECONDS
 from gpuscope.owners.pod_list_json import decode_pod_list
 from gpuscope.owners.pod_logs import read_pod_logs
 from gpuscope.owners.pod_reader import PodMethod, PodReader, build_pod_reader, label_filter, pod_worker
-from gpuscope.owners.pod_resources import decode_list, kubelet_worker, list_claims
+from gpuscope.owners.pod_resources import decode_pod_resources, kubelet_worker, list_pod_resources
 from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, index_pods
 from gpuscope.owners.pods_api import decode_pods
 from gpuscope.readings import ABSENT, Device, Uuid
@@ -49,7 +49,7 @@ ANSWER = b"".join(
 def test_what_the_kubelet_gave_away(tmp_path: Path) -> None:
     with running_kubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.answer = lambda context: ANSWER
-        claims = list_claims(str(kubelet.path), ["example.com/gpu"])
+        claims = list_pod_resources(str(kubelet.path), ["example.com/gpu"]).claims
     assert [(claim.pod, claim.container, claim.resource, claim.device_id) for claim in claims] == [
         ("train-0", "main", "nvidia.com/gpu", "GPU-1"),
         ("train-0", "main", "nvidia.com/gpu", "GPU-2"),
@@ -72,13 +72,13 @@ def test_six_megabytes_of_pods(tmp_path: Path) -> None:
     assert len(many) > 6_000_000
     with running_kubelet(tmp_path / "kubelet.sock") as kubelet:
         kubelet.answer = lambda context: many
-        assert len(list_claims(str(kubelet.path), timeout=60.0)) == pods
+        assert len(list_pod_resources(str(kubelet.path), timeout=60.0).claims) == pods
 
 
 @given(st.binary(max_size=200))
 def test_any_answer_is_claims_and_pods_or_an_error(answer: bytes) -> None:
     for decode in (
-        lambda: decode_list(answer),
+        lambda: decode_pod_resources(answer),
         lambda: decode_pods(answer, some_label),
         lambda: decode_pod_list(answer, some_label),
     ):
@@ -301,7 +301,7 @@ def test_gpus_under_an_unknown_resource_name_are_reported_and_other_claims_stay(
     assert not status.up
     assert status.why == (
         "the kubelet allocated devices of example.com/a100, which is not known as a GPU resource: "
-        "no pod has them; set --resource-names example.com/a100"
+        "their pods are not shown; set --resource-names example.com/a100"
     )
     assert f"source kubelet: {status.why}" in caplog.messages
     assert claims is not ABSENT

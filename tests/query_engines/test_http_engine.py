@@ -76,7 +76,7 @@ def failure(error_type: str, status: int = 422) -> Page:
         (text("{", JSON), EngineNotPrometheus, "cannot be read"),
         (text("[]", JSON), EngineNotPrometheus, "cannot be read"),
         (text('{"status":"success"}', JSON), EngineNotPrometheus, "cannot be read"),
-        (text("<html>", "text/html"), EngineNotPrometheus, "is this the engine's address"),
+        (text("<html>", "text/html"), EngineNotPrometheus, "check that this is the engine's address"),
         (saying(401, "no org id"), EngineRefused, "refuses our credentials with 401"),
         (saying(502, "bad gateway"), EngineFailed, "502"),
     ],

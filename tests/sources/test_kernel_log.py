@@ -91,7 +91,7 @@ def test_an_xid_with_its_place_and_time() -> None:
         XidEvent(
             xid=79,
             at=1040.0,
-            channel="kernel_log",
+            reporter="kernel_log",
             pci_bus_id="00000000:8D:00.0",
             message=XID.removeprefix("NVRM: "),
             log_sequence=40,

@@ -23,7 +23,7 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
 
 def xids(rig: Rig) -> list[tuple[int, object]]:
     events = rig.tick(1, FAST).xids
-    assert all(event.channel == "nvml" for event in events)
+    assert all(event.reporter == "nvml" for event in events)
     assert all(abs(event.at - rig.clocks.now()) < 1 for event in events)
     return [(event.xid, event.gpu_uuid) for event in events]
 

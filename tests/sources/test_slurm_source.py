@@ -187,7 +187,7 @@ def test_output_of_something_else_is_a_failure(cluster: Cluster) -> None:
     cluster.bin.joinpath("sinfo.txt").write_text("welcome#MARK#\nto#MARK#\n")
     state = cluster.state()
     assert state.nodes is ABSENT
-    assert "not understood" in {query.name: query.why for query in state.queries}["sinfo"]
+    assert "unknown format" in {query.name: query.why for query in state.queries}["sinfo"]
 
 
 def test_a_job_that_ended_between_two_calls_has_no_gpus(cluster: Cluster) -> None:

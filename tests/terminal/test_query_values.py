@@ -102,3 +102,10 @@ def test_without_info_series_uuids_stay(capsys: pytest.CaptureFixture[str]) -> N
     with server_that_answers(answer) as url:
         assert main(["query", "x_watts", "--server", url]) == 0
     assert "GPU-2" in capsys.readouterr().out
+
+
+def test_an_expression_the_server_cannot_parse_is_wrong_usage(capsys: pytest.CaptureFixture[str]) -> None:
+    refused = {"status": "error", "errorType": "bad_data", "error": "parse error: unclosed left parenthesis"}
+    with server_that_answers(refused, status=400) as url:
+        assert main(["query", "sum(", "--server", url]) == 2
+    assert "unclosed left parenthesis" in capsys.readouterr().err

@@ -13,7 +13,7 @@ export const FINDING_TEXTS = {
   ecc_sram_threshold: "GPU {gpus}: too many SRAM errors",
   ecc_uncorrected: "GPU {gpus}: {count} uncorrectable memory errors",
   fabric_not_ready: "GPU {gpus} has not joined the NVLink fabric",
-  fan_stopped: "GPU {gpus} is warm and a fan stands still",
+  fan_stopped: "GPU {gpus} is warm and a fan has stopped",
   gpu_lost: "GPU {gpus} does not answer",
   "gpu_lost.xid": "GPU {gpus} does not answer after XID {xid}",
   gpus_missing: "{count} GPU missing of {expected} on the bus",

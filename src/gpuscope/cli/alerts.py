@@ -115,7 +115,7 @@ def _warn_of_channels(args: argparse.Namespace) -> None:
             reason = printable(channel["last_error"])
             since = _since(to_rfc3339(channel["failing_since"]))
             print(
-                f"gpuscope: channel {name} fails since {since}: {reason}",
+                f"gpuscope: channel {name} has failed since {since}: {reason}",
                 file=sys.stderr,
             )
     if status["reload_error"]:

@@ -183,7 +183,7 @@ def _throttle_names() -> list[str]:
 def _explain_throttle(name: str) -> Explanation:
     from gpuscope.health.throttles import THROTTLES
 
-    row = THROTTLES[_known(name, THROTTLES, "throttle reason")]
+    row = THROTTLES[_known(name, THROTTLES, "throttle", "throttle reason")]
     facts = [
         ("meaning", row.meaning),
         ("problem", "yes, it costs speed" if row.hinders else "no"),
@@ -231,7 +231,7 @@ def _state_names() -> list[str]:
 def _explain_state(name: str) -> Explanation:
     from gpuscope.health.states import STATES, WORST_FIRST, State
 
-    row = STATES[State(_known(name, _state_names(), "state"))]
+    row = STATES[State(_known(name, _state_names(), "state", "state"))]
     worse = WORST_FIRST[: WORST_FIRST.index(row.state)]
     facts = [
         ("meaning", row.meaning),
@@ -253,7 +253,7 @@ def _explain_metric(name: str) -> Explanation:
     from gpuscope.metrics.families.native.table import NATIVE_METRICS
 
     metrics = {metric.name: metric for metric in NATIVE_METRICS}
-    metric = metrics[_known(name, metrics, "metric of the native family")]
+    metric = metrics[_known(name, metrics, "metric", "metric of the native family")]
     facts = [("meaning", metric.help), ("type", metric.type)]
     facts += [("unit", metric.unit_name)] if metric.unit_name else []
     facts += [("labels", ", ".join(dict.fromkeys(("gpu", "uuid", *metric.labels))))] if metric.reading else []
@@ -274,13 +274,13 @@ def _explain_metric(name: str) -> Explanation:
     return Explanation(f"metric {metric.name}", facts, seen, "{} have it now", "no series has this name now")
 
 
-def _known(name: str, names: Iterable[str], what: str) -> str:
+def _known(name: str, names: Iterable[str], kind: str, what: str) -> str:
     every = list(names)
     if name in every:
         return name
     near = difflib.get_close_matches(name, every, 1)
     guess = f" (did you mean {near[0]}?)" if near else ""
-    raise UsageError(f"{printable(name, 60)!r} is not a {what}{guess}; without a name all are listed")
+    raise UsageError(f"{printable(name, 60)!r} is not a {what}{guess}; `gpuscope explain {kind}` lists them")
 
 
 _KINDS: dict[str, tuple[Callable[[], list[str]], Callable[[str], Explanation]]] = {

@@ -18,7 +18,7 @@ from gpuscope.cli.live_arguments import add_live_arguments, only_shown_nodes, op
 from gpuscope.cli.snapshot import view_of
 from gpuscope.cli.terminal import bytes_text, printable, render_table
 from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.setting_values import parse_bytes, parse_duration
+from gpuscope.setting_values import parse_argument, parse_bytes, parse_duration
 from gpuscope.settings import Settings
 from gpuscope.terminal.free_gpus import Placement, Topology, Wanted, find_placements, models_text
 from gpuscope.wiring.live_readers import LiveReader, Picture
@@ -78,20 +78,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _wanted(args: argparse.Namespace) -> Wanted:
     if not args.count.isascii() or not args.count.isdigit() or not 1 <= int(args.count[:6]) <= MAX_COUNT:
         raise UsageError(f"--count: {args.count!r} is not a number from 1 to {MAX_COUNT}")
-    try:
-        memory = parse_bytes(args.memory) if args.memory else 0
-    except ValueError as error:
-        raise UsageError(f"--memory: {args.memory!r} is {error}") from None
+    memory = parse_argument(parse_bytes, args.memory, "--memory", "40GiB") if args.memory else 0
     if args.mig and int(args.count) > 1:
         raise UsageError("--mig: a CUDA program uses one MIG instance; omit --count")
     return Wanted(int(args.count), float(memory), args.model, args.mig)
 
 
 def _seconds(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--timeout: {text!r} is {error}") from None
+    return parse_argument(parse_duration, text, "--timeout", "10m")
 
 
 def _open_reader(args: argparse.Namespace, settings: Settings) -> LiveReader:

@@ -19,7 +19,7 @@ from gpuscope.wiring.live_readers import LiveReader, ServerReader, find_running
 
 DEFAULT_WIDTH = 80
 PIPE_WIDTH = 160
-"""Not cut at 80 cells: `grep` and a log file have no right edge; not endless: bars would fill it."""
+"""Without a terminal: more than 80 cells, because a file has no edge; not unlimited, because bars grow."""
 
 
 def add_live_arguments(parser: argparse.ArgumentParser) -> None:

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
 from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_bytes, parse_positive_duration
+from gpuscope.setting_values import parse_argument, parse_bytes, parse_positive_duration
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -206,11 +206,7 @@ def _kind(args: argparse.Namespace) -> Kind:
 
 
 def _seconds(text: str) -> float:
-    try:
-        # dcgmproftester's -d is a plain number of seconds.
-        return parse_positive_duration(f"{text}s" if text.replace(".", "", 1).isdigit() else text)
-    except ValueError as error:
-        raise UsageError(f"--duration: {text!r} is {error}") from None
+    return parse_argument(parse_positive_duration, text, "--duration", "45 or 2m")
 
 
 def _target(text: str) -> float:
@@ -221,9 +217,4 @@ def _target(text: str) -> float:
 
 
 def _memory(text: str | None) -> int | None:
-    if text is None:
-        return None
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise UsageError(f"--memory: {text!r} is {error}") from None
+    return None if text is None else parse_argument(parse_bytes, text, "--memory", "4GiB")

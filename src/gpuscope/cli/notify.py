@@ -10,7 +10,7 @@ import time
 
 from gpuscope.cli.terminal import printable
 from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.settings import Settings, home_path
+from gpuscope.settings import Settings, home_file
 
 SETTINGS = ("alerting", "notify", "external_url")
 COMMON = ("alerting",)
@@ -48,7 +48,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
             f"notify test: {args.channel!r} is not a URL; give the file that has this receiver with --alerting"
         )
     else:
-        config, receiver = load_alerting(home_path(settings.alerting, "alerting")), args.channel
+        config, receiver = load_alerting(home_file(settings.alerting, "alerting")), args.channel
         if receiver not in config.receivers:
             known = ", ".join(config.receivers)
             raise UsageError(f"{settings.alerting}: there is no receiver {receiver!r}; there are {known}")

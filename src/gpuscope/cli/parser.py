@@ -56,11 +56,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         if unknown := _UNKNOWN.fullmatch(message):
-            kind = "option" if unknown[1].startswith("-") else "argument"
-            message = f"unknown {kind} {unknown[1]}"
-            near = difflib.get_close_matches(unknown[1].partition("=")[0], self._option_string_actions, 1, 0.75)
-            if near:
-                message += f" (did you mean {near[0]}?)"
+            message = self._about_unknown(unknown[1])
         elif missing := _MISSING.fullmatch(message):
             message = f"missing: {missing[1]}"
         elif choice := _WRONG_CHOICE.fullmatch(message):
@@ -68,6 +64,14 @@ class CommandParser(argparse.ArgumentParser):
             name = "" if "|" in choice[1] else f"{choice[1]}: "  # such a metavar lists the choices itself
             message = f"{name}{choice[2]} is not one of {choices}"
         raise UsageError(f"{message}; see `{self.prog} --help`")
+
+    def _about_unknown(self, word: str) -> str:
+        option = word.partition("=")[0]
+        if option in self._option_string_actions:  # behind a subcommand, which does not have it
+            return f"give {option} directly after `{self.prog}`"
+        kind = "option" if word.startswith("-") else "argument"
+        near = difflib.get_close_matches(option, self._option_string_actions, 1, 0.75)
+        return f"unknown {kind} {word}" + (f" (did you mean {near[0]}?)" if near else "")
 
 
 # argparse's messages, which change with its version: a message that does not match is printed as it is.

@@ -18,12 +18,19 @@ from functools import partial
 from typing import Any
 
 from gpuscope.cli.plot import render_plot, short_number
-from gpuscope.cli.server_client import add_server_arguments, expected_form, explained_errors, token_of
+from gpuscope.cli.server_client import (
+    MAX_EXPLANATION,
+    add_server_arguments,
+    expected_form,
+    explained_errors,
+    token_of,
+)
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.engines.blocking import connect, post_form
+from gpuscope.engines.engine_errors import EngineBadQuery
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
-from gpuscope.setting_values import parse_duration
+from gpuscope.setting_values import parse_argument, parse_duration
 from gpuscope.settings import Settings
 from gpuscope.terminal.query_values import (
     gpu_names,
@@ -139,16 +146,16 @@ def _time(text: str | None, now: float, flag: str) -> float:
 def _step(text: str | None, start: float, end: float) -> float:
     if text is None:
         return max(1.0, round((end - start) / 120))
-    try:
-        return parse_duration(text)
-    except ValueError as error:
-        raise UsageError(f"--step: {text!r} is {error}") from None
+    return parse_argument(parse_duration, text, "--step", "30s")
 
 
 def _post(server: str, endpoint: str, parameters: dict[str, str], token: str) -> dict[str, Any]:
     """The answer's JSON; an error of the server is one sentence."""
     with explained_errors():
-        return post_form(connect(server, origin="--server", token=token), endpoint, parameters)
+        try:
+            return post_form(connect(server, origin="--server", token=token), endpoint, parameters)
+        except EngineBadQuery as error:
+            raise UsageError(printable(str(error), MAX_EXPLANATION)) from None
 
 
 def _series_name(metric: dict[str, str]) -> str:

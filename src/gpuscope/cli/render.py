@@ -125,12 +125,9 @@ def _parse_port(text: str, flag: str) -> int:
 
 
 def _parse_interval(text: str) -> str:
-    from gpuscope.setting_values import parse_interval
+    from gpuscope.setting_values import parse_argument, parse_interval
 
-    try:
-        seconds = parse_interval(text)
-    except ValueError as error:
-        raise UsageError(f"--interval: {text!r} is {error}; for example 15s") from None
+    seconds = parse_argument(parse_interval, text, "--interval", "15s")
     # Prometheus knows whole numbers with a unit only.
     return f"{seconds:.0f}s" if seconds == int(seconds) else f"{seconds * 1000:.0f}ms"
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
 from gpuscope.cli.terminal import csv_cell, printable
 from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_positive_duration
+from gpuscope.setting_values import parse_argument, parse_positive_duration
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from gpuscope.reports.usage_report import UsageQuestion
 
 SETTINGS = ("co2",)
+COMMON = ("co2",)
 USAGE = "gpuscope report usage|idle [--by user] [--since 7d] [options]"
 
 EPILOG = """examples:
@@ -85,7 +86,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
-    from gpuscope.reports.rates import parse_co2_factor, parse_rates
+    from gpuscope.reports.rates import parse_rates
     from gpuscope.reports.usage_grouping import parse_grouping
     from gpuscope.reports.usage_report import UsageQuestion
 
@@ -99,7 +100,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
         start_ms=start_ms,
         end_ms=end_ms,
         rates=parse_rates(args.rate, args.rate_basis) if args.rate else None,
-        co2_grams_per_kwh=parse_co2_factor(settings.co2) if settings.co2 else None,
+        co2_grams_per_kwh=settings.co2,
         source=args.history,
     )
 
@@ -117,7 +118,4 @@ def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
 
 
 def _ago(text: str, flag: str) -> int:
-    try:
-        return int(parse_positive_duration(text) * 1000)
-    except ValueError as error:
-        raise UsageError(f"{flag}: {text!r} is {error}; for example 7d or 12h") from None
+    return int(parse_argument(parse_positive_duration, text, flag, "7d or 12h") * 1000)

@@ -18,9 +18,9 @@ from gpuscope.cli.server_client import (
     token_of,
 )
 from gpuscope.cli.terminal import printable, render_table
-from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.errors import UsageError
 from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.setting_values import parse_positive_duration
+from gpuscope.setting_values import parse_argument, parse_positive_duration
 from gpuscope.settings import Settings
 
 SETTINGS = ()
@@ -67,7 +67,7 @@ def _expire(args: argparse.Namespace) -> None:
         known = {str(one["id"]) for one in silences}
     for silence_id in args.words:
         if silence_id not in known:
-            raise GpuscopeError(
+            raise UsageError(
                 f"silence not found: {printable(silence_id)}; `gpuscope silence list --all` shows all ids"
             )
     for silence_id in args.words:
@@ -82,10 +82,7 @@ def _add(args: argparse.Namespace) -> str:
         raise UsageError("silence add: give at least one matcher, for example node=n3")
     if not args.comment:
         raise UsageError("silence add: give a reason with --comment")
-    try:
-        seconds = parse_positive_duration(args.length)
-    except ValueError as error:
-        raise UsageError(f"--for: {args.length!r} is {error}; for example 2h") from None
+    seconds = parse_argument(parse_positive_duration, args.length, "--for", "2h")
     matchers = []
     for text in args.words:
         try:

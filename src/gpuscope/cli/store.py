@@ -84,8 +84,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         with Store(folder, read_only=args.action != "delete") as store:
             return ACTIONS[args.action](store, args)
     except StoreLockedError as error:
-        raise GpuscopeError(
-            f"{error}; or start that process with --admin-api and POST to /api/v1/admin/tsdb/delete_series"
+        raise UsageError(
+            f"--data: {error}; or start that process with --admin-api and POST to "
+            "/api/v1/admin/tsdb/delete_series"
         ) from None
     except StoreError as error:
         raise GpuscopeError(f"{folder}: {error}") from None

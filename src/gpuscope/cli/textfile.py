@@ -11,7 +11,7 @@ from pathlib import Path
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_interval
+from gpuscope.setting_values import parse_argument, parse_interval
 from gpuscope.settings import Settings
 
 SETTINGS = ("families", "fields", "counters", *COLLECTING_SETTINGS)
@@ -42,6 +42,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.server.exporter import Exporter
     from gpuscope.wiring import run_agent as wiring
 
+    every = parse_argument(parse_interval, args.every, "--interval", "60s")
     if args.once:  # observes processes for one second only, so `idle_after` must be shorter
         settings = replace(settings, idle_after=min(settings.idle_after, 0.5))
     families = settings.families or DEFAULT_FAMILIES
@@ -62,12 +63,5 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     stop = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: stop.set())
-    wiring.write_textfile(running, exporter, writer, every=_interval(args.every), stop=stop)
+    wiring.write_textfile(running, exporter, writer, every=every, stop=stop)
     return 0
-
-
-def _interval(text: str) -> float:
-    try:
-        return parse_interval(text)
-    except ValueError as error:
-        raise UsageError(f"--interval: {text!r} is {error}") from None

@@ -10,6 +10,7 @@ import argparse
 from dataclasses import replace
 
 from gpuscope.cli import ALERT_SETTINGS, COLLECTING_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
+from gpuscope.errors import UsageError
 from gpuscope.settings import DEFAULT_DATA, DEMO_DATA, Settings
 
 SETTINGS = (
@@ -40,6 +41,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
         print("\n".join(f"{scenario.name:13} {scenario.meaning}" for scenario in SCENARIOS.values()))
         return 0
+    if args.demo and settings.source not in ("auto", "demo"):
+        raise UsageError(f"--demo and --source {settings.source}: give only one of them")
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo
         from gpuscope.wiring.run_up import run_demo

@@ -1,6 +1,6 @@
 """Composes one node's snapshots: readings go in, an immutable snapshot with counters and owners comes out.
 
-A composer remembers what one reading alone cannot tell: integrated counters, owners' sessions, counted XIDs,
+A composer remembers what one reading alone cannot tell: integrated counters, owners' accounts, counted XIDs,
 identities of lost GPUs. `now` and `monotonic` come from the caller, so that a simulated past takes the same
 path as the present. Log lines about events and the agent's own cost belong to the collector, not to this.
 """

@@ -1,7 +1,7 @@
 """The loss of a GPU, its return, and each XID: one log line and one event each.
 
 Input: a cycle's devices and the newly counted XIDs; output: the latest events for the snapshot. XIDs from
-before the agent's start are counted elsewhere but are no events: a restarted agent reads the kernel log again.
+before the agent's start are counted elsewhere but make no event: a restarted agent reads the kernel log again.
 A GPU that fails repeatedly may write `MAX_LINES` lines, and then one every `SECONDS_PER_LINE`, which says how
 many were left out.
 """

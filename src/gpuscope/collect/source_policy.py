@@ -1,7 +1,7 @@
 """Which sources this machine uses, in which order of trust, and when each is wanted.
 
 Input: the settings, the families that are served and the plans of all sources; output: a list for the
-collector. A source that only stands in for another one has a worker too, and is read while it is wanted.
+collector. A source that is needed only while another one fails has a worker too, and is read when wanted.
 """
 
 from __future__ import annotations

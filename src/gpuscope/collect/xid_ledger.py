@@ -1,7 +1,7 @@
-"""XIDs counted per GPU and code, each occurrence once although two channels may report it.
+"""XIDs counted per GPU and code, each occurrence once although two sources may report it.
 
-The kernel log and the driver's events report the same XID. Two reports of one code on one GPU through
-different channels within `SAME_EVENT_SECONDS` are one occurrence; two through the same channel are two. The
+The kernel log and the driver's events report the same XID. Two reports of one code on one GPU from
+different reporters within `SAME_EVENT_SECONDS` are one occurrence; two of the same reporter are two. The
 kernel log names a GPU by its PCI address: reports are kept under the address until a device with that address
 is seen. With a state file a restarted agent neither forgets nor counts twice; without one it reads the kernel
 log since boot again and gets the same totals.
@@ -45,9 +45,9 @@ def normal_pci_bus_id(text: str) -> str:
 
 @dataclass(slots=True)
 class _XidCount:
-    """One code on one GPU. `unmatched` has, by channel, the times that no other channel has confirmed yet.
+    """One code on one GPU. `unmatched` has, by reporter, the times that no other reporter has confirmed yet.
 
-    With only one channel they are never confirmed, and up to `MAX_UNMATCHED` are kept: hence an array of
+    With only one reporter they are never confirmed, and up to `MAX_UNMATCHED` are kept: hence an array of
     doubles, which takes a quarter of the memory of a deque.
     """
 
@@ -55,32 +55,32 @@ class _XidCount:
     last_at: float = float("-inf")
     unmatched: dict[str, array[float]] = field(default_factory=dict)
 
-    def report(self, channel: str, at: float) -> bool:
-        """Whether this is a new occurrence. Each channel reports in order of time."""
+    def report(self, reporter: str, at: float) -> bool:
+        """Whether this is a new occurrence. Each reporter reports in order of time."""
         self.last_at = max(self.last_at, at)
         for other, times in self.unmatched.items():
-            if other == channel:
+            if other == reporter:
                 continue
             oldest = at - SAME_EVENT_SECONDS
             passed = next((n for n, time in enumerate(times) if time >= oldest), len(times))
-            del times[:passed]  # too old: this channel will not confirm them any more
+            del times[:passed]  # too old: this reporter will not confirm them any more
             if times and times[0] <= at + SAME_EVENT_SECONDS:
                 del times[0]
                 return False
         self.count += 1
-        self.unmatched.setdefault(channel, array("d")).append(at)
+        self.unmatched.setdefault(reporter, array("d")).append(at)
         return True
 
     def absorb(self, other: _XidCount) -> None:
         """Adds what was counted for the same GPU and code under its PCI address."""
         self.count += other.count
         self.last_at = max(self.last_at, other.last_at)
-        reports = [(at, channel) for channel, times in other.unmatched.items() for at in times]
+        reports = [(at, reporter) for reporter, times in other.unmatched.items() for at in times]
         self.count -= len(reports)
-        for at, channel in sorted(reports):
-            self.report(channel, at)
-        for channel, times in self.unmatched.items():
-            self.unmatched[channel] = array("d", sorted(times))
+        for at, reporter in sorted(reports):
+            self.report(reporter, at)
+        for reporter, times in self.unmatched.items():
+            self.unmatched[reporter] = array("d", sorted(times))
 
 
 class XidLedger:
@@ -145,7 +145,7 @@ class XidLedger:
                     "an XID is not counted: it names no GPU, or there are too many GPUs or codes: %s", event
                 )
             return
-        if entry.report(event.channel, event.at):
+        if entry.report(event.reporter, event.at):
             self._new.append(event)
             self._unmatched += 1
             if self._unmatched > MAX_UNMATCHED:
@@ -197,7 +197,7 @@ class XidLedger:
         self._save()
 
     def _sweep(self) -> None:
-        """Forgets the oldest reports that wait for another channel; they stay counted."""
+        """Forgets the oldest reports that wait for another reporter; they stay counted."""
         waiting = [times for times in self._waiting_times() if times]
         share = max(1, MAX_UNMATCHED // 2 // len(waiting))
         for times in waiting:
@@ -221,8 +221,8 @@ class XidLedger:
                 count=entry.count,
                 last_at=entry.last_at,
                 unmatched={
-                    channel: tuple(at for at in times if at >= oldest)
-                    for channel, times in entry.unmatched.items()
+                    reporter: tuple(at for at in times if at >= oldest)
+                    for reporter, times in entry.unmatched.items()
                 },
             )
             for gpu, codes in self._counts.items()
@@ -255,7 +255,7 @@ class XidLedger:
                 continue
             entry.count, entry.last_at = saved.count, saved.last_at
             if same_boot:
-                entry.unmatched = {channel: array("d", times) for channel, times in saved.unmatched.items()}
+                entry.unmatched = {reporter: array("d", times) for reporter, times in saved.unmatched.items()}
                 self._unmatched += sum(map(len, saved.unmatched.values()))
 
 

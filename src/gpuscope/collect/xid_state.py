@@ -68,7 +68,7 @@ class SavedXidCount:
     xid: int
     count: int
     last_at: float
-    unmatched: Mapping[str, tuple[float, ...]]  # by channel
+    unmatched: Mapping[str, tuple[float, ...]]  # by reporter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +143,7 @@ def _encode(state: XidState) -> bytes:
                 "xid": entry.xid,
                 "count": entry.count,
                 "last_at": entry.last_at,
-                "unmatched": {channel: list(times) for channel, times in entry.unmatched.items() if times},
+                "unmatched": {reporter: list(times) for reporter, times in entry.unmatched.items() if times},
             }
             for entry in state.counts
         ],
@@ -179,7 +179,7 @@ def _decode_entry(entry: Mapping[str, Any]) -> SavedXidCount:
         count=_whole(entry["count"]),
         last_at=_number(entry["last_at"]),
         unmatched={
-            channel: tuple(_number(at) for at in times) for channel, times in entry["unmatched"].items()
+            reporter: tuple(_number(at) for at in times) for reporter, times in entry["unmatched"].items()
         },
     )
 

@@ -121,7 +121,7 @@ def kubelet_socket(context: DoctorContext) -> Iterator[CheckResult]:
 
 
 def _unknown_resources(found: PodResources) -> Iterator[CheckResult]:
-    """A network card is no problem; an id or a name of a GPU, or nothing else to attribute, is."""
+    """Resources whose name or ids are those of GPUs; all others too, if the kubelet lists no GPU."""
     gpus = found.unknown_gpu_resources
     named = [name for name in found.other_resources if name in gpus or "gpu" in name.lower()]
     suspects = named or ([] if found.claims else found.other_resources)
@@ -129,7 +129,8 @@ def _unknown_resources(found: PodResources) -> Iterator[CheckResult]:
         names = ",".join(suspects)
         fix = f"if these are GPUs: --resource-names {names} (Helm: agent.resourceNames={{{names}}})"
         what = (
-            f"the kubelet allocated devices of {names}, which is not known as a GPU resource: no pod has them"
+            f"the kubelet allocated devices of {names}, which is not known as a GPU resource: "
+            "their pods are not shown"
         )
         yield CheckResult(Verdict.BAD, what, fix)
 

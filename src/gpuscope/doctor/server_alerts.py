@@ -39,7 +39,7 @@ def check_alerts(get_json: GetJson) -> Iterator[CheckResult]:
         if _table(channel).get("up") is False:
             since = to_rfc3339(channel["failing_since"], "seconds")
             reason = str(channel["last_error"])[:MAX_SHOWN_CHARACTERS]
-            what = f"channel {channel['channel']} fails since {since}: {reason}"
+            what = f"channel {channel['channel']} has failed since {since}: {reason}"
             yield CheckResult(Verdict.BAD, what, "gpuscope notify test tries a channel")
 
 

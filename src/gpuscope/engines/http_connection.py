@@ -106,7 +106,7 @@ class EngineResponse:
                     if size > max_bytes:
                         LIMITS_REACHED.count("engine_max_response_bytes")
                         raise EngineResultTooLarge(
-                            f"{self.url}: the answer is larger than {max_bytes} bytes "
+                            f"{self.url}: the response is larger than {max_bytes} bytes "
                             "(engine_max_response_bytes)"
                         )
                     pieces.append(piece)
@@ -281,7 +281,7 @@ class EngineConnection:
         kind = response.headers.get("content-type")
         found = f"with {kind}" if kind else "without a content type"
         return EngineNotPrometheus(
-            f"{url} answers {path} {found}, not with Prometheus' JSON: is this the engine's address?"
+            f"{url} answers {path} {found}, not with Prometheus' JSON: check that this is the engine's address"
         )
 
 

@@ -44,7 +44,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "hot": "GPU {gpus} is about to slow down because of heat",
     "memory_hot": "GPU {gpus}: memory is at its temperature limit",
     "power_limit_low": "GPU {gpus}: power limit {watts} W, the default is {default_watts} W",
-    "fan_stopped": "GPU {gpus} is warm and a fan stands still",
+    "fan_stopped": "GPU {gpus} is warm and a fan has stopped",
     "pcie_degraded": "GPU {gpus}: PCIe uses {lanes} of {max_lanes} lanes",
     "fabric_not_ready": "GPU {gpus} has not joined the NVLink fabric",
     "persistence_off": "GPU {gpus}: persistence mode is off",

@@ -270,7 +270,7 @@ GPU_CHECKS: Final = (
     _gpu("fan_stopped", "FanStopped", _WARNING,
          (f"gpuscope_gpu_fan_speed_ratio == 0 and {_SAME_GPU} "
           f"{_TEMPERATURE.format('gpu')} > {FAN_STOPPED_CELSIUS:g}", _has_stopped_fan),
-         "A fan stands still although the GPU is warm.", "replace the fan",
+         "A fan has stopped although the GPU is warm.", "replace the fan",
          for_seconds=300),
     _gpu("clock_stuck", "ClockStuck", _WARNING,
          'gpuscope_gpu_clock_hertz{clock="sm"} < 0.5 * gpuscope_gpu_clock_max_hertz{clock="sm"} '
@@ -304,7 +304,7 @@ GPU_CHECKS: Final = (
          because="an idle link lowers its generation to save power: one reading says nothing"),
     _gpu("pcie_replays", "PcieReplays", _WARNING,
          f"rate(gpuscope_gpu_pcie_replays_total[5m]) * 60 > {PCIE_REPLAYS_PER_MINUTE:g}",
-         "PCIe packets are sent again and again.", "reseat the card; check riser and BIOS",
+         "PCIe packets are retransmitted.", "reseat the card; check riser and BIOS",
          for_seconds=600, inhibited_by=("pcie_degraded",), because=_MINUTES),
     _gpu("nvlink_down", "NvlinkDown", _CRITICAL,
          f"gpuscope_gpu_nvlink_up == 0 and {_SAME_GPU} gpuscope_gpu_nvlink_up == 1",
@@ -315,7 +315,7 @@ GPU_CHECKS: Final = (
     _gpu("nvlink_errors", "NvlinkErrors", _WARNING,
          'increase(gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"}[1h]) > 0 '
          'or rate(gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"}[5m]) > 100',
-         "An NVLink makes errors.", "check cable or bridge; run NVIDIA's field diagnostic",
+         "An NVLink reports errors.", "check cable or bridge; run NVIDIA's field diagnostic",
          inhibited_by=("nvlink_down",), because="it counts over an hour"),
     _gpu("fabric_not_ready", "FabricNotReady", _CRITICAL,
          ("gpuscope_gpu_fabric_state == 1 or gpuscope_gpu_fabric_state == 2 or "

@@ -54,7 +54,7 @@ def refuse_used(snapshot: Snapshot, gpus: Sequence[LoadedGpu], own_pids: frozens
         if place in wanted and process.pid not in own_pids and process.kind != "G":
             raise UsageError(
                 f"GPU {wanted[place]} is in use: {describe(process)}; "
-                "choose another with --gpus, or load it all the same with --force"
+                "choose another with --gpus, or load it anyway with --force"
             )
 
 

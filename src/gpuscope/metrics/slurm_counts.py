@@ -67,7 +67,7 @@ def _sum_list(state: SlurmState) -> JobSums:
 
 
 def unallocated_state(node: SlurmNode) -> str:
-    """What the node's GPUs are that no job has: idle, drained or down."""
+    """The state of the node's GPUs that no job holds: idle, drained or down."""
     if node.base_state in _UNAVAILABLE or node.flags & _UNAVAILABLE_FLAGS:
         return "down"
     return "drained" if node.flags & _DRAINED_FLAGS else "idle"

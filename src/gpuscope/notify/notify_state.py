@@ -141,7 +141,7 @@ class NotifyState:
 
 
 class MemoryState:
-    """Keeps nothing: for tests, and where there is no folder to write to."""
+    """Keeps nothing, for tests."""
 
     def save_silence(self, silence: Silence) -> None:
         pass

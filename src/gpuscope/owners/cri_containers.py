@@ -78,7 +78,7 @@ class CriReader:
             except SourceError as error:
                 why = str(error) if path in str(error) else f"{path}: {error}"
                 silent.append(why)
-                # Docker's own containerd has no CRI: that is no failure if another runtime answers.
+                # Docker's own containerd has no CRI: not a failure if another runtime answers.
                 if not (isinstance(error, CallError) and error.status == "UNIMPLEMENTED"):
                     failures[why] += 1
         if not answered:

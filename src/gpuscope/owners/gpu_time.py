@@ -30,7 +30,7 @@ _PROFILE: Final = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 
 
 def unit_weight(unit: GpuUnit) -> float:
-    """The part of the board that the unit is: 1, or its share of the compute slices; 0 if that is not known."""
+    """The unit's share of the board: 1, or its share of the compute slices; 0 if that is not known."""
     if unit.instance_uuid is ABSENT:
         return 1.0
     instance = instance_of(unit)
@@ -101,7 +101,7 @@ class GpuTimes:
         self._forget(at)
 
     def _keep_lost(self, uuid: Uuid, at: float) -> None:
-        """A lost GPU keeps its counters: they stand still."""
+        """A lost GPU keeps its counters, which do not advance."""
         board = self._boards.get(uuid)
         if board is not None:
             board.seen_at = at

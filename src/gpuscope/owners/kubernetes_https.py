@@ -38,8 +38,8 @@ def get(url: str, *, account: Path = SERVICE_ACCOUNT, insecure: bool = False, ti
         raise SourceError(f"{parts.netloc} does not answer: {error}") from None
     if response.status in (401, 403):
         raise SourceError(
-            f"{parts.netloc} refuses ({response.status}): give the service account `get` on nodes/pods "
-            "(kubelet) or `list` on pods (API server)"
+            f"{parts.netloc} refused the request ({response.status}): grant the service account `get` on "
+            "nodes/pods (kubelet) or `list` on pods (API server)"
         )
     if response.status != 200:
         raise SourceError(f"{parts.netloc} answers {response.status} with {len(response.body)} bytes")

@@ -42,7 +42,7 @@ class OwnerAccount:
         self.idle_seconds, self._short_pause = ABSENT, 0.0
 
     def charge(self, part: OwnerPart, weight: float, elapsed: float) -> float:
-        """Adds one cycle, and returns its GPU-seconds. `weight` is the part of the board that the unit is."""
+        """Adds one cycle, and returns its GPU-seconds. `weight` is the unit's share of the board."""
         gpu_seconds = weight * part.share * elapsed
         self.gpu_seconds += gpu_seconds
         self.energy_joules = plus(self.energy_joules, part.energy_joules)

@@ -102,12 +102,32 @@ class OwnerJoin:
             except Exception:
                 self._failed("sessions")
         allocations = self._allocations(devices, processes, local, facts)
-        uses: tuple[OwnerUse, ...] = ()
-        left: tuple[Unattributed, ...] = ()
+        uses, unattributed = self._charge(processes, devices, allocations, counters, monotonic)
+        known = () if allocations is ABSENT else allocations
+        held = [one.job for one in known if one.job is not ABSENT]
+        return processes, Ownership(
+            allocations=allocations,
+            unallocated=self._unallocated(devices, processes, allocations, facts, now),
+            jobs=jobs_here(held, () if processes is ABSENT else processes, facts),
+            uses=uses,
+            unattributed=unattributed,
+            times=self._accounts.times,
+            job_lines={} if job_files is ABSENT else job_files.lines,
+            failures={**self._enricher.failures(), **self._failures},
+        )
+
+    def _charge(
+        self,
+        processes: Processes,
+        devices: Sequence[Device],
+        allocations: Maybe[tuple[Allocation, ...]],
+        counters: Mapping[Uuid, Counters],
+        monotonic: float,
+    ) -> tuple[tuple[OwnerUse, ...], tuple[Unattributed, ...]]:
+        """Adds this cycle to the owners' accounts."""
         try:
-            present = () if processes is ABSENT else processes
-            uses, left = self._accounts.advance(
-                present,
+            uses, unattributed = self._accounts.advance(
+                () if processes is ABSENT else processes,
                 devices,
                 allocations,
                 counters,
@@ -117,19 +137,9 @@ class OwnerJoin:
             )
         except Exception:
             self._failed("owner_counters")
-        known = () if allocations is ABSENT else allocations
-        held = [one.job for one in known if one.job is not ABSENT]
-        return processes, Ownership(
-            allocations=allocations,
-            unallocated=self._unallocated(devices, processes, allocations, facts, now),
-            jobs=jobs_here(held, present, facts),
-            uses=uses,
-            # Without the list of processes everything would look unattributed.
-            unattributed=() if processes is ABSENT else left,
-            times=self._accounts.times,
-            job_lines={} if job_files is ABSENT else job_files.lines,
-            failures={**self._enricher.failures(), **self._failures},
-        )
+            return (), ()
+        # Without the list of processes everything would look unattributed.
+        return uses, () if processes is ABSENT else unattributed
 
     def _job_facts(self, job_files: Maybe[JobFiles], local: Maybe[LocalJobs]) -> Mapping[str, JobFacts]:
         """The same object until a prolog or Slurm has something new."""
@@ -167,7 +177,7 @@ class OwnerJoin:
         facts: Mapping[str, JobFacts],
         now: float,
     ) -> Mapping[Uuid, int]:
-        # Only of Slurm: in Kubernetes programs of the node itself use GPUs as a matter of course.
+        # Only for Slurm: in Kubernetes, the node's own programs normally use GPUs without an allocation.
         if processes is ABSENT or allocations is ABSENT or self._scheduler is None:
             return NO_VALUES
         if JOB not in self._scheduler.known_kinds:

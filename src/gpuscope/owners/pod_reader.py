@@ -31,7 +31,7 @@ TIMEOUT_SECONDS: Final = 10.0
 class PodMethod:
     """A way to list this node's pods; `has_labels` if the list contains their labels.
 
-    A method that is not offered is left out, and that is no failure."""
+    A method that is not offered is left out, which is not a failure."""
 
     name: str
     list_pods: Callable[[], Sequence[Pod]]

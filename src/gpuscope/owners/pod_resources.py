@@ -46,8 +46,8 @@ class PodResourcesReader:
         found = list_pod_resources(self.socket, self.resource_names, TIMEOUT_SECONDS)
         names = ",".join(found.unknown_gpu_resources)
         why = (
-            f"the kubelet allocated devices of {names}, which is not known as a GPU resource: no pod has them; "
-            f"set --resource-names {names}"
+            f"the kubelet allocated devices of {names}, which is not known as a GPU resource: their pods are "
+            f"not shown; set --resource-names {names}"
         )
         return ReadResult(found.claims, down=why if names else "")
 
@@ -67,27 +67,16 @@ def kubelet_worker(settings: Settings, clock: Clock) -> Worker[tuple[AllocationC
     )
 
 
-def list_claims(
-    socket: str, resource_names: Collection[str] = (), timeout: float = 10.0
-) -> tuple[AllocationClaim, ...]:
-    """Raises SourceError when the kubelet does not answer, or with something else."""
-    return list_pod_resources(socket, resource_names, timeout).claims
-
-
 def list_pod_resources(
     socket: str, resource_names: Collection[str] = (), timeout: float = 10.0
 ) -> PodResources:
-    """Raises SourceError."""
+    """Raises SourceError when the kubelet does not answer, or its answer is invalid."""
     return decode_pod_resources(call(socket, LIST, timeout=timeout), resource_names)
 
 
 def is_gpu(resource: str, also: Collection[str] = ()) -> bool:
     """nvidia.com/gpu, gpu.shared, mig-1g.5gb, mig-1g.5gb.shared, pgpu; amd.com/gpu; and `also`."""
     return resource.startswith(GPU_RESOURCES) or resource in also
-
-
-def decode_list(answer: bytes, resource_names: Collection[str] = ()) -> tuple[AllocationClaim, ...]:
-    return decode_pod_resources(answer, resource_names).claims
 
 
 def decode_pod_resources(answer: bytes, resource_names: Collection[str] = ()) -> PodResources:

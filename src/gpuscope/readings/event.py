@@ -14,7 +14,7 @@ class XidEvent:
 
     xid: int
     at: float  # seconds since the epoch
-    channel: str  # "kernel_log" or "nvml": the same XID may come from both
+    reporter: str  # "kernel_log" or "nvml": the same XID may come from both
     gpu_uuid: Maybe[Uuid] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT
     message: str = ""

@@ -188,7 +188,7 @@ class SlurmState:
     version: Maybe[str] = ABSENT
     private_data: str = ""  # PrivateData of slurm.conf: lists may have only what the reading user may see
     jobs: Maybe[tuple[SlurmJob, ...]] = ABSENT
-    job_counts: Maybe[JobCounts] = ABSENT  # only where `jobs` cannot be had
+    job_counts: Maybe[JobCounts] = ABSENT  # only if Slurm gives no list of jobs
     placements: Maybe[Mapping[int, tuple[JobPlacement, ...]]] = ABSENT  # by job_id
     nodes: Maybe[tuple[SlurmNode, ...]] = ABSENT
     node_counts: Maybe[Mapping[str, int]] = ABSENT  # by base state or flag, only where `nodes` have no state

@@ -12,7 +12,7 @@ from gpuscope.metrics.sample import MetricFamily
 from gpuscope.remote_write.http_post import PostClient
 from gpuscope.remote_write.sender import QUEUE_BYTES, RemoteWriteQueue
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
-from gpuscope.settings import Settings, home_path
+from gpuscope.settings import Settings, home_file
 
 
 class RemoteWriteQueues:
@@ -54,7 +54,7 @@ def build_queues(
     """Of `--remote-write` and of the receivers in a configuration file; None if there are none."""
     http = HttpConfig()
     if settings.remote_write_http_config:
-        http = load_http_config(home_path(settings.remote_write_http_config, "remote_write_http_config"))
+        http = load_http_config(home_file(settings.remote_write_http_config, "remote_write_http_config"))
     given = [split_credentials(url, http, f"--remote-write {url}") for url in settings.remote_write]
     queues = [
         RemoteWriteQueue(url, PostClient(url, one), external_labels, queue_bytes=queue_bytes)

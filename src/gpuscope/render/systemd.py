@@ -89,7 +89,7 @@ def check_program(program: Path) -> Path:
 
 
 def _interpreter(program: Path) -> Path:
-    """The Python in the script's first line, with links resolved; the program itself if it is no script."""
+    """The Python in the script's first line, with links resolved; the program itself if it is not a script."""
     try:
         with program.open("rb") as script:
             first = script.readline(4096)

@@ -52,5 +52,5 @@ def refuse_recording_rules(groups: Sequence[GroupSpec], engine: str) -> None:
         more = f" and {len(found) - 1} more" if len(found) > 1 else ""
         raise UsageError(
             f"{group.file}, line {rule.line}: recording rule {rule.name}{more} cannot run here: samples cannot "
-            f"be written to {engine}; run it there: `gpuscope render rules` prints files for that engine"
+            f"be written to {engine}; run it there: `gpuscope render rules` writes files for that engine"
         )

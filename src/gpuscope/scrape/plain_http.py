@@ -203,7 +203,7 @@ class _Connection(asyncio.Protocol):
 
 
 class PlainHttpClient:
-    """Sends one request again and again. Not for concurrent use."""
+    """Repeats one request. Not for concurrent use."""
 
     def __init__(self, host: str, port: int, request: bytes) -> None:
         self._host, self._port, self._request = host, port, request

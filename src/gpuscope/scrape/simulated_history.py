@@ -1,7 +1,7 @@
 """Fills the store with six hours of a simulated fleet's past while the live view already runs.
 
 Node by node, oldest sample first. A node's live snapshots are stored only when its past is complete: then its
-collector goes on with the composer of the past, so that no counter and no session starts again. A node that
+collector goes on with the composer of the past, so that no counter starts again from 0. A node that
 the store already knows is filled from its newest sample on. `run` belongs to a thread; `stop` ends it between
 two snapshots.
 """

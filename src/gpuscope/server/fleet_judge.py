@@ -82,7 +82,7 @@ class JudgedFleet:
     findings: list[Finding]
     """With their beginnings, most severe first."""
     missing: Missing
-    """Without nodes that are there all the same."""
+    """Without nodes that have fresh numbers again."""
 
 
 class FleetJudge:

@@ -207,10 +207,6 @@ def _node_rows(judged: JudgedNode, findings: Sequence[Finding], now: float) -> _
     )
 
 
-def findings_json(findings: Iterable[Finding]) -> list[FindingJson]:
-    return [finding_json(finding) for finding in findings]
-
-
 def finding_json(finding: Finding) -> FindingJson:
     owner = finding.owner
     return {

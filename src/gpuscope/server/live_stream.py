@@ -2,8 +2,8 @@
 
 Every event is encoded and compressed once and its bytes go to all viewers: each compressed event ends with a
 full flush, so any sequence of them is one valid gzip stream. `Last-Event-ID` resumes after the event that a
-client has seen; a client that is too far behind gets the whole picture. Looks are made only while somebody
-watches.
+client has seen; a client that is too far behind gets the whole picture. Pictures are made only while a client
+is connected.
 """
 
 from __future__ import annotations
@@ -224,7 +224,7 @@ class _Viewer:
         self.news.set()
 
     async def wait(self, seconds: float) -> bool:
-        """False if there was no news."""
+        """False if there was no new event."""
         try:
             await asyncio.wait_for(self.news.wait(), seconds)
         except TimeoutError:

@@ -98,7 +98,7 @@ async def _graph(request: Request) -> Response:
 async def _index(request: Request) -> Response:
     index = PAGE_FOLDER / "index.html"
     if not index.is_file():
-        return text("The page is not built here: `make page` does it, with Node. The API is at /api/v1.")
+        return text("The page is not built: run `make page`, which needs Node. The API is at /api/v1.")
     return await _send(index, "no-cache")
 
 

@@ -8,7 +8,6 @@ package is imported only when the source is used; its plan is read by every comm
 from __future__ import annotations
 
 import importlib
-import pkgutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
@@ -51,12 +50,8 @@ class SourceSpec:
     deadline_seconds: Callable[[Settings], float] = lambda settings: max(5.0, 3 * settings.interval)
 
 
-def source_names() -> tuple[str, ...]:
-    """The packages of this folder by the names users type: `nvidia_smi` is `nvidia-smi`."""
-    return tuple(sorted(module.name.replace("_", "-") for module in pkgutil.iter_modules(__path__)))
-
-
 def load_source(name: str) -> SourceSpec:
+    """`name` as users type it: `nvidia-smi` is the package `nvidia_smi`."""
     module = importlib.import_module("gpuscope.sources." + name.replace("-", "_"))
     spec: SourceSpec = module.SOURCE
     return spec

@@ -240,12 +240,6 @@ class Appender:
         self._watch.is_lost()
         return None
 
-    def flush_new(self) -> None:
-        """Commit new series, pairs and targets that no tick has committed yet."""
-        failure = self._commit([], self._clock.now_ms())
-        if failure is not None:
-            raise failure
-
     def _failed(self, error: StoreError, now: int) -> StoreError:
         self._own_stats.failed_commits += 1
         self._own_stats.last_error = str(error)

@@ -1,4 +1,4 @@
-"""What is kept between queries of the wide selections that are queried again and again.
+"""What is kept between queries of wide selections that are queried repeatedly.
 
 `NewestCells` has the newest row of each target, for instant queries; `RecentColumns` the rows of the last
 minutes, for range queries. Both begin with the second query of a selection: most are queried only once. The

@@ -69,7 +69,7 @@ class Store:
             make_private(self.folder, FILE_NAME)
             self._lock = FolderLock(self.folder)
         except OSError as error:
-            raise StoreError(f"the data folder {self.folder} cannot be used: {error}") from error
+            raise StoreError(f"the folder cannot be used: {error.strerror or error}") from error
         try:
             db, loaded = self._load_or_salvage()
         except BaseException:

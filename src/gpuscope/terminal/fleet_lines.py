@@ -1,7 +1,7 @@
 """Columns of GPUs and processes, and the title and notes above them: the same for `snapshot` and `top`.
 
-Colour asks for action (lost, sick, throttled, held); a busy GPU has none. States and their letters are those of
-`health`.
+Colour marks what needs action (lost, sick, throttled, held); a busy GPU has none. States and their letters are
+those of `health`.
 """
 
 from __future__ import annotations
@@ -210,7 +210,7 @@ def note_lines(view: FleetView) -> list[Line]:
         listed = sum(row.node == node.name and not row.parent for row in view.gpus)
         if node.gpus_expected is not None and listed < node.gpus_expected:
             seen = f"{listed} of {node.gpus_expected:.0f} GPUs visible"
-            lines.append([Span(f"{node.name}: {seen}; `gpuscope doctor` tells the reason", Style.YELLOW)])
+            lines.append([Span(f"{node.name}: {seen}; run `gpuscope doctor` for the reason", Style.YELLOW)])
     return lines + [[Span(note, Style.YELLOW)] for note in view.notes]
 
 

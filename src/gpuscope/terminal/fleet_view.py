@@ -165,7 +165,7 @@ class NotALivePicture(ValueError):
 
 
 def to_fleet_view(picture: Any, origin: str = "") -> FleetView:
-    """NotALivePicture if it is no such document."""
+    """Raises NotALivePicture for any other document."""
     if not isinstance(picture, Mapping) or not isinstance(picture.get("gpus"), list):
         raise NotALivePicture("the answer has no list of GPUs")
     jobs = tuple(map(_job, _mappings(picture, "jobs")))

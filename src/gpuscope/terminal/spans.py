@@ -59,10 +59,6 @@ def to_text(line: Iterable[Span]) -> str:
     return "".join(span.text for span in line)
 
 
-def line_width(line: Iterable[Span]) -> int:
-    return sum(cell_width(span.text) for span in line)
-
-
 def fit_line(line: Iterable[Span], width: int) -> Line:
     """At most `width` cells."""
     fitted: Line = []

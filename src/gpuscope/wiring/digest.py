@@ -28,7 +28,7 @@ from gpuscope.notify.notification_templates import NotificationTemplates
 from gpuscope.notify.notify_urls import parse_notify_url
 from gpuscope.notify.senders.mail import EmailSender, one_header_line
 from gpuscope.reports.digest_schedule import digest_range, last_due
-from gpuscope.reports.rates import parse_co2_factor, parse_rates
+from gpuscope.reports.rates import parse_rates
 from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_html import to_html
@@ -57,7 +57,7 @@ class DigestThread:
         self._sender = EmailSender(config, Messages(NotificationTemplates()))
         self._grouping = parse_grouping(settings.digest_by, "--digest-by")
         self._rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
-        self._co2 = parse_co2_factor(settings.co2) if settings.co2 else None
+        self._co2 = settings.co2
         self._every = settings.digest_every
         self._new_engine = new_engine
         self._clock = clock or SystemClock()

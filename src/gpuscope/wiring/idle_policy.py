@@ -26,7 +26,7 @@ from gpuscope.notify.idle_policy.policy_file import IdlePolicy, load_policy
 from gpuscope.notify.idle_policy.policy_steps import PolicyAction, PolicySteps
 from gpuscope.rules.alert import AlertSink
 from gpuscope.server.reload_status import ReloadStatus
-from gpuscope.settings import Settings, home_path
+from gpuscope.settings import Settings, home_file, home_path
 
 log = logging.getLogger("gpuscope.idle_policy")
 INTERVAL_SECONDS: Final = 60.0
@@ -45,7 +45,7 @@ class IdlePolicyThread:
         sink: AlertSink,
         clock: Clock | None = None,
     ) -> None:
-        self._path = home_path(settings.idle_policy, "idle_policy")
+        self._path = home_file(settings.idle_policy, "idle_policy")
         policy = load_policy(self._path)
         folder = home_path(settings.data, "data")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -100,10 +100,10 @@ class LiveClient:
         try:
             body = unpacker.decompress(response.body, self._max_bytes)
         except zlib.error as error:
-            raise GpuscopeError(f"{self.url}: the answer cannot be decompressed: {error}") from None
+            raise GpuscopeError(f"{self.url}: the response cannot be decompressed: {error}") from None
         if unpacker.unconsumed_tail:
             LIMITS_REACHED.count("engine_max_response_bytes")
-            raise GpuscopeError(f"{self.url}: the answer is larger than {self._max_bytes} bytes")
+            raise GpuscopeError(f"{self.url}: the response is larger than {self._max_bytes} bytes")
         return body
 
     def _decode(self, body: bytes) -> Any:

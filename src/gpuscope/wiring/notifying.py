@@ -28,7 +28,7 @@ from gpuscope.notify.senders.apprise_channel import check_apprise_urls
 from gpuscope.server.api.alertmanager import AlertmanagerApi
 from gpuscope.server.api.notification_routes import NotificationRoutes
 from gpuscope.server.http.routing import Route
-from gpuscope.settings import Settings, home_path
+from gpuscope.settings import Settings, home_file, home_path
 from gpuscope.wiring.rule_evaluation import external_url
 
 log = logging.getLogger("gpuscope.notify")
@@ -51,7 +51,7 @@ def read_alerting(settings: Settings) -> AlertingConfig:
         raise UsageError(
             "--alerting and --heartbeat: give only one of them; the file can send Watchdog to a receiver"
         )
-    return load_alerting(home_path(settings.alerting, "alerting"), settings)
+    return load_alerting(home_file(settings.alerting, "alerting"), settings)
 
 
 class ChannelThread:

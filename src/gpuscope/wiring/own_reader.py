@@ -58,7 +58,7 @@ class OwnReader:
         picture["numa"] = {uuid: str(sorted(words.items())) for uuid, words in affinities if words}
         if not any(not device.lost for device in snapshot.devices):
             down = [f"{status.name}: {status.why}" for status in snapshot.sources if not status.up]
-            picture["notes"] = ["no GPU readable; `gpuscope doctor` says more", *down]
+            picture["notes"] = ["no GPU readable; run `gpuscope doctor` for details", *down]
         return picture
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""A thread that reads again and again and hands over each reading, for a screen that must never wait."""
+"""A thread that reads at an interval and passes on each reading, so that a screen never waits."""
 
 from __future__ import annotations
 

@@ -118,7 +118,7 @@ def read_once(running: CollectorThreads, reads: int = 2, seconds_apart: float = 
 def require_gpu(snapshot: Snapshot) -> None:
     if not any(not device.lost for device in snapshot.devices):
         reasons = "; ".join(f"{status.name}: {status.why}" for status in snapshot.sources if not status.up)
-        raise NoGpuReadable(f"no GPU readable. {reasons}. `gpuscope doctor` says more")
+        raise NoGpuReadable(f"no GPU readable. {reasons}. Run `gpuscope doctor` for details")
 
 
 def write_textfile(

@@ -33,7 +33,7 @@ from gpuscope.server.page_routes import page_routes
 from gpuscope.server.reload_status import ReloadStatus
 from gpuscope.server.report_routes import ReportThreads, report_routes
 from gpuscope.server.server_status import engine_status, server_route
-from gpuscope.settings import Settings, home_path
+from gpuscope.settings import Settings, home_file
 from gpuscope.wiring.live_view import findings_over_time, live_from_engine
 from gpuscope.wiring.login import Web, build_web
 from gpuscope.wiring.notifying import Notifying
@@ -170,7 +170,7 @@ def build_engine_connection(settings: Settings, stats: EngineStats) -> EngineCon
     """To the engine of `--store`."""
     http = HttpConfig()
     if settings.store_http_config:
-        http = load_http_config(home_path(settings.store_http_config, "store_http_config"))
+        http = load_http_config(home_file(settings.store_http_config, "store_http_config"))
     if settings.store_tenant:
         if not settings.store_tenant.isprintable() or not settings.store_tenant.isascii():
             raise UsageError(f"--store-tenant {settings.store_tenant!r}: cannot be sent in a header")

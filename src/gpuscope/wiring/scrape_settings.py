@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuscope.errors import UsageError
 from gpuscope.scrape.config import ScrapeConfig, load_config, simple_config
 from gpuscope.scrape.discovery import targets_from_argument
-from gpuscope.settings import Settings, home_path
+from gpuscope.settings import Settings, home_file
 
 
 def read_scrape_config(settings: Settings) -> ScrapeConfig:
@@ -15,7 +15,7 @@ def read_scrape_config(settings: Settings) -> ScrapeConfig:
             "--config and --targets: give only one of them; the configuration file can list targets too"
         )
     if settings.config:
-        return load_config(home_path(settings.config, "config"), settings)
+        return load_config(home_file(settings.config, "config"), settings)
     if settings.targets:
         return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval, settings)
     return ScrapeConfig()

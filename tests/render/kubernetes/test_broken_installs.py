@@ -57,7 +57,7 @@ BROKEN = {
     "resource name": BrokenInstall(
         (),
         200,
-        f"devices of {OTHER_RESOURCE}, which is not known as a GPU resource: no pod has them",
+        f"devices of {OTHER_RESOURCE}, which is not known as a GPU resource: their pods are not shown",
         "kubelet",
         (f"the kubelet allocated devices of {OTHER_RESOURCE}", f"agent.resourceNames={{{OTHER_RESOURCE}}}"),
         ("--set", f"agent.resourceNames={{{OTHER_RESOURCE}}}"),

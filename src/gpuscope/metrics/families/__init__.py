@@ -39,6 +39,6 @@ def family_names() -> tuple[str, ...]:
 
 def load_family(name: str) -> FamilySpec:
     if name not in family_names():
-        raise UsageError(f"unknown metric family {name!r}; choose from {', '.join(family_names())}")
+        raise UsageError(f"--families: {name!r} is not one of {', '.join(family_names())}")
     spec: FamilySpec = importlib.import_module(f"gpuscope.metrics.families.{name}.builder").FAMILY
     return spec

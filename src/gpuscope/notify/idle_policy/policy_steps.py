@@ -64,7 +64,7 @@ class _Episode:
     is_done: bool = False
     """The command ran, or would have."""
     is_dry: bool = False
-    """It would have: once the policy is no dry run any more, it runs."""
+    """A dry run would have run it: it runs once the policy has `dry_run: false`."""
     seen_at: float = 0.0
     tries: int = 0
     tried_at: float = 0.0

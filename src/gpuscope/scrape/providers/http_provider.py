@@ -91,7 +91,7 @@ def decode_groups(body: bytes, url: str) -> tuple[TargetGroup, ...]:
 
 def _group(entry: Any, at: int, url: str) -> TargetGroup:
     if not isinstance(entry, dict):
-        raise DiscoveryError(f"entry {at} is no target group with targets and labels")
+        raise DiscoveryError(f"entry {at} is not a target group with targets and labels")
     # Go's decoder, which defines this format, ignores the case of keys.
     values = {key.lower(): value for key, value in entry.items()}
     for key in values.keys() - {"targets", "labels"}:

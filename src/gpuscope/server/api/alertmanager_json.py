@@ -56,7 +56,7 @@ def time_text(seconds: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Fields:
-    """An object of a posted body, read by name; null is as good as absent."""
+    """An object of a posted body, read by name; null counts as absent."""
 
     values: Mapping[str, Any]
     what: str

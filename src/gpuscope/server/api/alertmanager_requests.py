@@ -60,7 +60,7 @@ def check_content_type(request: Request) -> None:
     given = request.header("content-type") or "application/octet-stream"
     media_type = given.partition(";")[0].strip().lower()
     if media_type.count("/") != 1 or media_type.startswith("/") or media_type.endswith("/"):
-        why = f'parsing Content-Type header from "{given}" failed, because it is no media type'
+        why = f'parsing Content-Type header from "{given}" failed, because it is not a media type'
         raise RefusedRequest(400, 400, why)
     if media_type != "application/json":
         why = f'unsupported media type "{media_type}", only [application/json] are allowed'

@@ -147,7 +147,7 @@ async def _parse_and_answer(
 
 
 async def query_exemplars(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
-    """Exemplars are not stored; the parameters are checked all the same."""
+    """Exemplars are not stored, so the result is empty; the parameters are still checked."""
     start, end = parameters.span_ms()
     if start is not None and end is not None and end < start:
         raise ApiError("bad_data", "end timestamp must not be before start timestamp")

@@ -11,7 +11,7 @@ from gpuscope.metrics.families.nvidia_smi.field_names import KNOWN_FIELDS
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
 from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
-from gpuscope.setting_values import parse_duration, parse_listen
+from gpuscope.setting_values import parse_argument, parse_duration, parse_listen
 from gpuscope.settings import Settings
 from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
 from gpuscope.sources.nvidia_smi.smi_source import queryable_fields
@@ -52,10 +52,7 @@ _BACKENDS = {"exec": "nvidia-smi", "nvml": "nvml", "demo": "demo"}
 def _duration(values: Mapping[str, str], flag: str) -> float | None:
     if flag not in values:
         return None
-    try:
-        return parse_duration(values[flag])
-    except ValueError as error:
-        raise UsageError(f"--{flag}: {values[flag]!r} is {error}") from None
+    return parse_argument(parse_duration, values[flag], f"--{flag}")
 
 
 def _source_settings(values: Mapping[str, str]) -> dict[str, object]:
@@ -125,10 +122,7 @@ def _configure(
     )
     _check(options, settings, values)
     address = values.get("web.listen-address", ":9835")
-    try:
-        host, port = parse_listen(address)
-    except ValueError as error:
-        raise UsageError(f"--web.listen-address: {address!r} is {error}") from None
+    host, port = parse_argument(parse_listen, address, "--web.listen-address")
     plan = ListenerPlan(
         title="Nvidia GPU Exporter",
         host=host,

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuscope.errors import UsageError
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
 from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
-from gpuscope.setting_values import parse_listen, parse_switch
+from gpuscope.setting_values import parse_argument, parse_listen, parse_switch
 from gpuscope.settings import Settings
 
 _EXPORTER = "prometheus-slurm-exporter"
@@ -34,14 +33,8 @@ def _configure(
     values, warnings = parse_flags(_EXPORTER, [_two_dashes(word) for word in argv], _FLAGS)
     flag = "web.listen-address" if "web.listen-address" in values else "listen-address"
     address = values.get(flag, ":8080")
-    try:
-        host, port = parse_listen(address)
-    except ValueError as error:
-        raise UsageError(f"-{flag}: {address!r} is {error}") from None
-    try:
-        with_gpus = parse_switch(values.get("gpus-acct", "true"))
-    except ValueError as error:
-        raise UsageError(f"-gpus-acct: {values['gpus-acct']!r} is {error}") from None
+    host, port = parse_argument(parse_listen, address, f"-{flag}")
+    with_gpus = parse_argument(parse_switch, values.get("gpus-acct", "true"), "-gpus-acct")
     plan = ListenerPlan(
         title="Slurm Exporter",
         host=host,

@@ -1,7 +1,7 @@
 """A simulated fleet that goes through the same pipeline as hardware: real models, invented nodes and users.
 
-A node's reading at a given time depends only on the seed, the scenarios and that time, so that a past can be
-simulated as fast as it can be stored. Every reading is marked as simulated.
+A node's reading at a given time depends only on the seed, the scenarios and that time, so that hours of history
+can be simulated as fast as they can be stored. Every reading is marked as simulated.
 """
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ from math import exp
 from typing import Final, TypeAlias
 
 Rates: TypeAlias = tuple[float, ...]
-"""One number per channel; a rate in a phase, its integral in a total."""
+"""One number for each of the rates below; in a phase the rate itself, in a total its integral."""
 
 BUSY: Final = 0  # utilisation, 0 to 1; as a total: busy seconds
 POWER: Final = 1  # watts; as a total: joules
@@ -106,12 +106,12 @@ class Curve:
         here = scaled_and_added(self.phases[row].rates, into - self._starts[row], self._before[row])
         return scaled_and_added(self._cycle, cycles, here) if cycles else here
 
-    def total(self, channel: int, at: float) -> float:
-        """One channel of `totals`, in a third of the time."""
+    def total(self, rate: int, at: float) -> float:
+        """One rate of `totals`, in a third of the time."""
         cycles, into = divmod(at, self.length)
         row = bisect_right(self._starts, into) - 1
-        here = self._before[row][channel] + self.phases[row].rates[channel] * (into - self._starts[row])
-        return cycles * self._cycle[channel] + here
+        here = self._before[row][rate] + self.phases[row].rates[rate] * (into - self._starts[row])
+        return cycles * self._cycle[rate] + here
 
     def phase(self, at: float) -> Phase:
         return self.phases[bisect_right(self._starts, at % self.length) - 1]

@@ -23,7 +23,7 @@ from gpuscope.sources.demo.physics import CurveCache
 from gpuscope.sources.demo.plan import DemoSettings
 from gpuscope.sources.demo.scenarios import ScenarioNode, ScheduledScenario, apply_scenarios, parse_scenarios
 from gpuscope.sources.demo.schedule import EPOCH, ROLES, Unit, plan_node
-from gpuscope.sources.demo.simulated_gpu import Gpu, Slice
+from gpuscope.sources.demo.simulated_gpu import Gpu, SimulatedInstance
 from gpuscope.sources.demo.simulated_host import GIB, Machine, read_host
 from gpuscope.sources.demo.simulated_load import SimulatedLoads
 from gpuscope.sources.demo.simulated_slurm import SimulatedSlurm
@@ -84,7 +84,7 @@ class DemoFleet:
         count = nodes if nodes is not None else settings.demo_nodes
         self.node_count = 1 if count is None else count
         if self.node_count < 1:
-            raise UsageError("demo nodes: a fleet has at least 1")
+            raise UsageError("--demo-nodes: a fleet has at least 1 node")
         self.loads = SimulatedLoads()
         self._nodes: dict[int, Node] = {}
         self._building = threading.Lock()  # the present and the past are read in two threads
@@ -162,7 +162,7 @@ class DemoFleet:
     ) -> tuple[Gpu, ...]:
         layouts = [_layout(model, split, gpu, self._gpus) for gpu in range(self._gpus)]
         units = [
-            Unit(part=model.mig[row].compute_slices / 7, mig=True) if layout else Unit()
+            Unit(chip_share=model.mig[row].compute_slices / 7, mig=True) if layout else Unit()
             for layout in layouts
             for _, row in layout or ((0, 0),)
         ]
@@ -173,25 +173,29 @@ class DemoFleet:
                 model,
                 identity.identify(self._seed, index, gpu, model),
                 boot,
-                self._slices(index, gpu, model, layout, timelines) if layout else next(timelines),
+                self._instances(index, gpu, model, layout, timelines) if layout else next(timelines),
             )
             for gpu, layout in enumerate(layouts)
         )
-        linked = [gpu for gpu in gpus if model.nvlinks and not gpu.slices]  # MIG and NVLink exclude each other
+        linked = [
+            gpu for gpu in gpus if model.nvlinks and not gpu.instances
+        ]  # MIG and NVLink exclude each other
         for gpu in linked:
             gpu.peers = tuple(peer for peer in linked if peer is not gpu)
         return gpus
 
-    def _slices(
+    def _instances(
         self,
         node: int,
         gpu: int,
         model: Model,
         layout: tuple[tuple[int, int], ...],
         timelines: Iterator[Timeline],
-    ) -> tuple[Slice, ...]:
+    ) -> tuple[SimulatedInstance, ...]:
         return tuple(
-            Slice(identity.instance_uuid(self._seed, node, gpu, gi), gi, model.mig[row], next(timelines))
+            SimulatedInstance(
+                identity.instance_uuid(self._seed, node, gpu, gi), gi, model.mig[row], next(timelines)
+            )
             for gi, row in layout
         )
 

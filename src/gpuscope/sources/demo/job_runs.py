@@ -1,6 +1,6 @@
 """Slurm jobs on simulated GPUs over time, read from the GPUs' timelines: which have ended, run, or will start.
 
-A job that will start is one that waits now: its id, its user and the GPUs it gets are those of the processes
+A job that will start is pending now: its id, its user and the GPUs it gets are those of the processes
 that appear later. Only jobs whose manager is Slurm are here.
 """
 
@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from math import inf
 
-from gpuscope.sources.demo.jobs import SLURM, Job, Running
+from gpuscope.sources.demo.jobs import SLURM, FirstProcess, Job
 from gpuscope.sources.demo.simulated_gpu import Gpu
 from gpuscope.sources.demo.track import Piece
 
@@ -29,18 +29,18 @@ class JobRun:
     """One run of a job. `ends_at` is infinite if it does not end within the requested time."""
 
     job: Job
-    running: Running
+    first_process: FirstProcess
     ends_at: float
     crashed: bool = False
     units: tuple[SlurmGpu, ...] = field(default=())
 
     @property
     def job_id(self) -> int:
-        return int(str(self.running.owner.job))
+        return int(str(self.first_process.owner.job))
 
     @property
     def starts_at(self) -> float:
-        return self.running.started_at
+        return self.first_process.started_at
 
 
 def find_runs(
@@ -69,7 +69,7 @@ def _runs_of_node(
     for gpu in gpus:
         for place, timeline in enumerate(gpu.timelines):
             key = gpu.model.key
-            model = f"{key}_{gpu.slices[place].profile.name}" if gpu.slices else key
+            model = f"{key}_{gpu.instances[place].profile.name}" if gpu.instances else key
             unit = SlurmGpu(node, index, model)
             for run in _runs_of_pieces(gpu, list(timeline.pieces(since, until, known_at))):
                 yield unit, run
@@ -84,7 +84,7 @@ def _runs_of_pieces(gpu: Gpu, pieces: list[Piece]) -> Iterator[JobRun]:
             if tenant.job.manager != SLURM or any(one.job is tenant.job for one in before):
                 continue
             begins_at = piece.round_start + tenant.job.start
-            running = gpu.run_of(tenant, piece.round_start, piece.round_number, begins_at)
+            first_process = gpu.run_of(tenant, piece.round_start, piece.round_number, begins_at)
             after = (
                 later
                 for later in pieces[place + 1 :]
@@ -92,7 +92,9 @@ def _runs_of_pieces(gpu: Gpu, pieces: list[Piece]) -> Iterator[JobRun]:
             )
             end = next(after, None)
             if end is None:
-                yield JobRun(job=tenant.job, running=running, ends_at=inf)
+                yield JobRun(job=tenant.job, first_process=first_process, ends_at=inf)
             else:
                 crashed = end.activity.xid != 0
-                yield JobRun(job=tenant.job, running=running, ends_at=end.begins_at, crashed=crashed)
+                yield JobRun(
+                    job=tenant.job, first_process=first_process, ends_at=end.begins_at, crashed=crashed
+                )

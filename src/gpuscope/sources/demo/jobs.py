@@ -51,8 +51,8 @@ class Tenant:
 
 
 @dataclass(frozen=True, slots=True)
-class Running:
-    """The names and ids of a job in one round."""
+class FirstProcess:
+    """The first process of a job in one round, and the owner of all its processes."""
 
     started_at: float
     pid: int
@@ -64,12 +64,12 @@ def digest(*parts: object) -> str:
     return blake2b("/".join(map(str, parts)).encode(), digest_size=32).hexdigest()
 
 
-def run_of(job: Job, round_start: float, round_number: int) -> Running:
-    """The first process of a job in this round; rank N has this PID plus N."""
+def run_of(job: Job, round_start: float, round_number: int) -> FirstProcess:
+    """Rank N of the job has this PID plus N."""
     salt = digest(job.key, round_number)
     started_at = round(round_start + job.start, 2)
     pid = 2_048 + 16 * (int(salt[:8], 16) % 260_000)  # below the kernel's 4,194,304, room for 16 ranks
-    return Running(started_at, pid, _owner(job, started_at, salt))
+    return FirstProcess(started_at, pid, _owner(job, started_at, salt))
 
 
 def _owner(job: Job, started_at: float, salt: str) -> Owner:

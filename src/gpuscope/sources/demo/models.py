@@ -235,5 +235,5 @@ def find_model(text: str) -> tuple[Model, bool]:
     split = wanted.endswith("-mig")
     if model is None or (split and not model.mig):
         names = ", ".join(m.key + (" (or " + m.key + "-mig)" if m.mig else "") for m in _TABLE)
-        raise UsageError(f"demo model: {text!r} is not one of {names}")
+        raise UsageError(f"--demo-model: {text!r} is not one of {names}")
     return model, split

@@ -19,14 +19,16 @@ CONTEXT_DRAW = 0.06  # of the power limit: an idle CUDA context keeps the clocks
 INLET_CELSIUS = 27.0
 
 
-def load_phase(model: Model, work: Workload, seconds: float, utilization: float, part: float = 1.0) -> Phase:
-    """One phase of `work`; `part` is the share of the chip that it runs on (a MIG instance has a part)."""
+def load_phase(
+    model: Model, work: Workload, seconds: float, utilization: float, chip_share: float = 1.0
+) -> Phase:
+    """One phase of `work`; `chip_share` is less than 1 on a MIG instance."""
     if work is IDLE:
-        idle = (0.0, model.power_idle * part, 0.0, 0.0, 0.0, 0.0)
+        idle = (0.0, model.power_idle * chip_share, 0.0, 0.0, 0.0, 0.0)
         ratio = model.idle_graphics_mhz / model.graphics_mhz
         return Phase(seconds, idle, ratio, THROTTLE_REASONS["gpu_idle"])
-    limit = model.power_limit * part
-    floor = (model.power_idle + CONTEXT_DRAW * model.power_limit) * part
+    limit = model.power_limit * chip_share
+    floor = (model.power_idle + CONTEXT_DRAW * model.power_limit) * chip_share
     wanted = floor + (limit - floor) * work.intensity * utilization
     nvlink = work.nvlink * utilization * model.nvlinks * model.nvlink_bytes_per_second
     capped = wanted > 0.99 * limit
@@ -39,9 +41,9 @@ def load_phase(model: Model, work: Workload, seconds: float, utilization: float,
 
 
 def load_curve(
-    model: Model, work: Workload, beats: Iterable[Beat], scale: float = 1.0, part: float = 1.0
+    model: Model, work: Workload, beats: Iterable[Beat], scale: float = 1.0, chip_share: float = 1.0
 ) -> Curve:
-    phases = [load_phase(model, work, seconds, level * scale, part) for seconds, level in beats]
+    phases = [load_phase(model, work, seconds, level * scale, chip_share) for seconds, level in beats]
     return Curve(phases, model.cooling_seconds)
 
 
@@ -54,12 +56,12 @@ class CurveCache:
         self._curves: dict[tuple[str, int, float, float], Curve] = {}
         self._rhythms: dict[tuple[str, int], list[Beat]] = {}
 
-    def curve(self, work: Workload, variant: int = 0, scale: float = 1.0, part: float = 1.0) -> Curve:
-        key = (work.name, variant, scale, part)
+    def curve(self, work: Workload, variant: int = 0, scale: float = 1.0, chip_share: float = 1.0) -> Curve:
+        key = (work.name, variant, scale, chip_share)
         found = self._curves.get(key)
         if found is None:
             beats = self._rhythm(work, variant)
-            found = self._curves[key] = load_curve(self._model, work, beats, scale, part)
+            found = self._curves[key] = load_curve(self._model, work, beats, scale, chip_share)
         return found
 
     def _rhythm(self, work: Workload, variant: int) -> list[Beat]:

@@ -83,23 +83,26 @@ def _job(name: str, work: Workload, person: int, slot: int = 0) -> Job:
 def _occupy(gpu: Gpu, at: float, activities: Sequence[Activity]) -> None:
     """Replaces the GPU's work from `at` on; on a MIG GPU that of the first instance, the others go idle."""
     for place, timeline in enumerate(gpu.timelines):
-        part = gpu.slices[place].part if gpu.slices else 1.0
-        rest = Curve([load_phase(gpu.model, IDLE, 3600.0, 0.0, part)], gpu.model.cooling_seconds)
+        chip_share = gpu.chip_shares[place]
+        rest = Curve([load_phase(gpu.model, IDLE, 3600.0, 0.0, chip_share)], gpu.model.cooling_seconds)
         timeline.splice(at, activities if place == 0 else [Activity(0.0, rest, IDLE)])
 
 
 def _steady(gpu: Gpu, work: Workload, level: float) -> Curve:
-    part = gpu.slices[0].part if gpu.slices else 1.0
-    return Curve([load_phase(gpu.model, work, 60.0, level, part)], gpu.model.cooling_seconds)
+    chip_share = gpu.chip_shares[0]
+    return Curve([load_phase(gpu.model, work, 60.0, level, chip_share)], gpu.model.cooling_seconds)
 
 
 def _one_works(node: ScenarioNode, at: float) -> None:
     job = _job("one-works", TRAINING, 0)
     for gpu in node.gpus:
         if gpu.index == 0:
-            part = gpu.slices[0].part if gpu.slices else 1.0
+            chip_share = gpu.chip_shares[0]
             activity = Activity(
-                0.0, node.curves.curve(TRAINING, part=part), TRAINING, (Tenant(job=job, memory_share=0.85),)
+                0.0,
+                node.curves.curve(TRAINING, chip_share=chip_share),
+                TRAINING,
+                (Tenant(job=job, memory_share=0.85),),
             )
         else:
             activity = Activity(0.0, _steady(gpu, HELD, 0.0), HELD, (Tenant(job=job, memory_share=0.006),))
@@ -115,7 +118,7 @@ def _held_idle(node: ScenarioNode, at: float) -> None:
 
 def _thermal(node: ScenarioNode, at: float) -> None:
     gpu = node.gpu(2)
-    full = load_phase(gpu.model, TRAINING, 60.0, 1.0, gpu.slices[0].part if gpu.slices else 1.0)
+    full = load_phase(gpu.model, TRAINING, 60.0, 1.0, gpu.chip_shares[0])
     busy, watts, nvlink = full.rates[:3]
     software, hardware = THROTTLE_REASONS["sw_thermal_slowdown"], THROTTLE_REASONS["hw_thermal_slowdown"]
     slowed = (busy, watts * 0.55, nvlink * 0.5, 0.0)
@@ -164,8 +167,11 @@ def _memory_leak(node: ScenarioNode, at: float) -> None:
 
 def _burst(node: ScenarioNode, at: float) -> None:
     gpu = node.gpu(0)
-    part = gpu.slices[0].part if gpu.slices else 1.0
-    phases = [load_phase(gpu.model, NOTEBOOK, 3.0, 1.0, part), load_phase(gpu.model, NOTEBOOK, 57.0, 0.0, part)]
+    chip_share = gpu.chip_shares[0]
+    phases = [
+        load_phase(gpu.model, NOTEBOOK, 3.0, 1.0, chip_share),
+        load_phase(gpu.model, NOTEBOOK, 57.0, 0.0, chip_share),
+    ]
     tenants = (Tenant(job=_job("burst", NOTEBOOK, 9), memory_share=0.1),)
     _occupy(gpu, at, [Activity(0.0, Curve(phases, gpu.model.cooling_seconds), NOTEBOOK, tenants)])
 
@@ -176,9 +182,9 @@ def _run_on(
     """One job with a process on each of these GPUs."""
     job = _job(name, work, person, slot)
     for rank, gpu in enumerate(gpus):
-        part = gpu.slices[0].part if gpu.slices else 1.0
+        chip_share = gpu.chip_shares[0]
         tenants = (Tenant(job=job, rank=rank, memory_share=0.6),)
-        _occupy(gpu, at, [Activity(0.0, node.curves.curve(work, part=part), work, tenants)])
+        _occupy(gpu, at, [Activity(0.0, node.curves.curve(work, chip_share=chip_share), work, tenants)])
 
 
 def _slow_loader(node: ScenarioNode, at: float) -> None:
@@ -212,24 +218,24 @@ def _hang(node: ScenarioNode, at: float) -> None:
 def _asked_for_all(node: ScenarioNode, at: float) -> None:
     job = _job("asked-for-all", TRAINING, 11, 6)
     for rank, gpu in enumerate(node.gpus):
-        part = gpu.slices[0].part if gpu.slices else 1.0
+        chip_share = gpu.chip_shares[0]
         uses_it = rank < 2
         work = TRAINING if uses_it else IDLE
         tenants = (Tenant(job=job, rank=rank, memory_share=0.8, has_process=uses_it),)
-        _occupy(gpu, at, [Activity(0.0, node.curves.curve(work, part=part), work, tenants)])
+        _occupy(gpu, at, [Activity(0.0, node.curves.curve(work, chip_share=chip_share), work, tenants)])
 
 
 def _unused(node: ScenarioNode, at: float) -> None:
     for gpu in node.gpus:
-        part = gpu.slices[0].part if gpu.slices else 1.0
-        _occupy(gpu, at, [Activity(0.0, node.curves.curve(IDLE, part=part), IDLE)])
+        chip_share = gpu.chip_shares[0]
+        _occupy(gpu, at, [Activity(0.0, node.curves.curve(IDLE, chip_share=chip_share), IDLE)])
 
 
 def _slow_sibling(node: ScenarioNode, at: float) -> None:
     job = _job("slow-sibling", TRAINING, 4, 7)
     for rank, gpu in enumerate(node.gpus):
-        part = gpu.slices[0].part if gpu.slices else 1.0
-        phase = load_phase(gpu.model, TRAINING, 60.0, 0.97, part)
+        chip_share = gpu.chip_shares[0]
+        phase = load_phase(gpu.model, TRAINING, 60.0, 0.97, chip_share)
         if gpu is node.gpu(3):
             phase = replace(phase, clock_ratio=0.6 * phase.clock_ratio, reasons=0)
         curve = Curve([phase], gpu.model.cooling_seconds)
@@ -294,15 +300,15 @@ def parse_scenario(text: str) -> ScheduledScenario:
     scenario = SCENARIOS.get(name)
     if scenario is None:
         known = "\n".join(f"  {s.name:13} {s.meaning}" for s in _TABLE)
-        raise UsageError(f"scenario: {name!r} is not one of these:\n{known}")
+        raise UsageError(f"--scenario: {name!r} is not one of these:\n{known}")
     if not at_sign:
         return ScheduledScenario(scenario, None)
     if not when.startswith("+"):
-        raise UsageError(f"scenario: {text!r} does not say how long after the start; write {name}@+2m")
+        raise UsageError(f"--scenario: {text!r} does not say how long after the start; write {name}@+2m")
     try:
         return ScheduledScenario(scenario, parse_duration(when[1:]))
     except ValueError as error:
-        raise UsageError(f"scenario: {when[1:]!r} in {text!r} is {error}") from None
+        raise UsageError(f"--scenario: {when[1:]!r} in {text!r} is {error}") from None
 
 
 def parse_scenarios(texts: Iterable[str]) -> tuple[ScheduledScenario, ...]:

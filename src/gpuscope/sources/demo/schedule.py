@@ -86,7 +86,7 @@ ROLES: Final[dict[str, Role]] = {
 class Unit:
     """A GPU or a MIG instance to be planned, and the share of the chip that it is."""
 
-    part: float = 1.0
+    chip_share: float = 1.0
     mig: bool = False
     activities: list[Activity] = field(default_factory=list)
 
@@ -140,7 +140,7 @@ class _GangPlan:
 
     def _idle(self, clock: float, xid: int) -> None:
         for place, unit in enumerate(self._gang):
-            curve = self._curves.curve(IDLE, part=unit.part)
+            curve = self._curves.curve(IDLE, chip_share=unit.chip_share)
             unit.activities.append(Activity(clock, curve, IDLE, xid=xid if place == 0 else 0))
 
     def _run(self, work: Workload, key: str, start: float, end: float) -> None:
@@ -157,7 +157,7 @@ class _GangPlan:
                 for job, share in zip(jobs, shares, strict=True)
             )  # fmt: skip
             for begins, scale in steps:
-                curve = self._curves.curve(work, variant, scale, unit.part)
+                curve = self._curves.curve(work, variant, scale, unit.chip_share)
                 unit.activities.append(Activity(begins, curve, work, tenants))
 
     def _sharing(self, work: Workload) -> tuple[float, ...]:

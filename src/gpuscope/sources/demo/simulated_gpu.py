@@ -21,7 +21,7 @@ from gpuscope.sources.demo.constant_fields import (
 from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.hardware_ids import Identity
-from gpuscope.sources.demo.jobs import Running, Tenant, run_of
+from gpuscope.sources.demo.jobs import FirstProcess, Tenant, run_of
 from gpuscope.sources.demo.models import MIB, MigProfile, Model
 from gpuscope.sources.demo.track import Moment, Timeline
 from gpuscope.sources.demo.varying_fields import SimulatedGpuState, instance_fields, varying_fields
@@ -31,7 +31,7 @@ _START_SHARE = 0.06  # of its memory, which a process has from the start
 
 
 @dataclass(frozen=True, slots=True)
-class Slice:
+class SimulatedInstance:
     """A MIG instance: its ids, and its work over time."""
 
     uuid: Uuid
@@ -40,7 +40,7 @@ class Slice:
     timeline: Timeline
 
     @property
-    def part(self) -> float:
+    def chip_share(self) -> float:
         return self.profile.compute_slices / 7
 
 
@@ -51,40 +51,41 @@ class Gpu:
         model: Model,
         identity: Identity,
         boot: float,
-        work: Timeline | Sequence[Slice],
+        work: Timeline | Sequence[SimulatedInstance],
     ) -> None:
         self.index = index
         self.model = model
         self.identity = identity
         self.faults = Faults()
-        self.slices: tuple[Slice, ...] = () if isinstance(work, Timeline) else tuple(work)
-        self.timelines = [work] if isinstance(work, Timeline) else [part.timeline for part in work]
+        self.instances: tuple[SimulatedInstance, ...] = () if isinstance(work, Timeline) else tuple(work)
+        self.timelines = [work] if isinstance(work, Timeline) else [instance.timeline for instance in work]
         self.peers: tuple[Gpu, ...] = ()  # the node's other GPUs, if it has NVLink
-        self.parts = tuple(part.part for part in self.slices) or (1.0,)
+        self.chip_shares = tuple(instance.chip_share for instance in self.instances) or (1.0,)
         self._boot = boot
-        self._unsplit = 1.0 - sum(self.parts)
+        self._unsplit = 1.0 - sum(self.chip_shares)
         self._usable = (model.memory_mib - model.reserved_mib) * MIB
-        self._standing = constant_fields(index, model, identity, bool(self.slices))
+        self._constant_fields = constant_fields(index, model, identity, bool(self.instances))
         self._at_boot = ZERO
-        self._runs: dict[tuple[str, float, int], Running] = {}
+        self._runs: dict[tuple[str, float, int], FirstProcess] = {}
 
     def start(self) -> None:
         """Sets all counters to 0 at boot. Call it once, after all scenarios are applied."""
-        self._at_boot = tuple(self.total(channel, self._boot) for channel in range(len(ZERO)))
+        self._at_boot = tuple(self.total(rate, self._boot) for rate in range(len(ZERO)))
 
-    def total(self, channel: int, at: float) -> float:
+    def total(self, rate: int, at: float) -> float:
         """The value of one counter at `at`; 0 at boot."""
         at = max(at, self._boot)
-        total = self._unsplit * self.model.power_idle * at if channel == POWER else 0.0
+        total = self._unsplit * self.model.power_idle * at if rate == POWER else 0.0
         for timeline in self.timelines:
-            total += timeline.total(channel, at)
-        return total - self._at_boot[channel]
+            total += timeline.total(rate, at)
+        return total - self._at_boot[rate]
 
     def busy_seconds(self, at: float) -> float:
         """Busy seconds of the whole chip: an instance counts by its share of the chip."""
         at = min(at, self.faults.lost_at)
         return sum(
-            part * timeline.total(BUSY, at) for part, timeline in zip(self.parts, self.timelines, strict=True)
+            share * timeline.total(BUSY, at)
+            for share, timeline in zip(self.chip_shares, self.timelines, strict=True)
         )
 
     def read(self, at: float, since: float | None) -> tuple[Device, list[Process]]:
@@ -94,11 +95,11 @@ class Gpu:
         moments = [timeline.moment(at) for timeline in self.timelines]
         processes: list[Process] = []
         instances: list[MigInstance] = []
-        if self.slices:
-            for part, moment in zip(self.slices, moments, strict=True):
-                mine = list(self._processes(moment, at, part))
+        if self.instances:
+            for instance, moment in zip(self.instances, moments, strict=True):
+                mine = list(self._processes(moment, at, instance))
                 processes += mine
-                instances.append(_instance(self.model, part, moment, _used(mine)))
+                instances.append(_instance(self.model, instance, moment, _used(mine)))
         else:
             processes += self._processes(moments[0], at, None)
         used = _used(processes)
@@ -109,7 +110,7 @@ class Gpu:
             index=self.index,
             instances=tuple(instances),
             p2p_nvlink_status=self._peer_statuses(at),
-            **self._standing,
+            **self._constant_fields,
             **varying_fields(state, self.faults),
         )
         return device, processes
@@ -124,7 +125,7 @@ class Gpu:
     def _state(self, moments: list[Moment], at: float, since: float | None, used: float) -> SimulatedGpuState:
         totals = self._gained(moments, at)
         mean: Maybe[float] = ABSENT
-        if since is not None and since < at and not self.slices:
+        if since is not None and since < at and not self.instances:
             gained = totals[BUSY] - self.total(BUSY, since)
             mean = min(1.0, max(0.0, gained / (at - since)))
         return SimulatedGpuState(
@@ -132,8 +133,8 @@ class Gpu:
             identity=self.identity,
             at=at,
             moments=tuple(moments),
-            parts=self.parts,
-            split=bool(self.slices),
+            chip_shares=self.chip_shares,
+            split=bool(self.instances),
             unsplit=self._unsplit,
             totals=totals,
             last_second_joules=totals[POWER] - self.total(POWER, at - 1.0),
@@ -150,50 +151,50 @@ class Gpu:
             total = added(total, moment.totals)
         return tuple(map(sub, total, self._at_boot))
 
-    def _processes(self, moment: Moment, at: float, part: Slice | None) -> Iterator[Process]:
-        usable = self._usable if part is None else part.profile.memory_mib * MIB
+    def _processes(self, moment: Moment, at: float, instance: SimulatedInstance | None) -> Iterator[Process]:
+        usable = self._usable if instance is None else instance.profile.memory_mib * MIB
         busy = moment.phase.rates[BUSY]
         work = moment.activity.workload
         for tenant in moment.activity.tenants:
             if not tenant.has_process:
                 continue
-            running = self.run_of(tenant, moment.round_start, moment.round_number, at)
+            first_process = self.run_of(tenant, moment.round_start, moment.round_number, at)
             share = busy * tenant.sm_share
             yield Process(
-                pid=Pid(running.pid + tenant.rank),
+                pid=Pid(first_process.pid + tenant.rank),
                 gpu_uuid=self.identity.uuid,
-                instance_uuid=ABSENT if part is None else part.uuid,
+                instance_uuid=ABSENT if instance is None else instance.uuid,
                 kind=tenant.kind,
                 command=tenant.job.command,
                 driver_name=tenant.job.command,
-                started_at=running.started_at,
-                memory_bytes=_memory(tenant, at - running.started_at, usable),
-                sm_ratio=ABSENT if part else round(share, 2),
-                memory_ratio=ABSENT if part else round(share * work.dram, 2),
-                encoder_ratio=ABSENT if part else round(share * work.encoder, 2),
-                decoder_ratio=ABSENT if part else round(share * work.decoder, 2),
+                started_at=first_process.started_at,
+                memory_bytes=_memory(tenant, at - first_process.started_at, usable),
+                sm_ratio=ABSENT if instance else round(share, 2),
+                memory_ratio=ABSENT if instance else round(share * work.dram, 2),
+                encoder_ratio=ABSENT if instance else round(share * work.encoder, 2),
+                decoder_ratio=ABSENT if instance else round(share * work.decoder, 2),
                 work=work.on_cpu,
-                owner=running.owner,
+                owner=first_process.owner,
             )
 
-    def run_of(self, tenant: Tenant, start: float, number: int, at: float) -> Running:
+    def run_of(self, tenant: Tenant, start: float, number: int, at: float) -> FirstProcess:
         """The ids of a tenant's job in round `number` of its track, which began at `start`."""
-        running = self._kept_run(tenant, start, number)
+        first_process = self._kept_run(tenant, start, number)
         if not tenant.leak_seconds:
-            return running
+            return first_process
         # It runs out of memory and its launcher starts it again: a new process of the same job.
-        restarts = int((at - running.started_at) // tenant.leak_seconds)
+        restarts = int((at - first_process.started_at) // tenant.leak_seconds)
         again = self._kept_run(tenant, start + restarts * tenant.leak_seconds, restarts)
-        return Running(again.started_at, again.pid, running.owner)
+        return FirstProcess(again.started_at, again.pid, first_process.owner)
 
-    def _kept_run(self, tenant: Tenant, start: float, number: int) -> Running:
+    def _kept_run(self, tenant: Tenant, start: float, number: int) -> FirstProcess:
         key = (tenant.job.key, start, number)
-        running = self._runs.get(key)
-        if running is None:
+        first_process = self._runs.get(key)
+        if first_process is None:
             if len(self._runs) > 64:
                 self._runs.clear()
-            running = self._runs[key] = run_of(tenant.job, start, number)
-        return running
+            first_process = self._runs[key] = run_of(tenant.job, start, number)
+        return first_process
 
     def xids(self, since: float, until: float) -> Iterator[XidEvent]:
         """The XIDs of [since, until). A lost GPU reports none."""
@@ -203,7 +204,7 @@ class Gpu:
                 yield XidEvent(
                     xid=xid,
                     at=at,
-                    channel="nvml",
+                    reporter="nvml",
                     gpu_uuid=self.identity.uuid,
                     pci_bus_id=self.identity.pci_bus_id,
                     message=f"simulated Xid {xid}",
@@ -222,11 +223,11 @@ def _used(processes: Sequence[Process]) -> float:
     return sum(process.memory_bytes for process in processes if process.memory_bytes is not ABSENT)
 
 
-def _instance(model: Model, part: Slice, moment: Moment, used: float) -> MigInstance:
+def _instance(model: Model, instance: SimulatedInstance, moment: Moment, used: float) -> MigInstance:
     return MigInstance(
-        uuid=part.uuid,
-        gpu_instance=part.gpu_instance,
+        uuid=instance.uuid,
+        gpu_instance=instance.gpu_instance,
         compute_instance=0,
-        profile=part.profile.name,
-        **instance_fields(model, part.profile, moment, used),
+        profile=instance.profile.name,
+        **instance_fields(model, instance.profile, moment, used),
     )

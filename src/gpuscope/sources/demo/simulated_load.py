@@ -80,9 +80,9 @@ class SimulatedLoads:
     ) -> SimulatedLoad:
         if kind not in LOAD_PROFILES and kind not in COPY_DIRECTIONS:
             known = ", ".join([*LOAD_PROFILES, *COPY_DIRECTIONS])
-            raise UsageError(f"{kind!r} is no simulated load; there are {known}")
+            raise UsageError(f"{kind!r} is not a kind of simulated load; choose one of {known}")
         if not 0 < target <= 1 or not 0 < seconds <= MAX_SECONDS:
-            raise UsageError("a simulated load has a target above 0 and up to 1, and lasts up to a day")
+            raise UsageError("a simulated load needs a target above 0 and up to 1, and lasts at most a day")
         with self._lock:
             active = tuple(one for one in self._loads if one.ends_at > now)
             if len(active) >= MAX_LOADS:

@@ -102,7 +102,7 @@ class SimulatedSlurm:
         )
 
     def _runs_around(self, at: float) -> list[JobRun]:
-        """Those that end, run or wait then. Found once in a quarter of an hour: a large fleet has many."""
+        """The jobs that end, run or are pending then. Found once per 15 minutes: a large fleet has many."""
         begins = at // _RUNS_SECONDS * _RUNS_SECONDS
         key = begins, bisect_right(self._splices, at)
         latest = self._latest_runs
@@ -178,9 +178,9 @@ class SimulatedSlurm:
 
 def _units(node: str, gpus: Iterable[Gpu]) -> tuple[SlurmGpu, ...]:
     models = [
-        f"{gpu.model.key}_{part.profile.name}" if part is not None else gpu.model.key
+        f"{gpu.model.key}_{instance.profile.name}" if instance is not None else gpu.model.key
         for gpu in gpus
-        for part in gpu.slices or (None,)
+        for instance in gpu.instances or (None,)
     ]
     return tuple(SlurmGpu(node, index, model) for index, model in enumerate(models))
 

@@ -80,7 +80,7 @@ def gres_of(units: Iterable[SlurmGpu], node: str = "") -> tuple[Gres, ...]:
 
 
 def _unit_interval(run: JobRun, what: str) -> float:
-    return int(digest(run.job.key, run.running.started_at, what)[:8], 16) / 0xFFFFFFFF
+    return int(digest(run.job.key, run.first_process.started_at, what)[:8], 16) / 0xFFFFFFFF
 
 
 def _submitted_at(run: JobRun) -> float:

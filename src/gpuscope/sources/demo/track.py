@@ -94,10 +94,10 @@ class Track:
         here = added(self._before[row], self._activities[row].curve.totals(into))
         return scaled_and_added(self._round, number, here) if number else here
 
-    def total(self, channel: int, at: float) -> float:
+    def total(self, rate: int, at: float) -> float:
         number, _, row, into = self._locate(at)
-        here = self._before[row][channel] + self._activities[row].curve.total(channel, into)
-        return number * self._round[channel] + here
+        here = self._before[row][rate] + self._activities[row].curve.total(rate, into)
+        return number * self._round[rate] + here
 
     def moment(self, at: float) -> Moment:
         number, start, row, into = self._locate(at)
@@ -146,9 +146,9 @@ class Timeline:
         row = bisect_right(self._cuts, at) - 1
         return added(self._tracks[row].totals(at), self._carried[row])
 
-    def total(self, channel: int, at: float) -> float:
+    def total(self, rate: int, at: float) -> float:
         row = bisect_right(self._cuts, at) - 1
-        return self._tracks[row].total(channel, at) + self._carried[row][channel]
+        return self._tracks[row].total(rate, at) + self._carried[row][rate]
 
     def moment(self, at: float) -> Moment:
         row = bisect_right(self._cuts, at) - 1

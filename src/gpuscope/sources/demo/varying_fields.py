@@ -36,7 +36,7 @@ class SimulatedGpuState:
     identity: Identity
     at: float
     moments: tuple[Moment, ...]
-    parts: tuple[float, ...]
+    chip_shares: tuple[float, ...]
     split: bool  # by MIG
     unsplit: float  # share of the chip outside of all instances
     totals: Rates
@@ -60,7 +60,7 @@ def varying_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
     if not state.split:
         fields |= _utilization_fields(state)
     if model.profiling:
-        fields |= _profile(model, state.moments, state.parts)
+        fields |= _profile(model, state.moments, state.chip_shares)
     if model.ecc:
         fields |= _ecc_fields(state, faults)
     return fields
@@ -183,8 +183,8 @@ def _link_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
     width = 8 if state.at >= faults.narrow_at else 16
     rate = _PCIE_LANE_BYTES[generation] * width
     work: tuple[tuple[float, Workload], ...] = tuple(
-        (moment.phase.rates[BUSY] * part, moment.activity.workload)
-        for moment, part in zip(state.moments, state.parts, strict=True)
+        (moment.phase.rates[BUSY] * share, moment.activity.workload)
+        for moment, share in zip(state.moments, state.chip_shares, strict=True)
     )
     pcie = {
         "tx": float(round(rate * sum(busy * w.pcie_out for busy, w in work))),
@@ -218,9 +218,9 @@ def _nvlink_fields(state: SimulatedGpuState) -> Fields:
     return fields
 
 
-def _profile(model: Model, moments: tuple[Moment, ...], parts: tuple[float, ...]) -> Fields:
+def _profile(model: Model, moments: tuple[Moment, ...], chip_shares: tuple[float, ...]) -> Fields:
     """What the profiling units count: always less than the utilisation."""
-    busy = [moment.phase.rates[BUSY] * part for moment, part in zip(moments, parts, strict=True)]
+    busy = [moment.phase.rates[BUSY] * share for moment, share in zip(moments, chip_shares, strict=True)]
     works = [moment.activity.workload for moment in moments]
     loads = list(zip(busy, works, strict=True))
     fields: Fields = {

@@ -1,4 +1,4 @@
-"""How far the kernel believes its clock to be off, from adjtimex(2), as node_exporter reads it.
+"""The kernel's estimate of its clock error, from adjtimex(2), as node_exporter reads it.
 
 Reading needs no privilege. The offset is the kernel's own and is 0 where nothing disciplines the clock; then
 `sync_status` is 0. Containers see the host's clock.

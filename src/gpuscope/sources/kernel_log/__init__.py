@@ -80,7 +80,7 @@ class KernelLog:
         return XidEvent(
             xid=line.xid,
             at=self._epoch_of(record),
-            channel=CHANNEL,
+            reporter=CHANNEL,
             gpu_uuid=self._uuid_at.get(line.pci_bus_id, ABSENT),
             pci_bus_id=line.pci_bus_id,
             message=line.message,

@@ -15,5 +15,5 @@ class SmiCommand(Command):
             text,
             timeout_seconds,
             program="nvidia-smi",
-            if_missing="install the NVIDIA driver's utilities or set nvidia_smi_command to its path",
+            if_missing="install the NVIDIA driver's utilities, or set its path with --nvidia-smi-command",
         )

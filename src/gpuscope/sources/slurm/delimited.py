@@ -26,5 +26,5 @@ def split_records(text: str, free_text_count: int, mark: str, command: str) -> I
     chunks = text.split(mark)
     last = chunks.pop()
     if last not in ("", "\n") or len(chunks) % free_text_count:
-        raise SourceError(f"{command}'s output was cut off; it is used whole or not at all")
+        raise SourceError(f"{command}'s output was cut off, so none of it is used")
     return zip(*(chunks[n::free_text_count] for n in range(free_text_count)), strict=True)

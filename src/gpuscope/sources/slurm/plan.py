@@ -31,7 +31,7 @@ class SlurmSettings:
         AUTO,
         one_of(AUTO, COMMANDS, RESTD, METRICS, OFF),
         "how Slurm is read: its commands, slurmrestd, or slurmctld's own metrics pages (25.11 and newer); "
-        "auto: the first that is here, and only while the slurm family is served",
+        "auto: the first that this machine has, and only while the slurm family is served",
         "MODE",
     )
     slurm_interval: float = setting(

@@ -1,7 +1,7 @@
 """Reads Slurm through slurmrestd, over its UNIX socket or HTTP with a JWT.
 
 For containers, which have none of Slurm's clients. The newest API that answers is used. slurmrestd sends about
-12 KB for each job, so on large clusters the commands are the better way. Shares need API v0.0.40 (23.11).
+12 KB for each job, so on large clusters the commands are cheaper. Shares need API v0.0.40 (23.11).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`sinfo -N`: every node with its state, CPUs, memory and GRES; a node stands once per partition it is in.
+"""`sinfo -N`: every node with its state, CPUs, memory and GRES; a node is listed once per partition.
 
 Input: what sinfo printed with `ARGUMENTS`; output: nodes, each once, with all its partitions. `-a` shows hidden
 partitions. A node in no partition is not printed by sinfo at all.

@@ -66,7 +66,7 @@ class SlurmCommands:
         )
 
     def require(self) -> None:
-        """Raises SourceMissing when a client that cannot be done without is not installed."""
+        """Raises SourceMissing when a required client is not installed."""
         for name in ("scontrol", "squeue", "sinfo"):
             self._commands[name].require()
 
@@ -87,7 +87,7 @@ class SlurmCommands:
     def _run(self, program: str, *arguments: str, keep: LineFilter | None = None) -> str:
         stdout = self._commands[program].run_checked(*arguments, keep=keep).stdout
         if stdout and not stdout.endswith("\n"):
-            raise SourceError(f"{program}'s output was cut off; it is used whole or not at all")
+            raise SourceError(f"{program}'s output was cut off, so none of it is used")
         return stdout
 
     def _run_with_fields(self, program: str, argv: Sequence[str], value: Callable[[list[str]], str]) -> str:
@@ -158,9 +158,11 @@ def _why_down(controllers: Iterable[str], complaint: str) -> str:
 
 
 def _complete(program: str, found: tuple[object, ...], bad_lines: int) -> tuple[object, ...]:
-    """A few lines that are not understood cost those lines; if most are, the output is something else."""
+    """Lines in an unknown format are left out; if most are unknown, the output is not Slurm's."""
     if bad_lines > len(found):
-        raise SourceError(f"{program} printed {bad_lines} lines that are not understood: is it a wrapper?")
+        raise SourceError(
+            f"{program} printed {bad_lines} lines in an unknown format; check that it is Slurm's own command"
+        )
     return found
 
 

@@ -46,7 +46,7 @@ class DcgmOptions:
     nvidia_resource_names: tuple[str, ...] = ()
     kubernetes_virtual_gpus: bool = False
     dump_enabled: bool = False
-    dump_directory: str = "/tmp/dcgm-exporter-debug"  # noqa: S108  never written; only understood
+    dump_directory: str = "/tmp/dcgm-exporter-debug"  # noqa: S108  never written; only accepted
     dump_retention: int = 24
     dump_compression: bool = True
     kubernetes_enable_dra: bool = False

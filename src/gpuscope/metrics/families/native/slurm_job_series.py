@@ -56,7 +56,7 @@ def _pending_texts(job: SlurmJob) -> tuple[str, ...]:
 
 
 def fold_reason(reason: str) -> str:
-    """The reason without what changes all the time: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
+    """The reason without its changing part: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
     return reason.partition(",")[0].partition(":")[0].strip() or "None"
 
 
