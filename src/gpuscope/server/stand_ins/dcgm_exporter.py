@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuscope.errors import UsageError
 from gpuscope.metrics.families.dcgm.builder import DcgmBuilder, build_with
 from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
 from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
-from gpuscope.setting_values import parse_listen
+from gpuscope.server.stand_ins.go_flags import parse_listen_flag
 from gpuscope.settings import Settings
 
 MIN_INTERVAL_SECONDS = 0.1  # the driver updates its values no faster
@@ -20,10 +19,7 @@ def _configure(
     settings: Settings, argv: Sequence[str], environment: Mapping[str, str]
 ) -> tuple[ListenerPlan, Sequence[str]]:
     options, warnings = parse_dcgm_exporter_args(argv, environment)
-    try:
-        host, port = parse_listen(options.address)
-    except ValueError as error:
-        raise UsageError(f"--address: {options.address!r} is {error}") from None
+    host, port = parse_listen_flag("--address", options.address)
     builder = build_with(settings, options)
     source_settings = _reading_settings(options, builder)
     if "collectors" in options.given:  # so that the fields it lists are read from DCGM

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuscope.errors import UsageError
 from gpuscope.metrics.families import load_family
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
-from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
-from gpuscope.setting_values import parse_listen
+from gpuscope.server.stand_ins.go_flags import Flag, parse_flags, parse_listen_flag
 from gpuscope.settings import Settings
 
 _FLAGS = {
@@ -53,10 +51,7 @@ def _configure(
     rest, about_collectors = _collector_flags(argv)
     values, warnings = parse_flags("node_exporter", rest, _FLAGS)
     address = values.get("web.listen-address", ":9100")
-    try:
-        host, port = parse_listen(address)
-    except ValueError as error:
-        raise UsageError(f"--web.listen-address: {address!r} is {error}") from None
+    host, port = parse_listen_flag("--web.listen-address", address)
     spec = load_family("host")
     paths = {
         f"path_{name}": values[f"path.{name}"]

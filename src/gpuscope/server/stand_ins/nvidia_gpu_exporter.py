@@ -10,8 +10,8 @@ from gpuscope.metrics.families.nvidia_smi.builder import NvidiaSmiBuilder, Optio
 from gpuscope.metrics.families.nvidia_smi.field_names import KNOWN_FIELDS
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
-from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
-from gpuscope.setting_values import parse_duration, parse_listen
+from gpuscope.server.stand_ins.go_flags import Flag, parse_flags, parse_listen_flag
+from gpuscope.setting_values import parse_duration
 from gpuscope.settings import Settings
 from gpuscope.sources.nvidia_smi.plan import NvidiaSmiSettings
 from gpuscope.sources.nvidia_smi.smi_source import queryable_fields
@@ -125,10 +125,7 @@ def _configure(
     )
     _check(options, settings, values)
     address = values.get("web.listen-address", ":9835")
-    try:
-        host, port = parse_listen(address)
-    except ValueError as error:
-        raise UsageError(f"--web.listen-address: {address!r} is {error}") from None
+    host, port = parse_listen_flag("--web.listen-address", address)
     plan = ListenerPlan(
         title="Nvidia GPU Exporter",
         host=host,

@@ -12,8 +12,8 @@ from gpuscope.errors import UsageError
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
-from gpuscope.server.stand_ins.go_flags import Flag, parse_flags
-from gpuscope.setting_values import parse_listen, parse_switch
+from gpuscope.server.stand_ins.go_flags import Flag, parse_flags, parse_listen_flag
+from gpuscope.setting_values import parse_switch
 from gpuscope.settings import Settings
 
 _EXPORTER = "prometheus-slurm-exporter"
@@ -34,10 +34,7 @@ def _configure(
     values, warnings = parse_flags(_EXPORTER, [_two_dashes(word) for word in argv], _FLAGS)
     flag = "web.listen-address" if "web.listen-address" in values else "listen-address"
     address = values.get(flag, ":8080")
-    try:
-        host, port = parse_listen(address)
-    except ValueError as error:
-        raise UsageError(f"-{flag}: {address!r} is {error}") from None
+    host, port = parse_listen_flag(f"-{flag}", address)
     try:
         with_gpus = parse_switch(values.get("gpus-acct", "true"))
     except ValueError as error:
