@@ -7,6 +7,7 @@ NOT_FAST. Tests marked `slow` run only with SLOW=1.
 from __future__ import annotations
 
 import os
+import sys
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,11 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 # `make test-fast` shows that a property holds at all.
 settings.register_profile("fast", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("random" if os.environ.get("SLOW") else "repeatable")
+
+# Tests start hundreds of processes. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each of them
+# compiles every module again: more than half of what starting a server costs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
 NOT_FAST = (
