@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 
@@ -217,11 +218,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return InOurOrder(config, log)
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
     """Two more than there are cores: tests with processes and engines wait for them most of the time."""
-    cores = os.cpu_count() or 1
-    return cores if _leaves_out_slow_files(config) else cores + 2
+    cores = yield
+    is_chosen = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
+    return cores if is_chosen or _leaves_out_slow_files(config) else cores + 2
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
