@@ -1,4 +1,4 @@
-"""What holds for all tests: which run when, and no test has a wall-clock limit.
+"""What holds for all tests: which run when and where, and no test has a wall-clock limit.
 
 `make test-fast` leaves out what starts a process, an engine or a browser, or runs for seconds: the paths in
 NOT_FAST. Tests marked `slow` run only with SLOW=1.
@@ -7,7 +7,10 @@ NOT_FAST. Tests marked `slow` run only with SLOW=1.
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Generator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -19,6 +22,11 @@ settings.register_profile("repeatable", deadline=None, derandomize=True)
 # `make test-fast` shows that a property holds at all.
 settings.register_profile("fast", deadline=None, derandomize=True, max_examples=25)
 settings.load_profile("random" if os.environ.get("SLOW") else "repeatable")
+
+# Tests start hundreds of processes. Where PYTHONDONTWRITEBYTECODE is set, as in many containers, each of them
+# compiles every module again: more than half of what starting a server costs.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 HERE = Path(__file__).parent
 NOT_FAST = (
@@ -140,21 +148,98 @@ NOT_FAST = (
     "wiring/test_serving.py",
     "wiring/test_waiting_processes.py",
 )
+LONGEST_FIRST = (
+    "page/test_page.py",
+    "slurm_lab",
+    "load/test_load_command.py",
+    "notify/test_end_to_end.py",
+    "clients",
+    "reports/test_usage_over_engines.py",
+    "reports/test_findings_of_demo.py",
+    "hostile/test_catalogue.py",
+    "render/test_helm_manifests.py",
+    "render/test_helm_chart.py",
+    "rules/templates/test_against_go.py",
+    "page",
+    "integration/test_soak.py",
+    "test_package.py",
+    "render/test_grafana_queries.py",
+    "notify/test_alertmanager.py",
+    "rules/test_shipped_rules.py",
+    "server/login/test_running.py",
+    "rules",
+    "notify",
+    "integration_api",
+    "cli",
+    "integration",
+    "hostile",
+    "render",
+    "reports",
+    "test_how_to_add.py",
+    "test_architecture.py",
+)
+"""Folders and files in the order in which they begin, the others after them: a file runs on one worker, and a
+long one that begins last would run alone."""
+
+SHARED = ("slurm_lab", "clients")
+"""Folders that run on one worker, as a file does: what their files share is started once."""
+
+
+def _name(path: Path) -> str:
+    return path.relative_to(HERE).as_posix()
+
+
+def _is_within(name: str, one: str) -> bool:
+    return name == one or name.startswith(f"{one}/")
 
 
 def is_not_fast(path: Path) -> bool:
-    name = path.relative_to(HERE).as_posix()
-    return any(name == one or name.startswith(f"{one}/") for one in NOT_FAST)
+    return any(_is_within(_name(path), one) for one in NOT_FAST)
+
+
+def _turn(path: Path) -> int:
+    name = _name(path)
+    return next((turn for turn, one in enumerate(LONGEST_FIRST) if _is_within(name, one)), len(LONGEST_FIRST))
+
+
+def _leaves_out_slow_files(config: pytest.Config) -> bool:
+    return "not not_fast" in (config.option.markexpr or "")
+
+
+@pytest.hookimpl(optionalhook=True)  # of pytest-xdist
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """`--dist loadfile` in our order, where pytest-xdist would begin with the files that have most tests."""
+    if config.getoption("dist") != "loadfile":
+        return None
+    from xdist.scheduler import LoadFileScheduling
+
+    class InOurOrder(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            file = nodeid.partition("::")[0]
+            return next((one for one in SHARED if file.startswith(f"{HERE.name}/{one}/")), file)
+
+    config.option.loadscopereorder = False
+    return InOurOrder(config, log)
+
+
+@pytest.hookimpl(optionalhook=True, wrapper=True)
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
+    """Two more than there are cores: tests with processes and engines wait for them most of the time."""
+    cores = yield
+    is_chosen = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
+    return cores if is_chosen or _leaves_out_slow_files(config) else cores + 2
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
     """Files that would be deselected are not even imported."""
-    if "not not_fast" in (config.option.markexpr or "") and collection_path.is_relative_to(HERE):
+    if _leaves_out_slow_files(config) and collection_path.is_relative_to(HERE):
         return is_not_fast(collection_path) or None
     return None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    turns = {path: _turn(path) for path in {item.path for item in items}}
+    items.sort(key=lambda item: turns[item.path])
     for item in items:
         if is_not_fast(item.path):
             item.add_marker(pytest.mark.not_fast)

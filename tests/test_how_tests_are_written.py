@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.conftest import LONGEST_FIRST, NOT_FAST, SHARED
+
 HERE = Path(__file__).parent
 
 # Names with an underscore that belong to the interface of another project.
@@ -165,3 +167,18 @@ def test_a_table_may_only_shrink() -> None:
     assert surplus({"a.py": ["1: x", "2: y"]}, {"a.py": 1}) == ["a.py:1: x", "a.py:2: y"]
     assert surplus({"a.py": ["1: x"]}, {"a.py": 2}) == ["a.py: only 1 left"]
     assert surplus({"a.py": ["1: x"]}, {"a.py": 1}) == []
+
+
+@pytest.mark.parametrize("table", [NOT_FAST, LONGEST_FIRST, SHARED], ids=["fast", "order", "shared"])
+def test_every_path_that_decides_when_a_test_runs_exists(table: tuple[str, ...]) -> None:
+    assert [name for name in table if not (HERE / name).exists()] == []
+    assert len(set(table)) == len(table)
+
+
+def test_a_file_has_its_own_turn_before_its_folder() -> None:
+    too_late = [
+        name
+        for turn, name in enumerate(LONGEST_FIRST)
+        if any(name.startswith(f"{one}/") for one in LONGEST_FIRST[:turn])
+    ]
+    assert too_late == []

@@ -62,8 +62,11 @@ class ApiKey:
 @dataclass(frozen=True, slots=True)
 class ApiObject:
     name: str
+    base: str
+    """The object whose keys it has too; mostly empty."""
     help: str
     keys: tuple[ApiKey, ...]
+    """Without those of the base."""
 
 
 def api_objects() -> list[ApiObject]:
@@ -76,8 +79,17 @@ def _objects_of(module: ModuleType) -> Iterator[ApiObject]:
             described = getattr(module, node.name)
             hints = typing.get_type_hints(described, include_extras=True)
             helps = dict(_sentences(node))
-            keys = [_key(name, hint, helps.get(name, "")) for name, hint in hints.items()]
-            yield ApiObject(node.name, ast.get_docstring(node) or "", tuple(keys))
+            base = _base(node)
+            inherited = getattr(module, base).__annotations__ if base else {}
+            keys = [
+                _key(name, hint, helps.get(name, "")) for name, hint in hints.items() if name not in inherited
+            ]
+            yield ApiObject(node.name, base, ast.get_docstring(node) or "", tuple(keys))
+
+
+def _base(node: ast.ClassDef) -> str:
+    """Empty for a direct TypedDict: the class itself does not know its bases before Python 3.12."""
+    return next((base.id for base in node.bases if isinstance(base, ast.Name) and base.id != "TypedDict"), "")
 
 
 def _sentences(node: ast.ClassDef) -> Iterator[tuple[str, str]]:
@@ -141,7 +153,7 @@ def typescript_file() -> Iterator[str]:
     yield "export type ReportTextKey = keyof typeof REPORT_TEXTS;"
     for one in api_objects():
         yield f"\n/** {one.help} */"
-        yield f"export interface {one.name} {{"
+        yield f"export interface {one.name}{f' extends {one.base}' if one.base else ''} {{"
         for key in one.keys:
             if key.help:
                 yield f"  /** {key.help} */"
@@ -154,6 +166,8 @@ def api_tables() -> Iterator[str]:
     for one in api_objects():
         yield f"\n### {one.name}\n"
         yield f"{one.help}\n"
+        if one.base:
+            yield f"All keys of `{one.base}`, and:\n"
         yield "| key | type | what |\n|---|---|---|"
         for key in one.keys:
             kind = to_typescript(key.type).replace("|", "\\|")

@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import time
-import urllib.parse
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.cli.test_server import eventually, server, vector
-from tests.engines import engine, running_prometheus
+from tests.engines import engine, free_port, running_prometheus
 from tests.integration.agent_process import Agent, running_agent
 
 DEMO = ("--source", "demo", "--demo-gpus", "4", "--demo-model", "4090", "--node", "a")
@@ -26,10 +25,11 @@ def findings(url: str) -> dict[str, Any]:
 
 
 @contextmanager
-def scraped_agent() -> Iterator[tuple[Agent, str]]:
-    """One job on four GPUs; in ten seconds GPU 3 falls off the bus."""
-    with running_agent(*DEMO, "--scenario", "one-works", "--scenario", "xid79@+10s") as agent:
-        yield agent, urllib.parse.urlsplit(agent.base).netloc
+def scraped_agent(address: str) -> Iterator[Agent]:
+    """One job on four GPUs; in ten seconds GPU 3 falls off the bus. Whoever scrapes it runs already."""
+    scenarios = ("--scenario", "one-works", "--scenario", "xid79@+10s")
+    with running_agent(*DEMO, "--listen", address, *scenarios) as agent:
+        yield agent
 
 
 def check_after_restart(url: str, started_at: float) -> None:
@@ -58,10 +58,11 @@ def until_lost(url: str) -> None:
 
 @pytest.mark.slow
 def test_over_its_own_store(tmp_path: Path) -> None:
-    started_at = time.time()
-    with scraped_agent() as (_, address):
-        flags = ("--targets", address, "--scrape-interval", "1s")
+    started_at, address = time.time(), f"127.0.0.1:{free_port()}"
+    flags = ("--targets", address, "--scrape-interval", "1s")
+    with ExitStack() as stack:
         with server(tmp_path / "data", *flags) as (url, _):
+            stack.enter_context(scraped_agent(address))
             until_lost(url)
         with server(tmp_path / "data", *flags) as (url, _):
             check_after_restart(url, started_at)
@@ -70,14 +71,13 @@ def test_over_its_own_store(tmp_path: Path) -> None:
 @pytest.mark.engine("prometheus")
 def test_over_a_real_prometheus(tmp_path: Path) -> None:
     engine("prometheus")
-    started_at = time.time()
-    with scraped_agent() as (_, address):
-        scrape = f"""
+    started_at, address = time.time(), f"127.0.0.1:{free_port()}"
+    scrape = f"""
 global: {{scrape_interval: 1s}}
 scrape_configs:
   - {{job_name: gpus, static_configs: [{{targets: ["{address}"]}}]}}
 """
-        with running_prometheus(scrape) as behind:
-            until_lost(behind)
-            with server(tmp_path / "unused", "--store", behind) as (url, _):
-                check_after_restart(url, started_at)
+    with running_prometheus(scrape) as behind, scraped_agent(address):
+        until_lost(behind)
+        with server(tmp_path / "unused", "--store", behind) as (url, _):
+            check_after_restart(url, started_at)

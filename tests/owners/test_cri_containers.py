@@ -28,6 +28,7 @@ from gpuscope.owners.users import UserNames
 from gpuscope.readings import ABSENT, Pid, Process, Uuid
 from gpuscope.settings import Settings
 from gpuscope.wiring.owners import build_outside
+from tests.examples import examples
 from tests.fakes import FakeClock
 from tests.owners.fake_kubelet import field, running_kubelet
 from tests.owners.immediate_lookup import ImmediateLookup
@@ -285,7 +286,7 @@ def test_a_process_in_a_pod_gets_its_name_and_image(tmp_path: Path) -> None:
     assert owners == [(POD_UID, "main", "pytorch:2"), (ABSENT, "own", "gpuscope:1")]
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     st.one_of(st.binary(max_size=80), st.binary(max_size=60).map(lambda body: field(1, field(1, ID) + body)))
 )
@@ -294,7 +295,7 @@ def test_any_answer(answer: bytes) -> None:
         assert decode_containers(answer, {ID}).keys() <= {ID}
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.text(max_size=300), st.text(max_size=300))
 def test_any_name(name: str, image: str) -> None:
     told = decode_containers(container(ID, "ignored" if name else "", image, labels=kubernetes(name)), {ID})

@@ -14,6 +14,7 @@ from gpuscope.promql.ast_json import describe, has_selector, parse_selector
 from gpuscope.promql.spelling import read_spelling
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.store.value_matching import predicate
+from tests.examples import examples
 
 
 def test_parentheses_and_order_are_kept() -> None:
@@ -81,7 +82,7 @@ pieces = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(pieces, max_size=10).map("".join) | st.text(max_size=15))
 def test_any_text_is_described_or_refused(text: str) -> None:
     with contextlib.suppress(BadQueryError):

@@ -28,6 +28,7 @@ from gpuscope.promql import (
 )
 from gpuscope.promql.parse import FUNCTIONS
 from gpuscope.series import Matcher, Series
+from tests.examples import examples
 from tests.promql.corpus import RANGES, VECTORS, by_hand, random_expressions
 from tests.promql.hostile import START_MS, hostile_storage
 from tests.promql.memory import STALE, MemoryStorage
@@ -204,7 +205,7 @@ def test_a_deep_tree_is_an_error_not_a_crash(storage: MemoryStorage) -> None:
     assert isinstance(Engine(storage).instant("x{a='2'}" + " + x{a='2'}" * 100, 0), Vector)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(
     st.lists(st.sampled_from([*TOKENS, *VECTORS, *RANGES]), max_size=8).map(" ".join),
     st.integers(-(2**62), 2**62),

@@ -15,6 +15,7 @@ from gpuscope.promql import BadQueryError, UnsupportedError, parse
 from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.syntax import At, Binary, FunctionCall, MatrixSelector, Number, Subquery, VectorSelector
 from gpuscope.series import Matcher, MatchOp
+from tests.examples import examples
 
 TOKENS = [
     *("sum", "topk", "by", "without", "on", "ignoring", "group_left", "offset", "bool", "and", "or", "unless"),
@@ -86,13 +87,13 @@ for text in json.load(sys.stdin):
 """
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.sampled_from(TOKENS), max_size=25).map(" ".join))
 def test_any_tokens_parse_or_are_refused(text: str) -> None:
     _parse_or_refuse(text)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.text(max_size=200))
 def test_any_text_parses_or_is_refused(text: str) -> None:
     _parse_or_refuse(text)

@@ -32,6 +32,7 @@ from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.json_results import read_matrix, read_vector
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql.frame import Steps
+from tests.examples import examples
 from tests.scrape.exporters import Page, serving, text
 from tests.server.api.test_proxy import saying
 
@@ -151,7 +152,7 @@ JSON_VALUES = st.recursive(
 KINDS = st.sampled_from(("vector", "matrix", "scalar"))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(
     st.dictionaries(st.sampled_from(KEYS), JSON_VALUES, max_size=4)
     | st.fixed_dictionaries({"data": st.fixed_dictionaries({"resultType": KINDS, "result": JSON_VALUES})})

@@ -17,6 +17,7 @@ from gpuscope.scrape.target_appender import STALE
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.store import Store
 from gpuscope.varint import WireError, encode_varint
+from tests.examples import examples
 from tests.scrape.test_ingest import is_stale
 
 NOW = time.time_ns() // 1_000_000 - 60_000
@@ -121,7 +122,7 @@ def test_several_senders_at_once(store: Store) -> None:
     assert all(len(rows) == 20 for rows in values(store, "m7").values())
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
 @given(st.binary(max_size=60), st.booleans())
 def test_any_bytes(store: Store, noise: bytes, packed: bool) -> None:
     body = bytes(cramjam.snappy.compress_raw(noise)) if packed else noise

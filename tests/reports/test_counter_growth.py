@@ -15,6 +15,7 @@ from gpuscope.promql import Engine
 from gpuscope.reports.counter_growth import counter_growth
 from gpuscope.series import Labels, Matcher, Series
 from gpuscope.store.value_matching import predicate
+from tests.examples import examples
 
 STEP_MS = 15_000
 END_MS = 1_790_000_100_000
@@ -91,7 +92,7 @@ def test_a_gap_in_which_the_counter_went_on_is_counted() -> None:
     assert growth([counter(values)], 4 * 3600 - 15) == {"a": pytest.approx(959)}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     st.lists(
         st.tuples(st.integers(1, 200), st.sampled_from(["grow", "still", "gap", "reset"]), st.floats(0.1, 15)),

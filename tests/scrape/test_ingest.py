@@ -25,6 +25,7 @@ from gpuscope.scrape.target import ScrapeTarget
 from gpuscope.scrape.target_appender import Report, TargetAppender
 from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from gpuscope.store import Store
+from tests.examples import examples
 
 NOW = time.time_ns() // 1_000_000
 REPORTS = ("up", "scrape_")
@@ -265,7 +266,7 @@ _TEXTS = st.lists(
 ).map("\n".join) | st.text(max_size=40)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=100)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(100))
 @given(texts=st.lists(_TEXTS, max_size=4), openmetrics=st.booleans())
 def test_any_text_is_ingested_or_refused(store: Store, texts: list[str], openmetrics: bool) -> None:
     rig = Rig(store)
@@ -277,7 +278,7 @@ def test_any_text_is_ingested_or_refused(store: Store, texts: list[str], openmet
 _LINES = st.lists(st.sampled_from(["a", 'a{x="1"}', "b", 'drop{x="2"}', "# HELP a x", "d"]), max_size=6)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(60), deadline=None)
 @given(
     scrapes=st.lists(st.tuples(_LINES, st.integers(0, 3), st.booleans()), max_size=8),
     repeats=st.integers(1, 3),

@@ -12,6 +12,7 @@ from gpuscope.errors import UsageError
 from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.metrics.families.dcgm.device_selector import DeviceSelector, parse_selector
 from gpuscope.server.stand_ins.dcgm_exporter_flags import OPTIONS, parse_dcgm_exporter_args
+from tests.examples import examples
 
 
 def test_all_38_flags_are_known() -> None:
@@ -126,7 +127,7 @@ def test_selector_mistakes(text: str, sentence: str) -> None:
 RANGES = st.tuples(st.integers(0, 200), st.integers(0, 20)).map(lambda pair: (pair[0], pair[0] + pair[1]))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from("gi"), st.lists(RANGES, min_size=1, max_size=6))
 def test_any_list_of_ids_and_ranges(kind: str, ranges: list[tuple[int, int]]) -> None:
     text = ",".join(str(first) if first == last else f"{first}-{last}" for first, last in ranges)
@@ -134,7 +135,7 @@ def test_any_list_of_ids_and_ranges(kind: str, ranges: list[tuple[int, int]]) ->
     assert parse_selector(f"{kind}:{text}", "-d") == DeviceSelector(kind, ids)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.text(max_size=12) | st.text(alphabet="fgi:,-0123456789", max_size=12))
 def test_any_text_is_a_selector_or_one_sentence(text: str) -> None:
     try:

@@ -14,6 +14,7 @@ from gpuscope.terminal.row_selection import select
 from gpuscope.terminal.safe_text import cell_width, is_control
 from gpuscope.terminal.snapshot_lines import render_snapshot
 from gpuscope.terminal.spans import Look
+from tests.examples import examples
 from tests.goldens import check_golden
 from tests.terminal.scene import NOW, fleet, gpu, one_node, session
 
@@ -58,7 +59,7 @@ def test_colours_are_of_the_sixteen_and_ask_for_action() -> None:
     assert [ESCAPE.sub("", line).rstrip() for line in lines] == lines_of(one_node())
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(width=st.integers(20, 260), unicode=st.booleans())
 def test_every_line_fits_every_width(width: int, unicode: bool) -> None:
     for picture in (one_node(), fleet(2)):
@@ -123,7 +124,7 @@ JSON = st.recursive(
 )
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.data())
 def test_any_value_in_any_place_is_shown_or_left_out(data: st.DataObject) -> None:
     row = gpu("0")

@@ -255,24 +255,7 @@ export interface FindingsAnswer {
 }
 
 /** A finding over a time range; `until` is null if it holds at the end, `node` is empty for several. */
-export interface PastFindingJson {
-  id: string;
-  kind: string;
-  severity: "critical" | "warning" | "info";
-  node: string;
-  gpus: string[];
-  uuids: string[];
-  owner: FindingOwnerJson;
-  since: number | null;
-  until: number | null;
-  cost_gpu_hours: number | null;
-  wasted_gpus: number | null;
-  why: string;
-  why_key: string;
-  args: Record<string, string | number>;
-  next: string;
-  next_key: string;
-  evidence: string;
+export interface PastFindingJson extends FindingJson {
   /** How long it held; of several GPUs the longest. */
   hours: number;
   /** How many times it began. */
@@ -848,9 +831,7 @@ export interface JobGpuJson {
 }
 
 /** Something that would help. */
-export interface JobNoteJson {
-  key: string;
-  args: Record<string, string | number>;
+export interface JobNoteJson extends SentenceJson {
   /** In English. */
   text: string;
   command: string;

@@ -16,6 +16,7 @@ from gpuscope.scrape.target_appender import STALE
 from gpuscope.server.api.embedded import ENDPOINTS, METHODS, EmbeddedApi
 from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, Tick
+from tests.examples import examples
 from tests.server.client import Client
 
 START = 1_700_000_000
@@ -167,7 +168,9 @@ VALUES = [
 soup = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(VALUES) | st.text(max_size=12)), max_size=7)
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(path=st.sampled_from(PATHS), pairs=soup, posted=st.booleans())
 @example(path="/api/v1/query", pairs=[("timeout", "0")], posted=False)
 def test_any_parameters_get_an_answer(
@@ -187,7 +190,9 @@ def test_any_parameters_get_an_answer(
         assert answer.json()["status"] == ("success" if answer.status_code == 200 else "error")
 
 
-@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(
+    max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None
+)
 @given(
     path=st.sampled_from(PATHS),
     raw=st.binary(max_size=60),

@@ -10,6 +10,7 @@ from gpuscope.server.http.addresses import limit_key, parse_address
 from gpuscope.server.http.messages import Request
 from gpuscope.server.login.client_request import ClientRequest, parse_networks, read_client_request
 from gpuscope.server.login.origin_rules import HostRule, cross_site_error, is_own_origin, split_host
+from tests.examples import examples
 
 LOOPBACK = HostRule.build("127.0.0.1", [])
 EVERYWHERE = HostRule.build("", ["gpus.example", "*.Cluster.example."], ["node7.lan", "node7"])
@@ -146,7 +147,7 @@ def test_a_wrong_network_is_named() -> None:
         parse_networks(["10.0.0.1", "proxy"], "--proxy-auth-from")
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_any_host_and_origin_are_handled(host: str, origin: str) -> None:
     split_host(host)
@@ -158,7 +159,7 @@ def test_any_host_and_origin_are_handled(host: str, origin: str) -> None:
 header_text = st.text(st.characters(max_codepoint=255), max_size=40)
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(header_text, header_text)
 def test_any_forwarded_headers_are_handled(addresses: str, host: str) -> None:
     found = read_client_request(

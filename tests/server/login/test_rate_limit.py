@@ -4,6 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.server.login.rate_limit import RateLimit
+from tests.examples import examples
 from tests.server.login.support import Clock
 
 
@@ -42,7 +43,7 @@ def test_the_least_recently_used_key_is_dropped() -> None:
     assert limit.wait("ann") == 60
 
 
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.booleans(), st.floats(0, 100)), max_size=60))
 def test_the_wait_never_exceeds_the_maximum(steps: list[tuple[str, bool, float]]) -> None:
     clock = Clock()

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpuscope.server.login.credentials import check_password, digest, hash_password, password_error
 from gpuscope.server.login.roles import ClientRole
 from gpuscope.server.login.user_file import UserError, UserFile, clean_name
+from tests.examples import examples
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
 
 
@@ -143,7 +144,7 @@ def test_an_unknown_user_takes_as_long_as_a_known_one(monkeypatch: pytest.Monkey
     assert rounds == [b"$2b$04$", b"$2b$04$"]
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text(max_size=80))
 def test_accepted_names_are_safe_in_logs_and_headers(name: str) -> None:
     try:
@@ -156,7 +157,7 @@ def test_accepted_names_are_safe_in_logs_and_headers(name: str) -> None:
     assert clean_name(clean) == clean
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(st.text(max_size=40), st.text(max_size=40))
 def test_an_accepted_password_verifies_and_another_does_not(password: str, other: str) -> None:
     if password_error("ann", password):
