@@ -14,6 +14,7 @@ from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import SlurmSource
+from gpuscope.sources.slurm.values import parse_node_state
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.fakes import FakeClock
 from tests.goldens import check_golden
@@ -106,6 +107,28 @@ def test_gres_indices_of_a_job_on_two_nodes() -> None:
     assert list(values(families(state)["gpuscope_slurm_job_gres_info"])) == [
         ("7", node, "gpu", "a100", index) for node in ("gpu1", "gpu2") for index in ("0", "3")
     ]
+
+
+@pytest.mark.parametrize(("gres", "shown"), [((), {}), ((Gres("gpu", "", 2),), {("7",): 2})])
+def test_gpus_of_a_job_without_a_placement(gres: tuple[Gres, ...], shown: dict[tuple[str, ...], float]) -> None:
+    """Its TRES tell, with slurmdbd; otherwise the number is not known, which is not 0."""
+    state = SlurmState(up=True, jobs=(job(7, gres=gres),), placements={7: ()})
+    found = families(state).get("gpuscope_slurm_job_gpus")
+    assert (values(found) if found else {}) == shown
+
+
+def test_gpus_of_a_node_in_maintenance_are_drained() -> None:
+    base, flags = parse_node_state("mixed$", "mixed+maintenance")
+    node = SlurmNode(
+        name="gpu1", long_state="mixed$", base_state=base, flags=flags, gres=(Gres("gpu", "a100", 4),),
+        gres_used=(Gres("gpu", "a100", 3),),
+    )  # fmt: skip
+    assert values(families(SlurmState(up=True, nodes=(node,)))["gpuscope_slurm_gpus"]) == {
+        ("gpu", "a100", "allocated"): 3,
+        ("gpu", "a100", "idle"): 0,
+        ("gpu", "a100", "drained"): 1,
+        ("gpu", "a100", "down"): 0,
+    }
 
 
 def test_waiting_time_counts_from_when_a_job_may_start() -> None:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import FairShare, Gres
+from gpuscope.readings.slurm import FairShare, Gres, JobPlacement
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument, split_records
 from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres
@@ -185,6 +185,7 @@ def test_times_and_sizes() -> None:
         ("mixed-", "", "mixed", {"planned"}),
         ("idle~", "", "idle", {"powered_down"}),
         ("melted", "", "melted", set()),
+        ("maint", "idle+maintenance+reserved", "idle", {"maint", "reserved"}),
     ],
 )
 def test_node_states(long: str, complete: str, base: str, flags: set[str]) -> None:
@@ -297,6 +298,29 @@ def test_identical_nodes_are_one_line_of_a_hostlist() -> None:
         "     Nodes=gpu[1-2] CPU_IDs=0-1 Mem=1 GRES=gpu:1(IDX:0)\n   MinCPUsNode=1\n\n"
     )
     assert [p.node for p in scontrol.parse_placements(text)[5]] == ["gpu1", "gpu2"]
+
+
+def test_a_job_whose_gpus_slurm_does_not_know_has_no_placement() -> None:
+    """As 22.05 printed it: the job got a GPU after a restart of slurmctld, before its node had registered."""
+    text = (
+        "JobId=25 JobName=x\n   JOB_GRES=gpu:a100:0\n"
+        "     Nodes=gpu1 CPU_IDs=0 Mem=1024 GRES=gpu:a100:0(IDX:)\n   MinCPUsNode=1\n\n"
+        "JobId=26 JobName=y\n   JOB_GRES=gpu:h100:0,gpu:a100:1\n"
+        "     Nodes=gpu1 CPU_IDs=1 Mem=1024 GRES=gpu:h100:0(IDX:),gpu:a100:1(IDX:1)\n   MinCPUsNode=1\n\n"
+        "JobId=27 JobName=z\n   JOB_GRES=(null)\n     Nodes=cpu1 CPU_IDs=1 Mem=1024 GRES=\n"
+    )
+    found = scontrol.parse_placements(text)
+    assert found == {
+        26: (JobPlacement("gpu1", (Gres("gpu", "a100", 1, (1,)),)),),
+        27: (JobPlacement("cpu1", ()),),
+    }
+
+
+def test_a_draining_node_with_free_cpus_is_mixed() -> None:
+    """scontrol says so; sinfo 22.05 says `allocated+drain`."""
+    nodes, _ = sinfo.parse_sinfo(recorded("22.05", "sinfo"), MARK)
+    (node,) = (node for node in nodes if node.name == "gpu3")
+    assert (node.cpus_allocated, node.cpus, node.base_state, node.flags) == (4, 16, "mixed", {"drain"})
 
 
 def test_sshare_keeps_the_tree() -> None:

@@ -35,6 +35,17 @@ def _parse_gres(text: str) -> tuple[Gres, ...]:
     return tuple(gres for part in _split(text) if (gres := _parse_part(part)) is not None)
 
 
+def parse_held(text: str) -> Maybe[tuple[Gres, ...]]:
+    """What a job holds on one node: `gpu:h100:0(IDX:),gpu:a100:1(IDX:3)` is one GPU.
+
+    ABSENT if it has GRES and every count is 0: so Slurm describes a job that it started after a restart of
+    slurmctld, before the node's slurmd had registered again (seen with 22.05).
+    """
+    named = parse_gres(text)
+    held = tuple(gres for gres in named if gres.count)
+    return held if held or not named else ABSENT
+
+
 def _split(text: str) -> Iterator[str]:
     """Parts between commas that are outside parentheses."""
     start = depth = 0

@@ -55,7 +55,7 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
 def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
     base, flags = parse_node_state(row["StateLong"], row.get("StateComplete", ""))
     allocated, idle, other, total = _cpus(row["CPUsState"])
-    if base == "allocated" and not row.get("StateComplete") and not row["StateLong"].startswith(base):
+    if base == "allocated" and not row["StateLong"].startswith(base):
         base = _base_by_cpus(allocated, total)
     has_reason = reason not in ("none", "")
     by = row.get("User", "")
@@ -81,7 +81,7 @@ def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
 
 
 def _base_by_cpus(allocated: Maybe[int], total: Maybe[int]) -> str:
-    """Of a node that sinfo only calls draining or completing."""
+    """Of a node that sinfo calls draining or completing: up to 22.05 it does not tell mixed from allocated."""
     if allocated is ABSENT or total is ABSENT:
         return "allocated"
     return "mixed" if 0 < allocated < total else "allocated"

@@ -62,7 +62,7 @@ def fold_reason(reason: str) -> str:
 
 def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
     """Without slurmdbd a job's TRES name no GPUs: then only its placement tells."""
-    placed = state.placements is not ABSENT and job.job_id in state.placements
+    placed = state.placements is not ABSENT and state.placements.get(job.job_id)
     if not placed and not job.gres:
         return ABSENT
     return sum(gres.count for gres in held_gres(state, job) if gres.kind == "gpu")
