@@ -147,6 +147,8 @@ def test_waiting_time_counts_from_when_a_job_may_start() -> None:
 
 def test_reasons_are_folded_and_bounded() -> None:
     assert fold_reason("ReqNodeNotAvail, UnavailableNodes:gpu[3-4]") == "ReqNodeNotAvail"
+    sentence = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    assert fold_reason(sentence) == sentence
     jobs = tuple(job(n, "PENDING", reason=f"plugin reason {n}") for n in range(500))
     found = values(families(SlurmState(up=True, jobs=jobs))["gpuscope_slurm_partition_jobs_pending"])
     assert len(found) == MAX_REASONS + 1

@@ -153,10 +153,13 @@ def _count_samples(cluster: SlurmCluster) -> Samples:
         for partition in partitions.split(","):
             found[series("partition_jobs", partition=partition, state=state)] += 1
             if state == "pending":
-                # `ReqNodeNotAvail, UnavailableNodes:gpu4` is one reason, whatever the nodes are.
-                short = re.split("[,:]", reason)[0]
-                found[series("partition_jobs_pending", partition=partition, reason=short)] += 1
+                found[series("partition_jobs_pending", partition=partition, reason=_short(reason))] += 1
     return dict(found)
+
+
+def _short(reason: str) -> str:
+    """`ReqNodeNotAvail, UnavailableNodes:gpu4` is one reason, whatever the nodes are; a sentence is whole."""
+    return re.sub(r"^(\w+)[,:].*", r"\1", reason)
 
 
 def _eligible_times(cluster: SlurmCluster) -> dict[str, list[int]]:
@@ -263,8 +266,7 @@ def _pending_samples(cluster: SlurmCluster) -> Samples:
     tasks = Counter(cluster.run("squeue", "-a", "-r", "-h", "-t", "PD", "-o", "%A").split())
     for number, reason, labels in _job_rows(cluster, "PENDING"):
         del labels["array_task"]
-        short = re.split("[,:]", reason)[0]
-        found[series("pending_job_info", **labels, reason=short)] = 1
+        found[series("pending_job_info", **labels, reason=_short(reason))] = 1
         if tasks[number] > 1:
             found[series("pending_job_tasks", slurm_job=number)] = tasks[number]
         record = _record(cluster, number)

@@ -56,8 +56,12 @@ def _pending_texts(job: SlurmJob) -> tuple[str, ...]:
 
 
 def fold_reason(reason: str) -> str:
-    """The reason without what changes all the time: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
-    return reason.partition(",")[0].partition(":")[0].strip() or "None"
+    """The reason without what changes all the time: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`.
+
+    A sentence stays whole: `Nodes required for job are DOWN, DRAINED or reserved for jobs in …`.
+    """
+    word = reason.partition(",")[0].strip()
+    return (reason if " " in word else word).partition(":")[0].strip() or "None"
 
 
 def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
