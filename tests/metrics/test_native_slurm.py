@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -129,6 +130,18 @@ def test_gpus_of_a_node_in_maintenance_are_drained() -> None:
         ("gpu", "a100", "drained"): 1,
         ("gpu", "a100", "down"): 0,
     }
+
+
+def test_a_sum_without_one_of_its_nodes_is_absent() -> None:
+    """22.05 does not count the shards that are in use."""
+    plain = SlurmNode(
+        name="gpu1", long_state="idle", base_state="idle", partitions=("a", "b"), gres=(Gres("shard", "", 4),)
+    )
+    unknown = replace(plain, name="gpu2", partitions=("b",), gres_uncounted=frozenset({("shard", "")}))
+    found = families(SlurmState(up=True, nodes=(plain, unknown)))
+    assert {labels[0] for labels in values(found["gpuscope_slurm_node_gpus"])} == {"gpu1"}
+    assert {labels[0] for labels in values(found["gpuscope_slurm_partition_gpus"])} == {"a"}
+    assert "gpuscope_slurm_gpus" not in found
 
 
 def test_waiting_time_counts_from_when_a_job_may_start() -> None:

@@ -1,4 +1,4 @@
-"""One Slurm cluster for the length of a test module: six nodes, four of them with a slurmd; no accounting.
+"""One Slurm cluster for the length of a test module: seven nodes, five of them with a slurmd; no accounting.
 
 Slurm's daemons listen on every address, so they run in a network namespace that has only a loopback. `clients`
 is a folder with the clients as programs that enter it; gpuscope runs them like any others. Only processes that
@@ -30,7 +30,7 @@ WRAPPERS = {
     "set -a; . ./health-$SLURMD_NODENAME; exec {leave_root} {outside}/gpuscope-health-check",
 }
 CLIENTS = ("squeue", "sinfo", "sdiag", "sshare", "scontrol", "sbatch", "scancel")
-RUNNING_NODES = ("gpu1", "gpu2", "gpu3", "cpu1")
+RUNNING_NODES = ("gpu1", "gpu2", "gpu3", "mps1", "cpu1")
 CONTROLLER_PORT = 6817
 ODD_NAME = "\u202egnp.exe \"quoted\" 'twice' \\ \u05e9\u05dc\u05d5\u05dd"
 ODD_ACCOUNT = "a|gpu|running|9 \u202e\u05e9"
@@ -70,7 +70,9 @@ HealthCheckProgram={folder}/health-check
 # Not 1: with it a resumed node was seen to stay `idle*`, without health checks; with 3 it responds again.
 HealthCheckInterval=3
 HealthCheckNodeState=ANY
-GresTypes=gpu,shard
+GresTypes=gpu,shard,mps
+MaxArraySize=100001
+MaxJobCount=200000
 Licenses=matlab:10
 {more}
 NodeName=DEFAULT Sockets=2 CoresPerSocket=8 RealMemory=64000
@@ -79,8 +81,10 @@ NodeName=gpu3 NodeHostname={host} NodeAddr=127.0.0.1 Port=17003 Gres=gpu:h100:2,
 NodeName=cpu1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17004
 NodeName=gpu4 NodeHostname={host} NodeAddr=127.0.0.1 Port=17005 Gres=gpu:4
 NodeName=a-node-with-a-very-long-name NodeHostname={host} NodeAddr=127.0.0.1 Port=17006 Gres=gpu:a100:4
+NodeName=mps1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17007 Gres=gpu:a100:2,mps:200
 PartitionName=gpu Nodes=gpu[1-4],a-node-with-a-very-long-name Default=YES State=UP
 PartitionName=cpu Nodes=cpu1 State=UP
+PartitionName=mps Nodes=mps1 State=UP
 PartitionName=all Nodes=ALL State=UP Hidden=YES
 """
 JWT_CONF = """
@@ -92,6 +96,8 @@ NodeName=gpu[1-2] Name=gpu Type=a100 File={folder}/dev/nvidia[0-3]
 NodeName=gpu3 Name=gpu Type=h100 File={folder}/dev/nvidia[0-1]
 NodeName=gpu3 Name=gpu Type=a100_3g.20gb File={folder}/dev/nvidia[2-3]
 NodeName=gpu3 Name=shard Count=8
+NodeName=mps1 Name=gpu Type=a100 File={folder}/dev/nvidia[0-1]
+NodeName=mps1 Name=mps Count=200
 """
 
 
@@ -327,7 +333,8 @@ def submit_jobs(cluster: SlurmCluster) -> dict[str, str]:
     add("typed", "news", "physics", "-p", "gpu", "-w", "gpu2", "--gres=gpu:a100:3")
     add("nodes", "games", "ml", "-p", "gpu", "-N2", "-w", "gpu[1-2]", "--gpus-per-node=a100:1")
     add("mig", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=gpu:a100_3g.20gb:1")
-    add("shard", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=shard:1")
+    add("shard", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=shard:2")
+    add("mps", "games", "ml", "-p", "mps", "--gres=mps:50")
     add("odd,name|with\nline breaks\x1b[31m", "news", "physics", "-p", "cpu")
     forged = "     Nodes=cpu1 CPU_IDs=0 Mem=1 GRES=gpu:9(IDX:0-8)"
     add(
@@ -345,7 +352,7 @@ def submit_jobs(cluster: SlurmCluster) -> dict[str, str]:
     gpu_component = ("-J", "het", *one, "-p", "gpu", "-w", "gpu3", "--gres=gpu:h100:1")
     add("het", "games", "ml", "-p", "cpu", ":", *gpu_component, script=f"srun --het-group=0,1 {LASTING}")
     add("tasks", "games", "ml", "-p", "cpu", "--array=1-3%2")
-    cluster.wait("jobs to start", lambda: _states(cluster).count("RUNNING") >= 14)
+    cluster.wait("jobs to start", lambda: _states(cluster).count("RUNNING") >= 15)
     cluster.run("scancel", jobs["cancelled"])
     cluster.run("scontrol", "suspend", jobs["suspended"])
     # Without a step: `squeue -r` leaves out the last task of 0-99:3, in every version.

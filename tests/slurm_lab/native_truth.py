@@ -21,6 +21,7 @@ WAITING_BOUNDS = (60, 300, 900, 3600, 14400, 43200, 86400, 259200, 604800)
 FLAG_NAMES = {"maintenance": "maint"}
 """Flags that scontrol spells in another way than sinfo."""
 END = "#end-of-name"
+HELD = r"(?:^|,)(gpu|shard|mps):(?:([^:,(]+):)?\d+\(([^)]*)\)"
 Samples = dict[str, float]
 
 
@@ -131,6 +132,8 @@ def _gpu_samples(
         used[kind, model] += count
     found: Counter[str] = Counter()
     for kind, model, total in gres_counts(row["Gres"]):
+        if kind != "gpu" and re.search(rf"{kind}:{model}:[1-9]\d*\(IDX:", row["GresUsed"]):
+            continue  # up to 22.05: on how many GPUs there are shares, not how many shares
         counts = dict.fromkeys(("allocated", "idle", "drained", "down"), 0)
         counts["allocated"] = used[kind, model]
         counts[free] = total - used[kind, model]
@@ -244,7 +247,7 @@ def _add_held(found: Counter[str], labels: Mapping[str, str], node: str, gres: s
         found[series("user_gpus_allocated", user=user, account=account, **held)] += count
         found[series("account_gpus_allocated", account=account, **held)] += count
         found[series("job_gpus", slurm_job=number)] += count if kind == "gpu" else 0
-    for kind, model, inside in re.findall(r"(?:^|,)(gpu|shard):(?:([^:,(]+):)?\d+\(([^)]*)\)", gres):
+    for kind, model, inside in re.findall(HELD, gres):
         for index in gpu_indices(inside):
             labels = {"gres": kind, "model": model, "index": index}
             found[series("job_gres_info", slurm_job=number, node=node, **labels)] = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -12,6 +13,7 @@ import pytest
 from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.metrics.families.native.slurm_table import SLURM_CLUSTER_METRICS
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.sources.slurm.versions import SHARD_COUNTS_SINCE
 from tests.slurm_lab.cluster import CLIENTS, SlurmCluster
 from tests.slurm_lab.native_truth import Samples, native_truth, sdiag_samples, series
 from tests.slurm_lab.test_live import TRIES, read, samples
@@ -119,6 +121,31 @@ def test_every_native_metric_is_what_the_clients_say(cluster: SlurmCluster, clie
     assert compared == expected
 
 
+@pytest.mark.parametrize(
+    ("node", "kind", "job", "shares"), [("gpu3", "shard", "shard", 2), ("mps1", "mps", "mps", 50)]
+)
+def test_shares_of_gpus(
+    cluster: SlurmCluster, clients: Path, node: str, kind: str, job: str, shares: int
+) -> None:
+    """Of a node: counted from 23.02 on, and not known before. Of a job and its user: in every version."""
+    found = samples(read(SlurmCommands(str(clients), 60.0)), SlurmMetrics())
+    of_node = {name: n for name, n in found.items() if f'node_gpus{{node="{node}",gres="{kind}"' in name}
+    allocated = [count for name, count in of_node.items() if 'state="allocated"' in name]
+    if cluster.version >= SHARD_COUNTS_SINCE:
+        assert sum(allocated) == shares
+    else:
+        assert sum(allocated) == 0
+        assert len(allocated) < len(re.findall(f"{kind}:", node_gres(cluster, node)))
+    of_users = [n for name, n in found.items() if "user_gpus_allocated{" in name and f'gres="{kind}"' in name]
+    assert of_users == [shares]
+    held = f'job_gres_info{{slurm_job="{cluster.jobs[job]}",node="{node}",gres="{kind}"'
+    assert [n for name, n in found.items() if held in name] == [1]
+
+
+def node_gres(cluster: SlurmCluster, node: str) -> str:
+    return cluster.run("scontrol", "-o", "show", "node", node).partition(" Gres=")[2].split()[0]
+
+
 @pytest.fixture
 def maintenance(cluster: SlurmCluster) -> Iterator[None]:
     """gpu1, which has one GPU that no job holds, is in maintenance."""
@@ -146,3 +173,15 @@ def test_gpus_of_a_node_in_maintenance_are_not_idle(
     assert found[series("node_gpus", **gpu1, state="drained")] == 1
     assert found[series("node_gpus", **gpu1, state="idle")] == 0
     assert found[series("node_flag", node="gpu1", flag="maint")] == 1
+
+
+@pytest.mark.slow
+def test_a_hundred_thousand_array_tasks(cluster: SlurmCluster, clients: Path) -> None:
+    number = cluster.submit("games", "ml", "-J", "huge", "-p", "cpu", "--array=0-99999", "--hold")
+    try:
+        differing, _ = native_differences(cluster, clients, imitated_jobs(cluster))
+        assert differing == {}
+        found = samples(read(SlurmCommands(str(clients), 60.0)), SlurmMetrics())
+        assert found[series("pending_job_tasks", slurm_job=number)] == 100_000
+    finally:
+        cluster.run("scancel", number)

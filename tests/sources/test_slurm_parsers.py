@@ -14,7 +14,7 @@ from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import FairShare, Gres, JobPlacement
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument, split_records
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres
+from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres, uncounted_shares
 from gpuscope.sources.slurm.hostlist import expand_hostlist
 from gpuscope.sources.slurm.metrics_pages import parse_page
 from gpuscope.sources.slurm.values import (
@@ -109,6 +109,21 @@ def test_gres_read_back(parts: list[tuple[str, str, set[int]]]) -> None:
 def test_any_text_is_gres_or_nothing(text: str) -> None:
     for gres in (*parse_gres(text), *gres_of_tres(text), *parse_gres("gpu:" + text)):
         assert gres.count >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "uncounted"),
+    [
+        # 22.05, with 80 MPS shares of one GPU and two shards of another in use
+        ("gpu:a100:0(IDX:N/A),shard:0,mps:a100:1(IDX:0)", {("mps", "a100")}),
+        ("gpu:h100:1(IDX:1),shard:h100:1(IDX:0),shard:a100:0(IDX:N/A)", {("shard", "h100")}),
+        ("gpu:h100:1(IDX:1),shard:h100:2(-/2,2/2)", set()),  # 24.11
+        ("gpu:a100:3(IDX:0-2)", set()),
+        ("", set()),
+    ],
+)
+def test_shares_that_slurm_does_not_count(text: str, uncounted: set[tuple[str, str]]) -> None:
+    assert uncounted_shares(text) == uncounted
 
 
 def test_tres() -> None:

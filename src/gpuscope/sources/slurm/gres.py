@@ -46,6 +46,17 @@ def parse_held(text: str) -> Maybe[tuple[Gres, ...]]:
     return held if held or not named else ABSENT
 
 
+def uncounted_shares(text: str) -> frozenset[tuple[str, str]]:
+    """(kind, model) of the shards and MPS shares in a node's GRES in use whose number it does not tell.
+
+    Up to 22.05 `mps:a100:1(IDX:0)` is one GPU of which jobs have some shares; `mps:a100:0(IDX:N/A)` is none.
+    """
+    if len(text) > MAX_CHARACTERS or "(IDX:" not in text:
+        return frozenset()
+    named = (gres for part in _split(text) if "(IDX:" in part and (gres := _parse_part(part)) is not None)
+    return frozenset((gres.kind, gres.model) for gres in named if gres.kind != "gpu" and gres.count)
+
+
 def _split(text: str) -> Iterator[str]:
     """Parts between commas that are outside parentheses."""
     start = depth = 0

@@ -23,7 +23,7 @@ from gpuscope.readings.slurm import (
     SlurmJob,
     SlurmNode,
 )
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_held
+from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_held, uncounted_shares
 from gpuscope.sources.slurm.hostlist import MAX_HOSTS, expand_hostlist
 from gpuscope.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE, count_array_tasks, node_flags
 
@@ -166,6 +166,7 @@ def to_node(row: Row) -> SlurmNode | None:
         cpu_load=ABSENT if load is ABSENT else load / 100,
         gres=parse_gres(_text_of_any_length(row, "gres")),
         gres_used=parse_gres(_text_of_any_length(row, "gres_used")),
+        gres_uncounted=uncounted_shares(_text_of_any_length(row, "gres_used")),
         reason=reason,
         reason_by=_text(row, "reason_set_by_user") if reason else "",
         reason_at=_positive(row, "reason_changed_at") if reason else ABSENT,

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import SlurmNode
 from gpuscope.sources.slurm.delimited import split_records
-from gpuscope.sources.slurm.gres import parse_gres
+from gpuscope.sources.slurm.gres import parse_gres, uncounted_shares
 from gpuscope.sources.slurm.values import (
     parse_integer,
     parse_mebibytes,
@@ -74,6 +74,7 @@ def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
         cpu_load=parse_number(row.get("CPUsLoad", "")),
         gres=parse_gres(row["Gres"]),
         gres_used=parse_gres(row.get("GresUsed", "")),
+        gres_uncounted=uncounted_shares(row.get("GresUsed", "")),
         reason=reason[:MAX_REASON_CHARACTERS] if has_reason else "",
         reason_by=by if has_reason and by != "Unknown" else "",
         reason_at=parse_time(row.get("Timestamp", "")) if has_reason else ABSENT,
