@@ -51,8 +51,11 @@ def uncounted_shares(text: str) -> frozenset[tuple[str, str]]:
 
     Up to 22.05 `mps:a100:1(IDX:0)` is one GPU of which jobs have some shares; `mps:a100:0(IDX:N/A)` is none.
     """
-    if len(text) > MAX_CHARACTERS or "(IDX:" not in text:
-        return frozenset()
+    return frozenset() if len(text) > MAX_CHARACTERS else _uncounted_shares(text)
+
+
+@lru_cache(maxsize=4096)
+def _uncounted_shares(text: str) -> frozenset[tuple[str, str]]:
     named = (gres for part in _split(text) if "(IDX:" in part and (gres := _parse_part(part)) is not None)
     return frozenset((gres.kind, gres.model) for gres in named if gres.kind != "gpu" and gres.count)
 
