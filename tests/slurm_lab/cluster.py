@@ -193,6 +193,8 @@ class SlurmCluster:
         With `auth` jwt it takes every user's token; `listen` is another address to listen on.
         """
         folder = self.outside / f"rest-{auth}"
+        if f"slurmrestd-{auth}" in self._daemons:
+            return str(folder / "socket")
         folder.mkdir()
         shutil.chown(folder, "games", "games")
         environment = ["SLURM_BITSTR_LEN=0", *(["SLURM_JWT=daemon"] if auth == "jwt" else [])]

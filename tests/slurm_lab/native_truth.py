@@ -58,12 +58,12 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def native_truth(cluster: SlurmCluster, imitated: Collection[str] = ()) -> NativeTruth:
+def native_truth(cluster: SlurmCluster, imitated: Collection[str] = (), mode: str = "commands") -> NativeTruth:
     """`imitated` are jobs that another job's name imitates: where their GPUs are must not be shown."""
     found: Counter[str] = Counter()
     found[series("up")] = int("is UP" in cluster.run("scontrol", "ping"))
     version = cluster.run("sinfo", "--version").split()[1]
-    found[series("version_info", version=version, mode="commands")] = 1
+    found[series("version_info", version=version, mode=mode)] = 1
     found.update(_node_samples(cluster))
     found.update(_count_samples(cluster))
     found.update(_job_samples(cluster, imitated))
@@ -231,7 +231,8 @@ def _job_samples(cluster: SlurmCluster, imitated: Collection[str]) -> Samples:
         if number in imitated:
             continue
         found[series("job_gpus", slurm_job=number)] = 0
-        for hosts, gres in re.findall(r"^     Nodes=(\S+) CPU_IDs=.* GRES=(\S*)$", record, re.M):
+        placed = record.rpartition("\n   JOB_GRES=")[2]  # a job's name may have such lines in it, further up
+        for hosts, gres in re.findall(r"^     Nodes=(\S+) CPU_IDs=.* GRES=(\S*)$", placed, re.M):
             for node in cluster.run("scontrol", "show", "hostnames", hosts).split():
                 _add_held(found, labels, node, gres)
     return dict(found)

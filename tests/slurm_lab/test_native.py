@@ -12,8 +12,9 @@ import pytest
 
 from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.metrics.families.native.slurm_table import SLURM_CLUSTER_METRICS
+from gpuscope.sources.slurm.restd import SlurmRest
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.versions import SHARD_COUNTS_SINCE
+from gpuscope.sources.slurm.versions import REST_API, SHARD_COUNTS_SINCE
 from tests.slurm_lab.cluster import CLIENTS, SlurmCluster
 from tests.slurm_lab.native_truth import Samples, native_truth, sdiag_samples, series
 from tests.slurm_lab.test_live import TRIES, read, samples
@@ -119,6 +120,26 @@ def test_every_native_metric_is_what_the_clients_say(cluster: SlurmCluster, clie
     if cluster.version < EXITS_SINCE:
         expected.remove("gpuscope_slurm_scheduler_exits_total")
     assert compared == expected
+
+
+def test_slurmrestd_gives_the_same(cluster: SlurmCluster) -> None:
+    """No job imitates another there. Statistics are compared in the mode of commands, from the same output."""
+    if not cluster.has("slurmrestd") or cluster.version < REST_API[-1][0]:
+        pytest.skip("no slurmrestd that is read")
+    backend = SlurmRest(cluster.start_rest(), 60.0)
+    for _ in range(TRIES):
+        before = native_truth(cluster, mode="restd")
+        state = read(backend)
+        if native_truth(cluster, mode="restd") == before:
+            break
+    expected, found = before.at(state.read_at), samples(state, SlurmMetrics())
+    statistics = OWN_METRICS | {name.partition("{")[0] for name in sdiag_samples(cluster.run("sdiag"))}
+    assert {
+        name: (expected.get(name), found.get(name))
+        for name in expected.keys() | found.keys()
+        if name.partition("{")[0] not in statistics and expected.get(name) != found.get(name)
+    } == {}
+    assert statistics - OWN_METRICS <= {name.partition("{")[0] for name in found}
 
 
 @pytest.mark.parametrize(

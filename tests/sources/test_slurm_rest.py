@@ -15,7 +15,7 @@ from gpuscope.readings import ABSENT, Reading, Snapshot
 from gpuscope.readings.slurm import Gres, JobPlacement, SlurmState
 from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
 from gpuscope.sources.slurm.restd import SlurmRest, rest_headers
-from gpuscope.sources.slurm.restd_json import long_state, number, to_node, to_placements
+from gpuscope.sources.slurm.restd_json import long_state, number, to_job, to_node, to_placements
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
 from tests.fake_slurm import VERSIONS, fake_clients
@@ -127,6 +127,21 @@ def test_a_job_whose_gpus_slurm_does_not_know() -> None:
     row = {"nodes": "gpu1", "gres_detail": ["gpu:a100:0(IDX:)"]}
     assert to_placements(row, 10) == ()
     assert to_placements({"nodes": "cpu1", "gres_detail": []}, 10) == (JobPlacement("cpu1", ()),)
+
+
+@pytest.mark.parametrize(
+    ("limit", "state", "ends_at"),
+    [
+        (None, "RUNNING", ABSENT),  # 22.05
+        ({"set": True, "infinite": True, "number": 0}, "SUSPENDED", ABSENT),
+        ({"set": True, "infinite": False, "number": 5}, "RUNNING", 400),
+        (None, "COMPLETED", 400),
+    ],
+)
+def test_a_job_without_a_time_limit_has_no_end(limit: object, state: str, ends_at: object) -> None:
+    job = to_job({"job_id": 7, "job_state": [state], "start_time": 100, "end_time": 400, "time_limit": limit})
+    assert job is not None
+    assert job.ends_at == ends_at
 
 
 def test_a_node_in_maintenance_has_the_flag_that_the_commands_show() -> None:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import (
+    HOLDS_RESOURCES,
     PENDING,
     FairShare,
     Gres,
@@ -105,8 +106,13 @@ def to_job(row: Row) -> SlurmJob | None:
         submitted_at=_positive(row, "submit_time"),
         eligible_at=_positive(row, "eligible_time"),
         started_at=_positive(row, "start_time"),
-        ends_at=_positive(row, "end_time"),
+        ends_at=ABSENT if _is_unlimited(row) and state in HOLDS_RESOURCES else _positive(row, "end_time"),
     )
+
+
+def _is_unlimited(row: Row) -> bool:
+    """Then `end_time` of a job that runs is a year after its start; squeue gives no end."""
+    return "time_limit" in row and number(row["time_limit"]) is ABSENT
 
 
 def _text_of_any_length(row: Row, name: str) -> str:
