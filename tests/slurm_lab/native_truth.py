@@ -80,6 +80,7 @@ def _fields(text: str) -> dict[str, str]:
 
 def gres_counts(text: str) -> list[tuple[str, str, int]]:
     """(kind, model, count) of `gpu:a100:2(IDX:0-1),shard:4`."""
+    text = re.sub(r"\(CNT:(\d+)\)", r":\1", text)  # GRES without device files
     found = re.findall(r"(?:^|,)(gpu|shard|mps):(?:([^:,(]+):)?(\d+)(?=[,(]|$)", text)
     return [(kind, model, int(count)) for kind, model, count in found]
 

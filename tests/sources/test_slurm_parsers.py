@@ -90,6 +90,9 @@ def test_any_hostlist_is_expanded_within_its_limit_or_refused(text: str) -> None
         ("gpu:a100:many,gpu:2", (Gres("gpu", "", 2),)),
         ("gpu:a100:1(IDX:9-2)", (Gres("gpu", "a100", 1),)),
         ("gpu:a100:1(IDX:0-99999999)", (Gres("gpu", "a100", 1),)),
+        ("shard(CNT:2)", (Gres("shard", "", 2),)),  # without device files; 20.11
+        ("gpu:a100(CNT:12)", (Gres("gpu", "a100", 12),)),
+        ("gpu(CNT:many)", ()),
     ],
 )
 def test_gres(text: str, parsed: tuple[Gres, ...]) -> None:

@@ -1,8 +1,8 @@
 """GRES and TRES strings: `gpu:a100:2(IDX:0-1),shard:4` and `cpu=4,mem=8G,gres/gpu:a100=2`.
 
 Every version writes them a little differently: `(S:0-1)` is the sockets, `(IDX:0,2-3)` the GPUs' indices,
-`(IDX:N/A)` none, and newer ones print the shards used of each GPU as `(0/2,1/2)`. `(null)` and an empty text
-are none. A part that is not understood is left out; the rest counts.
+`(IDX:N/A)` none, `gpu(CNT:2)` two without indices, and newer ones print the shards used of each GPU as
+`(0/2,1/2)`. `(null)` and an empty text are none. A part that is not understood is left out; the rest counts.
 """
 
 from __future__ import annotations
@@ -80,6 +80,9 @@ def _parse_part(part: str) -> Gres | None:
     kind = words[0]
     if kind not in _GPU_KINDS or len(words) > 3:
         return None
+    if inside.startswith("CNT:"):  # without `File=` in gres.conf: `gpu:a100(CNT:2)`
+        listed = parse_count(inside.removeprefix("CNT:").rstrip(")"))
+        return None if listed is None or len(words) > 2 else Gres(kind, "".join(words[1:]), listed)
     if len(words) == 1:
         return Gres(kind, "", 1)
     model = words[1] if len(words) == 3 else ""
