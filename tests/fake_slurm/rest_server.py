@@ -30,12 +30,14 @@ def metrics_answers() -> dict[str, bytes]:
     return {"/metrics": b"slurmctld index of metrics endpoints:\n", **pages}
 
 
-def _handler(answers: Mapping[str, bytes], asked: list[tuple[str, str]]) -> type[BaseHTTPRequestHandler]:
+def _handler(
+    answers: Mapping[str, bytes], asked: list[tuple[str, str]], status: int
+) -> type[BaseHTTPRequestHandler]:
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             asked.append((self.path, self.headers.get("X-SLURM-USER-TOKEN", "")))
             body = answers.get(self.path)
-            self.send_response(404 if body is None else 200)
+            self.send_response(404 if body is None else status)
             self.end_headers()
             self.wfile.write(b"Unable to find requested URL." if body is None else body)
 
@@ -50,10 +52,10 @@ def _handler(answers: Mapping[str, bytes], asked: list[tuple[str, str]]) -> type
 
 @contextmanager
 def serving(
-    answers: Mapping[str, bytes], asked: list[tuple[str, str]], socket: Path | None = None
+    answers: Mapping[str, bytes], asked: list[tuple[str, str]], socket: Path | None = None, status: int = 200
 ) -> Iterator[str]:
     """The address to give to `--slurm-rest` or `--slurm-metrics`."""
-    handler = _handler(answers, asked)
+    handler = _handler(answers, asked, status)
     if socket is None:
         with serving_http(handler) as port:
             yield f"http://127.0.0.1:{port}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import SlurmSource
+from gpuscope.sources.slurm.values import parse_node_state
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.fakes import FakeClock
 from tests.goldens import check_golden
@@ -108,6 +110,40 @@ def test_gres_indices_of_a_job_on_two_nodes() -> None:
     ]
 
 
+@pytest.mark.parametrize(("gres", "shown"), [((), {}), ((Gres("gpu", "", 2),), {("7",): 2})])
+def test_gpus_of_a_job_without_a_placement(gres: tuple[Gres, ...], shown: dict[tuple[str, ...], float]) -> None:
+    """Its TRES tell, with slurmdbd; otherwise the number is not known, which is not 0."""
+    state = SlurmState(up=True, jobs=(job(7, gres=gres),), placements={7: ()})
+    found = families(state).get("gpuscope_slurm_job_gpus")
+    assert (values(found) if found else {}) == shown
+
+
+def test_gpus_of_a_node_in_maintenance_are_drained() -> None:
+    base, flags = parse_node_state("mixed$", "mixed+maintenance")
+    node = SlurmNode(
+        name="gpu1", long_state="mixed$", base_state=base, flags=flags, gres=(Gres("gpu", "a100", 4),),
+        gres_used=(Gres("gpu", "a100", 3),),
+    )  # fmt: skip
+    assert values(families(SlurmState(up=True, nodes=(node,)))["gpuscope_slurm_gpus"]) == {
+        ("gpu", "a100", "allocated"): 3,
+        ("gpu", "a100", "idle"): 0,
+        ("gpu", "a100", "drained"): 1,
+        ("gpu", "a100", "down"): 0,
+    }
+
+
+def test_a_sum_without_one_of_its_nodes_is_absent() -> None:
+    """22.05 does not count the shards that are in use."""
+    plain = SlurmNode(
+        name="gpu1", long_state="idle", base_state="idle", partitions=("a", "b"), gres=(Gres("shard", "", 4),)
+    )
+    unknown = replace(plain, name="gpu2", partitions=("b",), gres_uncounted=frozenset({("shard", "")}))
+    found = families(SlurmState(up=True, nodes=(plain, unknown)))
+    assert {labels[0] for labels in values(found["gpuscope_slurm_node_gpus"])} == {"gpu1"}
+    assert {labels[0] for labels in values(found["gpuscope_slurm_partition_gpus"])} == {"a"}
+    assert "gpuscope_slurm_gpus" not in found
+
+
 def test_waiting_time_counts_from_when_a_job_may_start() -> None:
     jobs = (
         job(1, "PENDING", eligible_at=NOW - 30, partitions=("gpu", "all")),
@@ -124,6 +160,8 @@ def test_waiting_time_counts_from_when_a_job_may_start() -> None:
 
 def test_reasons_are_folded_and_bounded() -> None:
     assert fold_reason("ReqNodeNotAvail, UnavailableNodes:gpu[3-4]") == "ReqNodeNotAvail"
+    sentence = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
+    assert fold_reason(sentence) == sentence
     jobs = tuple(job(n, "PENDING", reason=f"plugin reason {n}") for n in range(500))
     found = values(families(SlurmState(up=True, jobs=jobs))["gpuscope_slurm_partition_jobs_pending"])
     assert len(found) == MAX_REASONS + 1

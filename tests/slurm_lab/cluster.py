@@ -1,4 +1,4 @@
-"""One Slurm cluster for the length of a test module: six nodes, four of them with a slurmd; no accounting.
+"""One Slurm cluster for the length of a test module: seven nodes, five of them with a slurmd; no accounting.
 
 Slurm's daemons listen on every address, so they run in a network namespace that has only a loopback. `clients`
 is a folder with the clients as programs that enter it; gpuscope runs them like any others. Only processes that
@@ -11,12 +11,15 @@ import contextlib
 import functools
 import itertools
 import os
+import re
 import shutil
 import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+
+from tests.slurm_lab.roots import has_jwt
 
 SCRIPTS = Path(__file__).parents[2] / "deploy/slurm"
 WRAPPERS = {
@@ -27,13 +30,15 @@ WRAPPERS = {
     "set -a; . ./health-$SLURMD_NODENAME; exec {leave_root} {outside}/gpuscope-health-check",
 }
 CLIENTS = ("squeue", "sinfo", "sdiag", "sshare", "scontrol", "sbatch", "scancel")
-RUNNING_NODES = ("gpu1", "gpu2", "gpu3", "cpu1")
+RUNNING_NODES = ("gpu1", "gpu2", "gpu3", "mps1", "cpu1")
 CONTROLLER_PORT = 6817
 ODD_NAME = "\u202egnp.exe \"quoted\" 'twice' \\ \u05e9\u05dc\u05d5\u05dd"
 ODD_ACCOUNT = "a|gpu|running|9 \u202e\u05e9"
 """Right-to-left marks and letters, quotes, a separator; without slurmdbd Slurm takes any account."""
 _NUMBERS = itertools.count()
 READY_SECONDS = 300  # only a defect takes as long, on a loaded machine too
+LASTING = "sleep 36000"
+"""What a job does that runs until the cluster ends. One that ends earlier makes room for those that wait."""
 
 SLURM_CONF = """ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
@@ -65,7 +70,9 @@ HealthCheckProgram={folder}/health-check
 # Not 1: with it a resumed node was seen to stay `idle*`, without health checks; with 3 it responds again.
 HealthCheckInterval=3
 HealthCheckNodeState=ANY
-GresTypes=gpu,shard
+GresTypes=gpu,shard,mps
+MaxArraySize=100001
+MaxJobCount=200000
 Licenses=matlab:10
 {more}
 NodeName=DEFAULT Sockets=2 CoresPerSocket=8 RealMemory=64000
@@ -74,15 +81,23 @@ NodeName=gpu3 NodeHostname={host} NodeAddr=127.0.0.1 Port=17003 Gres=gpu:h100:2,
 NodeName=cpu1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17004
 NodeName=gpu4 NodeHostname={host} NodeAddr=127.0.0.1 Port=17005 Gres=gpu:4
 NodeName=a-node-with-a-very-long-name NodeHostname={host} NodeAddr=127.0.0.1 Port=17006 Gres=gpu:a100:4
+NodeName=mps1 NodeHostname={host} NodeAddr=127.0.0.1 Port=17007 Gres=gpu:a100:2,mps:200
 PartitionName=gpu Nodes=gpu[1-4],a-node-with-a-very-long-name Default=YES State=UP
 PartitionName=cpu Nodes=cpu1 State=UP
+PartitionName=mps Nodes=mps1 State=UP
 PartitionName=all Nodes=ALL State=UP Hidden=YES
+"""
+JWT_CONF = """
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={folder}/jwt.key
 """
 GRES_CONF = """AutoDetect=off
 NodeName=gpu[1-2] Name=gpu Type=a100 File={folder}/dev/nvidia[0-3]
 NodeName=gpu3 Name=gpu Type=h100 File={folder}/dev/nvidia[0-1]
 NodeName=gpu3 Name=gpu Type=a100_3g.20gb File={folder}/dev/nvidia[2-3]
 NodeName=gpu3 Name=shard Count=8
+NodeName=mps1 Name=gpu Type=a100 File={folder}/dev/nvidia[0-1]
+NodeName=mps1 Name=mps Count=200
 """
 
 
@@ -101,6 +116,7 @@ class SlurmCluster:
         self.clients = Path(f"/tmp/gpuscope-slurm-clients-{name}")
         self._more = more
         self._daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._registered = False
         self.jobs: dict[str, str] = {}  # by name
 
     def enter(self, *command: str) -> list[str]:
@@ -115,8 +131,9 @@ class SlurmCluster:
         assert not check or done.returncode == 0, (command, done.stdout, done.stderr)
         return done.stdout.decode("utf-8", "surrogateescape")
 
-    def submit(self, user: str, account: str, *arguments: str, script: str = "sleep 600") -> str:
+    def submit(self, user: str, account: str, *arguments: str, script: str = LASTING) -> str:
         """The job's number."""
+        self.wait("nodes to register", self._nodes_have_registered)
         where = ("-D", str(self.inside / "jobs"), "-o", "/dev/null", "-A", account)
         as_user = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
         return self.run(*as_user, "sbatch", "--parsable", *where, *arguments, "--wrap", script).strip()
@@ -143,7 +160,19 @@ class SlurmCluster:
         states = self.run("sinfo", "-h", "-N", "-p", "all", "-n", nodes, "-o", "%T")
         return states.split() == ["idle"] * len(RUNNING_NODES)
 
+    def _nodes_have_registered(self) -> bool:
+        """Since the last start of slurmctld.
+
+        22.05 gives a job that starts before a GPU without an index (`GRES=gpu:a100:0(IDX:)`), and so do its
+        prolog's variables: only a node's slurmd knows the files in gres.conf.
+        """
+        if not self._registered:
+            counted = re.search(r"NODE_REGISTRATION_STATUS .* count:(\d+)", self.run("sdiag"))
+            self._registered = counted is not None and int(counted[1]) >= len(RUNNING_NODES)
+        return self._registered
+
     def start_controller(self) -> None:
+        self._registered = False
         self.spawn("slurmctld", "slurmctld", "-D")
         self.wait("slurmctld", lambda: "is UP" in self.run("scontrol", "ping", check=False))
 
@@ -158,17 +187,35 @@ class SlurmCluster:
     def has(self, program: str) -> bool:
         return bool(self.run("sh", "-c", f"command -v {program}", check=False))
 
-    def start_rest(self) -> str:
-        """slurmrestd's socket. It refuses to run as root or as Slurm's own user, and wants no slurmdbd."""
-        folder = self.outside / "rest"
+    def start_rest(self, auth: str = "local", listen: str = "") -> str:
+        """slurmrestd's socket. It refuses to run as root or as Slurm's own user, and wants no slurmdbd.
+
+        With `auth` jwt it takes every user's token; `listen` is another address to listen on.
+        """
+        folder = self.outside / f"rest-{auth}"
+        if f"slurmrestd-{auth}" in self._daemons:
+            return str(folder / "socket")
         folder.mkdir()
         shutil.chown(folder, "games", "games")
-        as_user = ("setpriv", "--reuid=games", "--regid=games", "--clear-groups", "env", "SLURM_BITSTR_LEN=0")
+        environment = ["SLURM_BITSTR_LEN=0", *(["SLURM_JWT=daemon"] if auth == "jwt" else [])]
+        as_user = ("setpriv", "--reuid=games", "--regid=games", "--clear-groups", "env", *environment)
         api = {(20, 11): "openapi/v0.0.36", (22, 5): "openapi/v0.0.38"}.get(self.version, "slurmctld")
-        address = f"unix:{self.inside}/rest/socket"
-        self.spawn("slurmrestd", *as_user, "slurmrestd", "-s", api, "-a", "rest_auth/local", address)
+        addresses = [f"unix:{self.inside}/rest-{auth}/socket", *([listen] if listen else [])]
+        self.spawn(
+            f"slurmrestd-{auth}", *as_user, "slurmrestd", "-s", api, "-a", f"rest_auth/{auth}", *addresses
+        )
         self.wait("slurmrestd", lambda: (folder / "socket").exists())
         return str(folder / "socket")
+
+    @property
+    def has_jwt(self) -> bool:
+        return has_jwt(self._root)
+
+    def token(self, user: str, seconds: int) -> str:
+        """A JWT of that user."""
+        return (
+            self.run("scontrol", "token", f"username={user}", f"lifespan={seconds}").strip().partition("=")[2]
+        )
 
     def stop(self) -> None:
         """Ends what was started, whatever state it is in."""
@@ -210,14 +257,16 @@ class SlurmCluster:
         (self.outside / "jobs").chmod(0o777)
         host = os.uname().nodename.partition(".")[0]
         leave_root = "" if self._root is None else f"chroot /proc/{os.getpid()}/root"
-        values = {"host": host, "folder": self.inside, "more": self._more.format(folder=self.inside)}
+        more = self._more + (JWT_CONF if has_jwt(self._root) else "")
+        values = {"host": host, "folder": self.inside, "more": more.format(folder=self.inside)}
         values |= {"outside": self.outside, "leave_root": leave_root}
         (self.outside / "slurm.conf").write_text(SLURM_CONF.format(**values))
         (self.outside / "gres.conf").write_text(GRES_CONF.format(**values))
         (self.outside / "cgroup.conf").write_text(self._cgroup_conf())
-        key = self.outside / "munge.key"
-        key.write_bytes(os.urandom(1024))
-        key.chmod(0o400)
+        for name, size in (("munge.key", 1024), ("jwt.key", 32)):
+            key = self.outside / name
+            key.write_bytes(os.urandom(size))
+            key.chmod(0o400)
         for script in SCRIPTS.iterdir():
             shutil.copy(script, self.outside / script.name)
         for name, text in WRAPPERS.items():
@@ -279,14 +328,15 @@ def submit_jobs(cluster: SlurmCluster) -> dict[str, str]:
     one = ("-c", "1", "--mem=1G")
     jobs: dict[str, str] = {}
 
-    def add(name: str, user: str, account: str, *arguments: str, script: str = "sleep 600") -> None:
+    def add(name: str, user: str, account: str, *arguments: str, script: str = LASTING) -> None:
         jobs[name] = cluster.submit(user, account, "-J", name, *one, *arguments, script=script)
 
     add("two", "games", "ml", "-p", "gpu", "-w", "gpu1", "--gres=gpu:2", "-L", "matlab:3", "-t", "100")
     add("typed", "news", "physics", "-p", "gpu", "-w", "gpu2", "--gres=gpu:a100:3")
     add("nodes", "games", "ml", "-p", "gpu", "-N2", "-w", "gpu[1-2]", "--gpus-per-node=a100:1")
     add("mig", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=gpu:a100_3g.20gb:1")
-    add("shard", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=shard:1")
+    add("shard", "games", "ml", "-p", "gpu", "-w", "gpu3", "--gres=shard:2")
+    add("mps", "games", "ml", "-p", "mps", "--gres=mps:50")
     add("odd,name|with\nline breaks\x1b[31m", "news", "physics", "-p", "cpu")
     forged = "     Nodes=cpu1 CPU_IDs=0 Mem=1 GRES=gpu:9(IDX:0-8)"
     add(
@@ -302,18 +352,19 @@ def submit_jobs(cluster: SlurmCluster) -> dict[str, str]:
     add("cancelled", "games", "ml", "-p", "cpu")
     add("suspended", "games", "ml", "-p", "cpu")
     gpu_component = ("-J", "het", *one, "-p", "gpu", "-w", "gpu3", "--gres=gpu:h100:1")
-    add("het", "games", "ml", "-p", "cpu", ":", *gpu_component, script="srun --het-group=0,1 sleep 600")
-    cluster.wait("jobs to start", lambda: _states(cluster).count("RUNNING") >= 12)
+    add("het", "games", "ml", "-p", "cpu", ":", *gpu_component, script=f"srun --het-group=0,1 {LASTING}")
+    add("tasks", "games", "ml", "-p", "cpu", "--array=1-3%2")
+    cluster.wait("jobs to start", lambda: _states(cluster).count("RUNNING") >= 15)
     cluster.run("scancel", jobs["cancelled"])
     cluster.run("scontrol", "suspend", jobs["suspended"])
     # Without a step: `squeue -r` leaves out the last task of 0-99:3, in every version.
-    add("array", "games", "ml", "-p", "cpu", "--array=0-9,20-49%2", "--begin=now+1hour")
+    add("array", "games", "ml", "-p", "cpu", "--array=0-9,20-49%2", "--begin=now+1day")
     add("big", "news", "physics", "-p", "gpu", "--gres=gpu:a100:4")
     add("after", "news", "physics", "-p", "gpu", f"--dependency=afterok:{jobs['two']}")
     add("held", "games", "ml", "-p", "gpu", "--hold")
     add("either", "games", "ml", "-p", "gpu,all", "--gres=gpu:a100:4", "-N2")
     cluster.run("scontrol", "update", "NodeName=gpu3", "State=DRAIN", "Reason=Xid 79: off | the bus")
-    cluster.run("scontrol", "create", "reservation", "ReservationName=course", "StartTime=now+1hour",
+    cluster.run("scontrol", "create", "reservation", "ReservationName=course", "StartTime=now+1day",
                 "Duration=60", "Nodes=gpu1", "Users=games,news", "Flags=IGNORE_JOBS")  # fmt: skip
     ended = {"COMPLETED", "FAILED", "CANCELLED", "SUSPENDED"}
     cluster.wait("jobs to end", lambda: ended <= set(_states(cluster)) and "COMPLETING" not in _states(cluster))

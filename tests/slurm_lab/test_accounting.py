@@ -27,6 +27,7 @@ from tests.slurm_lab.accounting import Accounting
 from tests.slurm_lab.cluster import SlurmCluster, running_cluster
 from tests.slurm_lab.roots import slurm_root
 from tests.slurm_lab.test_live import by_commands, samples
+from tests.slurm_lab.test_native import WITH_SLURMDBD, native_differences, recording_clients
 from tests.slurm_lab.test_receipt import (
     GIB,
     INTERVAL_SECONDS,
@@ -119,6 +120,14 @@ def test_what_pending_jobs_ask_for_is_known(accounted: SlurmCluster) -> None:
         name: value for name, value in found.items() if "partition_gpus_requested" in name and 'gpu"' in name
     }
     assert sum(requested.values()) == 4, requested
+
+
+def test_every_native_metric_is_what_the_clients_say(accounted: SlurmCluster, tmp_path: Path) -> None:
+    """Those of fair share and of requested GPUs too, which there are only with slurmdbd."""
+    with recording_clients(accounted, tmp_path) as clients:
+        differing, compared = native_differences(accounted, clients)
+    assert differing == {}
+    assert compared >= WITH_SLURMDBD
 
 
 def test_slurmdbd_stops_and_starts(accounted: SlurmCluster, caplog: pytest.LogCaptureFixture) -> None:

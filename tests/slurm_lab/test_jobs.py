@@ -70,7 +70,7 @@ def _indices(gres: str) -> set[str]:
     return found
 
 
-@pytest.mark.parametrize("node", ["gpu1", "gpu2", "gpu3"])
+@pytest.mark.parametrize("node", ["gpu1", "gpu2", "gpu3", "mps1"])
 def test_the_prolog_notes_what_slurm_allocated(cluster: SlurmCluster, node: str) -> None:
     files = files_of(cluster, node)
     assert {(claim.device_id, str(claim.job)) for claim in files.claims} == held_on(cluster, node)

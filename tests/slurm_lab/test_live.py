@@ -45,7 +45,8 @@ def samples(state: SlurmState, builder: SlurmBuilder | SlurmMetrics) -> dict[str
 
 
 def parsed_samples(text: str) -> dict[str, float]:
-    lines = (line for line in text.splitlines() if not line.startswith("#"))
+    # Not splitlines: a job's name may have other line separators in it.
+    lines = (line for line in text.split("\n") if line and not line.startswith("#"))
     return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 

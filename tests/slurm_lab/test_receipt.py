@@ -81,7 +81,6 @@ def test_from_submission_to_receipt(cluster: SlurmCluster, driver: FakeDriver, t
     with running_up(cluster, driver, tmp_path / "data") as url:
         job = cluster.submit("games", "ml", "-J", "receipt", "-p", "gpu", "-w", "gpu1", "-c", "1", "--mem=1G",
                              "--gres=gpu:1", "-t", "5", script="sleep 25")  # fmt: skip
-        # Fails on 22.05 after other modules used the cluster: scontrol shows no index. Cause not known.
         cluster.wait("the job's GPU", lambda: indices_of(cluster, job) != [])
         cluster.wait("the job's process", lambda: pids_of(cluster, job) != [])
         (index,) = indices_of(cluster, job)

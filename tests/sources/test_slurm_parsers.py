@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import FairShare, Gres
+from gpuscope.readings.slurm import FairShare, Gres, JobPlacement
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument, split_records
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres
+from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres, uncounted_shares
 from gpuscope.sources.slurm.hostlist import expand_hostlist
 from gpuscope.sources.slurm.metrics_pages import parse_page
 from gpuscope.sources.slurm.values import (
@@ -90,6 +90,9 @@ def test_any_hostlist_is_expanded_within_its_limit_or_refused(text: str) -> None
         ("gpu:a100:many,gpu:2", (Gres("gpu", "", 2),)),
         ("gpu:a100:1(IDX:9-2)", (Gres("gpu", "a100", 1),)),
         ("gpu:a100:1(IDX:0-99999999)", (Gres("gpu", "a100", 1),)),
+        ("shard(CNT:2)", (Gres("shard", "", 2),)),  # without device files; 20.11
+        ("gpu:a100(CNT:12)", (Gres("gpu", "a100", 12),)),
+        ("gpu(CNT:many)", ()),
     ],
 )
 def test_gres(text: str, parsed: tuple[Gres, ...]) -> None:
@@ -109,6 +112,21 @@ def test_gres_read_back(parts: list[tuple[str, str, set[int]]]) -> None:
 def test_any_text_is_gres_or_nothing(text: str) -> None:
     for gres in (*parse_gres(text), *gres_of_tres(text), *parse_gres("gpu:" + text)):
         assert gres.count >= 0
+
+
+@pytest.mark.parametrize(
+    ("text", "uncounted"),
+    [
+        # 22.05, with 80 MPS shares of one GPU and two shards of another in use
+        ("gpu:a100:0(IDX:N/A),shard:0,mps:a100:1(IDX:0)", {("mps", "a100")}),
+        ("gpu:h100:1(IDX:1),shard:h100:1(IDX:0),shard:a100:0(IDX:N/A)", {("shard", "h100")}),
+        ("gpu:h100:1(IDX:1),shard:h100:2(-/2,2/2)", set()),  # 24.11
+        ("gpu:a100:3(IDX:0-2)", set()),
+        ("", set()),
+    ],
+)
+def test_shares_that_slurm_does_not_count(text: str, uncounted: set[tuple[str, str]]) -> None:
+    assert uncounted_shares(text) == uncounted
 
 
 def test_tres() -> None:
@@ -185,6 +203,7 @@ def test_times_and_sizes() -> None:
         ("mixed-", "", "mixed", {"planned"}),
         ("idle~", "", "idle", {"powered_down"}),
         ("melted", "", "melted", set()),
+        ("maint", "idle+maintenance+reserved", "idle", {"maint", "reserved"}),
     ],
 )
 def test_node_states(long: str, complete: str, base: str, flags: set[str]) -> None:
@@ -297,6 +316,29 @@ def test_identical_nodes_are_one_line_of_a_hostlist() -> None:
         "     Nodes=gpu[1-2] CPU_IDs=0-1 Mem=1 GRES=gpu:1(IDX:0)\n   MinCPUsNode=1\n\n"
     )
     assert [p.node for p in scontrol.parse_placements(text)[5]] == ["gpu1", "gpu2"]
+
+
+def test_a_job_whose_gpus_slurm_does_not_know_has_no_placement() -> None:
+    """As 22.05 printed it: the job got a GPU after a restart of slurmctld, before its node had registered."""
+    text = (
+        "JobId=25 JobName=x\n   JOB_GRES=gpu:a100:0\n"
+        "     Nodes=gpu1 CPU_IDs=0 Mem=1024 GRES=gpu:a100:0(IDX:)\n   MinCPUsNode=1\n\n"
+        "JobId=26 JobName=y\n   JOB_GRES=gpu:h100:0,gpu:a100:1\n"
+        "     Nodes=gpu1 CPU_IDs=1 Mem=1024 GRES=gpu:h100:0(IDX:),gpu:a100:1(IDX:1)\n   MinCPUsNode=1\n\n"
+        "JobId=27 JobName=z\n   JOB_GRES=(null)\n     Nodes=cpu1 CPU_IDs=1 Mem=1024 GRES=\n"
+    )
+    found = scontrol.parse_placements(text)
+    assert found == {
+        26: (JobPlacement("gpu1", (Gres("gpu", "a100", 1, (1,)),)),),
+        27: (JobPlacement("cpu1", ()),),
+    }
+
+
+def test_a_draining_node_with_free_cpus_is_mixed() -> None:
+    """scontrol says so; sinfo 22.05 says `allocated+drain`."""
+    nodes, _ = sinfo.parse_sinfo(recorded("22.05", "sinfo"), MARK)
+    (node,) = (node for node in nodes if node.name == "gpu3")
+    assert (node.cpus_allocated, node.cpus, node.base_state, node.flags) == (4, 16, "mixed", {"drain"})
 
 
 def test_sshare_keeps_the_tree() -> None:

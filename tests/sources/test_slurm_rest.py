@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 
 import pytest
@@ -10,10 +12,10 @@ from gpuscope.errors import SourceError
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.readings import ABSENT, Reading, Snapshot
-from gpuscope.readings.slurm import Gres, SlurmState
+from gpuscope.readings.slurm import Gres, JobPlacement, SlurmState
 from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
-from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.restd_json import long_state, number
+from gpuscope.sources.slurm.restd import SlurmRest, rest_headers
+from gpuscope.sources.slurm.restd_json import long_state, number, to_job, to_node, to_placements
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
 from tests.fake_slurm import VERSIONS, fake_clients
@@ -85,6 +87,67 @@ def test_the_token_is_read_again_for_each_round(tmp_path: Path) -> None:
 def token_file(path: Path, text: str) -> Path:
     path.write_text(text + "\n")
     return path
+
+
+def jwt(**claims: object) -> str:
+    return f"e30.{base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip('=')}.signature"
+
+
+@pytest.mark.parametrize(
+    ("token", "user", "named"),
+    [
+        (jwt(exp=1, sun="games"), "", "games"),
+        (jwt(exp=1, sun="games"), "news", "news"),
+        (jwt(sub="games"), "", None),
+        (jwt(sun="a\r\nX-Other: 1"), "", None),
+        (jwt(sun=["games"]), "", None),
+        ("not a token", "", None),
+        ("a.bm8.c", "", None),
+    ],
+)
+def test_the_user_is_read_from_the_token(token: str, user: str, named: str | None) -> None:
+    """slurmrestd 22.05 refuses a token without its user."""
+    assert rest_headers("", user, {"SLURM_JWT": token}).get("X-SLURM-USER-NAME") == named
+
+
+def test_an_expired_token_is_named_if_slurmrestd_refuses() -> None:
+    api = API["22.05"]
+    why = b'{"meta":{},"errors":[{"description":"slurmctld config is unable to load","error_number":-1}]}'
+    refused = {f"/slurm/{api}/ping": why}
+    with serving(refused, [], status=500) as address, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SLURM_JWT", jwt(exp=1000, sun="games"))
+        with pytest.raises(SourceError, match=r"answered 500: slurmctld config is unable to load") as fresh:
+            SlurmRest(address, 60.0, now=lambda: 999.0).ping()
+        assert "expired" not in str(fresh.value)
+        with pytest.raises(SourceError, match=r"JWT for slurmrestd expired 60 s ago .*unable to load"):
+            SlurmRest(address, 60.0, now=lambda: 1060.0).ping()
+
+
+def test_a_job_whose_gpus_slurm_does_not_know() -> None:
+    row = {"nodes": "gpu1", "gres_detail": ["gpu:a100:0(IDX:)"]}
+    assert to_placements(row, 10) == ()
+    assert to_placements({"nodes": "cpu1", "gres_detail": []}, 10) == (JobPlacement("cpu1", ()),)
+
+
+@pytest.mark.parametrize(
+    ("limit", "state", "ends_at"),
+    [
+        (None, "RUNNING", ABSENT),  # 22.05
+        ({"set": True, "infinite": True, "number": 0}, "SUSPENDED", ABSENT),
+        ({"set": True, "infinite": False, "number": 5}, "RUNNING", 400),
+        (None, "COMPLETED", 400),
+    ],
+)
+def test_a_job_without_a_time_limit_has_no_end(limit: object, state: str, ends_at: object) -> None:
+    job = to_job({"job_id": 7, "job_state": [state], "start_time": 100, "end_time": 400, "time_limit": limit})
+    assert job is not None
+    assert job.ends_at == ends_at
+
+
+def test_a_node_in_maintenance_has_the_flag_that_the_commands_show() -> None:
+    node = to_node({"name": "gpu1", "state": ["IDLE", "MAINTENANCE", "RESERVED"]})
+    assert node is not None
+    assert (node.flags, node.long_state) == ({"maint", "reserved"}, "maint")
 
 
 def test_no_api_that_is_known() -> None:

@@ -74,13 +74,18 @@ def unallocated_state(node: SlurmNode) -> str:
 
 
 def gpus_of_node(node: SlurmNode) -> Mapping[tuple[str, str, str], int]:
-    """Counts by (kind, model, state); the states of one kind and model add up to the node's total."""
+    """Counts by (kind, model, state); the states of one kind and model add up to the node's total.
+
+    Shares whose use Slurm does not count are left out.
+    """
     used = Counter({(g.kind, g.model): 0 for g in node.gres})
     for gres in node.gres_used:
         used[gres.kind, gres.model] += gres.count
     free = unallocated_state(node)
     counts: dict[tuple[str, str, str], int] = {}
     for gres in node.gres:
+        if (gres.kind, gres.model) in node.gres_uncounted:
+            continue
         allocated = min(used[gres.kind, gres.model], gres.count)
         counts[gres.kind, gres.model, "allocated"] = allocated
         for state in ("idle", "drained", "down"):

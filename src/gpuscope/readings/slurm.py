@@ -82,6 +82,7 @@ class SlurmNode:
     cpu_load: Maybe[float] = ABSENT
     gres: tuple[Gres, ...] = ()
     gres_used: tuple[Gres, ...] = ()
+    gres_uncounted: frozenset[tuple[str, str]] = frozenset()  # (kind, model) whose use Slurm does not count
     reason: str = ""  # why it is drained or down
     reason_by: str = ""
     reason_at: Maybe[float] = ABSENT

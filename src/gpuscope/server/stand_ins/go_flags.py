@@ -9,7 +9,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_listen
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,11 +44,3 @@ def parse_flags(
             warnings.append(f"--{name} is not supported: {flag.unsupported}")
         values[name] = text
     return values, list(dict.fromkeys(warnings))
-
-
-def parse_listen_flag(flag: str, address: str) -> tuple[str, int]:
-    """Host and port; the message of a UsageError begins with the flag as its user wrote it."""
-    try:
-        return parse_listen(address)
-    except ValueError as error:
-        raise UsageError(f"{flag}: {address!r} is {error}") from None

@@ -1,8 +1,8 @@
 """GRES and TRES strings: `gpu:a100:2(IDX:0-1),shard:4` and `cpu=4,mem=8G,gres/gpu:a100=2`.
 
 Every version writes them a little differently: `(S:0-1)` is the sockets, `(IDX:0,2-3)` the GPUs' indices,
-`(IDX:N/A)` none, and newer ones print the shards used of each GPU as `(0/2,1/2)`. `(null)` and an empty text
-are none. A part that is not understood is left out; the rest counts.
+`(IDX:N/A)` none, `gpu(CNT:2)` two without indices, and newer ones print the shards used of each GPU as
+`(0/2,1/2)`. `(null)` and an empty text are none. A part that is not understood is left out; the rest counts.
 """
 
 from __future__ import annotations
@@ -35,6 +35,31 @@ def _parse_gres(text: str) -> tuple[Gres, ...]:
     return tuple(gres for part in _split(text) if (gres := _parse_part(part)) is not None)
 
 
+def parse_held(text: str) -> Maybe[tuple[Gres, ...]]:
+    """What a job holds on one node: `gpu:h100:0(IDX:),gpu:a100:1(IDX:3)` is one GPU.
+
+    ABSENT if it has GRES and every count is 0: so Slurm describes a job that it started after a restart of
+    slurmctld, before the node's slurmd had registered again (seen with 22.05).
+    """
+    named = parse_gres(text)
+    held = tuple(gres for gres in named if gres.count)
+    return held if held or not named else ABSENT
+
+
+def uncounted_shares(text: str) -> frozenset[tuple[str, str]]:
+    """(kind, model) of the shards and MPS shares in a node's GRES in use whose number it does not tell.
+
+    Up to 22.05 `mps:a100:1(IDX:0)` is one GPU of which jobs have some shares; `mps:a100:0(IDX:N/A)` is none.
+    """
+    return frozenset() if len(text) > MAX_CHARACTERS else _uncounted_shares(text)
+
+
+@lru_cache(maxsize=4096)
+def _uncounted_shares(text: str) -> frozenset[tuple[str, str]]:
+    named = (gres for part in _split(text) if "(IDX:" in part and (gres := _parse_part(part)) is not None)
+    return frozenset((gres.kind, gres.model) for gres in named if gres.kind != "gpu" and gres.count)
+
+
 def _split(text: str) -> Iterator[str]:
     """Parts between commas that are outside parentheses."""
     start = depth = 0
@@ -55,6 +80,9 @@ def _parse_part(part: str) -> Gres | None:
     kind = words[0]
     if kind not in _GPU_KINDS or len(words) > 3:
         return None
+    if inside.startswith("CNT:"):  # without `File=` in gres.conf: `gpu:a100(CNT:2)`
+        listed = parse_count(inside.removeprefix("CNT:").rstrip(")"))
+        return None if listed is None or len(words) > 2 else Gres(kind, "".join(words[1:]), listed)
     if len(words) == 1:
         return Gres(kind, "", 1)
     model = words[1] if len(words) == 3 else ""

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import ssl
 from collections.abc import Mapping
+from typing import Final
 from urllib.parse import urlsplit
 
 from gpuscope.blocking_http import BlockingHttp, HttpAddress
 from gpuscope.errors import SourceError, SourceMissing, UsageError
+
+MAX_REASON_BYTES: Final = 64 << 10
+MAX_REASON_CHARACTERS: Final = 200
 
 
 class HttpClient:
@@ -56,6 +61,24 @@ class HttpClient:
         except OSError as error:
             raise SourceError(f"{self._address}: {error or type(error).__name__}") from None
         if response.status != 200:
-            text = " ".join(response.body[:200].decode("utf-8", "replace").split())
-            raise SourceError(f"{self._address}{path} answered {response.status}: {text}", response.status)
+            why = _reason(response.body)
+            raise SourceError(f"{self._address}{path} answered {response.status}: {why}", response.status)
         return response.body
+
+
+def _reason(body: bytes) -> str:
+    """What slurmrestd says behind two lines about itself, or the beginning of a body that is not its JSON."""
+    try:
+        document = json.loads(body) if len(body) <= MAX_REASON_BYTES else None
+    except (ValueError, RecursionError):
+        document = None
+    errors = document.get("errors") if isinstance(document, Mapping) else None
+    return complaint(errors or body[:MAX_REASON_CHARACTERS].decode("utf-8", "replace"))
+
+
+def complaint(errors: object) -> str:
+    """The first of slurmrestd's `errors`, in one line."""
+    first = errors[0] if isinstance(errors, list) else errors
+    if isinstance(first, Mapping):
+        first = first.get("description") or first.get("error")
+    return " ".join(str(first).split())[:MAX_REASON_CHARACTERS]

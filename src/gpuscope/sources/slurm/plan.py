@@ -55,7 +55,7 @@ class SlurmSettings:
     slurm_rest_token_file: str = setting(
         "", str, "file with the JWT for slurmrestd (default: $SLURM_JWT); a socket needs none", "FILE"
     )
-    slurm_rest_user: str = setting("", str, "user of the JWT, if slurmrestd requires it", "NAME")
+    slurm_rest_user: str = setting("", str, "user of the JWT, if the JWT itself does not name it", "NAME")
     slurm_rest_max_bytes: int = setting(
         MAX_REST_BYTES,
         parse_bytes,

@@ -6,6 +6,8 @@ For containers, which have none of Slurm's clients. The newest API that answers 
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 import os
 import time
@@ -14,13 +16,15 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuscope.errors import SourceError, UsageError
+from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import HOLDS_RESOURCES, JobPlacement, SlurmJob
 from gpuscope.regular_file import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.sources.slurm import restd_json
 from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS
-from gpuscope.sources.slurm.http_client import HttpClient
+from gpuscope.sources.slurm.http_client import HttpClient, complaint
 from gpuscope.sources.slurm.json_rows import read_rows
 from gpuscope.sources.slurm.plan import MAX_REST_BYTES
+from gpuscope.sources.slurm.restd_json import number
 from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import REST_API
 
@@ -30,6 +34,7 @@ Parts = Mapping[str, Any]
 SHARES_SINCE = "v0.0.40"
 T = TypeVar("T")
 _NOT_FOUND = 404
+_JWT_HEADER = "X-SLURM-USER-TOKEN"
 
 
 def rest_headers(token_file: str, user: str, environment: Mapping[str, str]) -> dict[str, str]:
@@ -40,8 +45,25 @@ def rest_headers(token_file: str, user: str, environment: Mapping[str, str]) -> 
             token = read_regular_text(Path(token_file), MAX_SECRET_BYTES).strip().removeprefix("SLURM_JWT=")
         except (OSError, UnicodeDecodeError) as error:
             raise UsageError(f"--slurm-rest-token-file: {token_file}: {error}") from None
-    headers = {"X-SLURM-USER-TOKEN": token} if token else {}
-    return {**headers, "X-SLURM-USER-NAME": user} if user else headers
+    headers = {_JWT_HEADER: token} if token else {}
+    name = user or _user_of(token)  # up to 22.05 slurmrestd refuses a token without it
+    return {**headers, "X-SLURM-USER-NAME": name} if name else headers
+
+
+def _claims(token: str) -> dict[str, Any]:
+    """What is written in a JWT. It is slurmrestd that verifies it."""
+    try:
+        payload = token.split(".")[1].encode()
+        claims = json.loads(base64.urlsafe_b64decode(payload + b"=" * (-len(payload) % 4)))
+    except (ValueError, LookupError, RecursionError):
+        return {}
+    return claims if isinstance(claims, dict) else {}
+
+
+def _user_of(token: str) -> str:
+    """The user that `scontrol token` wrote into it; empty if there is none."""
+    name = _claims(token).get("sun")
+    return name if isinstance(name, str) and name.isascii() and name.isprintable() else ""
 
 
 class SlurmRest:
@@ -77,21 +99,32 @@ class SlurmRest:
 
     def _connect(self) -> None:
         headers = rest_headers(self._token_file, self._user, os.environ)
+        self._expires_at = number(_claims(headers.get(_JWT_HEADER, "")).get("exp"))
         self._http = HttpClient(
             self._address, "--slurm-rest", self._timeout, headers, max_body_bytes=self._max_body_bytes
         )
 
     def ping(self) -> str:
         self._connect()  # a token file may have been renewed
-        document = self._ping_known_api() if self._api else None
-        if document is None:
-            self._api = self._find_api()
-            document = self._get("ping")
+        try:
+            document = self._ping_known_api() if self._api else None
+            if document is None:
+                self._api = self._find_api()
+                document = self._get("ping")
+        except SourceError as error:
+            raise self._if_expired(error) from None
         pings = [one for one in document.get("pings", ()) if isinstance(one, Mapping)]
         if pings and not any(_answers(one) for one in pings):
             hosts = ", ".join(str(one.get("hostname", "?")) for one in pings)
             raise SourceError(f"slurmctld is down ({hosts}); systemctl status slurmctld there")
         return _release(document)
+
+    def _if_expired(self, error: SourceError) -> SourceError:
+        """slurmrestd 22.05 does not say that a token has expired: it "cannot load" its configuration."""
+        if error.code == -1 or self._expires_at is ABSENT or self._now() < self._expires_at:
+            return error
+        ago = self._now() - self._expires_at
+        return SourceError(f"the JWT for slurmrestd expired {ago:.0f} s ago ({error})", error.code)
 
     def close(self) -> None:
         pass
@@ -129,7 +162,7 @@ class SlurmRest:
             raise SourceError(why) from None
         errors = document.get("errors")
         if errors:
-            raise SourceError(f"slurmrestd could not answer {path}: {_complaint(errors)}")
+            raise SourceError(f"slurmrestd could not answer {path}: {complaint(errors)}")
         return document
 
     def _for_each(self, path: str, take: Callable[[Mapping[str, Any]], None]) -> None:
@@ -213,10 +246,3 @@ def _release(document: Mapping[str, Any]) -> str:
     slurm = (meta.get("slurm") or meta.get("Slurm")) if isinstance(meta, Mapping) else None
     release = slurm.get("release") if isinstance(slurm, Mapping) else None
     return release if isinstance(release, str) else ""
-
-
-def _complaint(errors: object) -> str:
-    first = errors[0] if isinstance(errors, list) else errors
-    if isinstance(first, Mapping):
-        first = first.get("description") or first.get("error")
-    return " ".join(str(first).split())[:200]

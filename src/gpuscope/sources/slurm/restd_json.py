@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import (
+    HOLDS_RESOURCES,
     PENDING,
     FairShare,
     Gres,
@@ -23,20 +24,15 @@ from gpuscope.readings.slurm import (
     SlurmJob,
     SlurmNode,
 )
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres
+from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_held, uncounted_shares
 from gpuscope.sources.slurm.hostlist import MAX_HOSTS, expand_hostlist
-from gpuscope.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE, count_array_tasks
+from gpuscope.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE, count_array_tasks, node_flags
 
 Row = Mapping[str, Any]
 MIB: Final = 1 << 20
 MAX_WORDS: Final = 1000  # partitions, states or flags of one row
 _UNSET: Final = frozenset({4294967294, 4294967295, 18446744073709551614, 18446744073709551615})
 _JOB_FLAG_STATES = ("COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING", "RESIZING", "REQUEUED")
-_IDLE_WORDS = {
-    "maintenance": "maint", "maint": "maint", "powered_down": "powered_down",
-    "powering_down": "powering_down", "powering_up": "powering_up", "completing": "completing",
-    "reserved": "reserved", "planned": "planned",
-}  # fmt: skip
 _NOT_USABLE = frozenset({"drain", "fail"})
 
 
@@ -110,8 +106,13 @@ def to_job(row: Row) -> SlurmJob | None:
         submitted_at=_positive(row, "submit_time"),
         eligible_at=_positive(row, "eligible_time"),
         started_at=_positive(row, "start_time"),
-        ends_at=_positive(row, "end_time"),
+        ends_at=ABSENT if _is_unlimited(row) and state in HOLDS_RESOURCES else _positive(row, "end_time"),
     )
+
+
+def _is_unlimited(row: Row) -> bool:
+    """Then `end_time` of a job that runs is a year after its start; squeue gives no end."""
+    return "time_limit" in row and number(row["time_limit"]) is ABSENT
 
 
 def _text_of_any_length(row: Row, name: str) -> str:
@@ -120,7 +121,7 @@ def _text_of_any_length(row: Row, name: str) -> str:
 
 
 def to_placements(row: Row, max_placements: int) -> tuple[JobPlacement, ...]:
-    """`gres_detail` has one entry for each node, in the order of the hostlist."""
+    """`gres_detail` has one entry for each node, in the order of the hostlist; () if they are not known."""
     details = list(_whole_words(row.get("gres_detail")))
     try:
         nodes = expand_hostlist(_text_of_any_length(row, "nodes"), min(max_placements, MAX_HOSTS))
@@ -130,10 +131,13 @@ def to_placements(row: Row, max_placements: int) -> tuple[JobPlacement, ...]:
         details = [""] * len(nodes)
     if len(details) != len(nodes):
         return ()
-    return tuple(
-        JobPlacement(node, tuple(gres for gres in parse_gres(text) if gres.count))
-        for node, text in zip(nodes, details, strict=True)
-    )
+    found: list[JobPlacement] = []
+    for node, text in zip(nodes, details, strict=True):
+        held = parse_held(text)
+        if held is ABSENT:
+            return ()
+        found.append(JobPlacement(node, held))
+    return tuple(found)
 
 
 def to_node(row: Row) -> SlurmNode | None:
@@ -141,7 +145,7 @@ def to_node(row: Row) -> SlurmNode | None:
     states = [word.lower() for word in _words(row.get("state"))]
     if not name or not states:
         return None
-    flags = frozenset((*states[1:], *(flag.lower() for flag in _words(row.get("state_flags")))))
+    flags = node_flags((*states[1:], *(flag.lower() for flag in _words(row.get("state_flags")))))
     base = states[0]
     cpus, allocated = _integer(row, "cpus"), _integer(row, "alloc_cpus")
     idle: Maybe[int] = ABSENT
@@ -168,6 +172,7 @@ def to_node(row: Row) -> SlurmNode | None:
         cpu_load=ABSENT if load is ABSENT else load / 100,
         gres=parse_gres(_text_of_any_length(row, "gres")),
         gres_used=parse_gres(_text_of_any_length(row, "gres_used")),
+        gres_uncounted=uncounted_shares(_text_of_any_length(row, "gres_used")),
         reason=reason,
         reason_by=_text(row, "reason_set_by_user") if reason else "",
         reason_at=_positive(row, "reason_changed_at") if reason else ABSENT,
@@ -187,17 +192,8 @@ def long_state(base: str, flags: frozenset[str]) -> str:
     elif "fail" in flags:
         word = "failing" if busy else "fail"
     elif base == "idle":
-        order = (
-            "maintenance",
-            "maint",
-            "powered_down",
-            "powering_down",
-            "powering_up",
-            "completing",
-            "reserved",
-        )
-        word = next((flag for flag in (*order, "planned") if flag in flags), base)
-        word = "maint" if word == "maintenance" else word
+        order = ("maint", "powered_down", "powering_down", "powering_up", "completing", "reserved", "planned")
+        word = next((flag for flag in order if flag in flags), base)
     if "not_responding" in flags:
         return word + "*"
     return word + "-" if "planned" in flags and word == base else word

@@ -8,11 +8,11 @@ left out: its GPUs are then not known, which is better than wrong.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import Gres, JobPlacement, License, Reservation
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres
+from gpuscope.sources.slurm.gres import gres_of_tres, parse_held
 from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS, expand_hostlist
 from gpuscope.sources.slurm.values import parse_integer, parse_time
 
@@ -56,7 +56,7 @@ def parse_placements(text: str) -> Mapping[int, tuple[JobPlacement, ...]]:
         if job in found:
             twice.add(job)
             continue
-        placements = tuple(_placements(rest.partition("\n")[2], left))
+        placements = _placements(rest.partition("\n")[2], left)
         left -= len(placements)
         if placements:
             found[job] = placements
@@ -67,20 +67,23 @@ def parse_placements(text: str) -> Mapping[int, tuple[JobPlacement, ...]]:
     return found
 
 
-def _placements(rest: str, limit: int) -> Iterator[JobPlacement]:
-    """From the lines behind `JOB_GRES=`, up to the first that is not of a node."""
+def _placements(rest: str, limit: int) -> tuple[JobPlacement, ...]:
+    """From the lines behind `JOB_GRES=`, up to the first that is not of a node; () if Slurm knows no counts."""
+    found: list[JobPlacement] = []
     while rest.startswith("     Nodes="):
         line, _, rest = rest.partition("\n")
         match = _NODES.fullmatch(line)
         if match is None:
-            return
-        parsed = tuple(one for one in parse_gres(match[2]) if one.count)
+            break
+        held = parse_held(match[2])
+        if held is ABSENT:
+            return ()
         try:
-            names = expand_hostlist(match[1], max(1, limit))
+            names = expand_hostlist(match[1], max(1, limit - len(found)))
         except ValueError:
             continue
-        for name in names:
-            yield JobPlacement(name, parsed)
+        found.extend(JobPlacement(name, held) for name in names)
+    return tuple(found)
 
 
 def parse_reservations(text: str, gpus_of_node: Mapping[str, tuple[Gres, ...]]) -> tuple[Reservation, ...]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import SlurmNode
 from gpuscope.sources.slurm.delimited import split_records
-from gpuscope.sources.slurm.gres import parse_gres
+from gpuscope.sources.slurm.gres import parse_gres, uncounted_shares
 from gpuscope.sources.slurm.values import (
     parse_integer,
     parse_mebibytes,
@@ -55,7 +55,7 @@ def _distinct(names: list[str]) -> tuple[str, ...]:
 def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
     base, flags = parse_node_state(row["StateLong"], row.get("StateComplete", ""))
     allocated, idle, other, total = _cpus(row["CPUsState"])
-    if base == "allocated" and not row.get("StateComplete") and not row["StateLong"].startswith(base):
+    if base == "allocated" and not row["StateLong"].startswith(base):
         base = _base_by_cpus(allocated, total)
     has_reason = reason not in ("none", "")
     by = row.get("User", "")
@@ -74,6 +74,7 @@ def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
         cpu_load=parse_number(row.get("CPUsLoad", "")),
         gres=parse_gres(row["Gres"]),
         gres_used=parse_gres(row.get("GresUsed", "")),
+        gres_uncounted=uncounted_shares(row.get("GresUsed", "")),
         reason=reason[:MAX_REASON_CHARACTERS] if has_reason else "",
         reason_by=by if has_reason and by != "Unknown" else "",
         reason_at=parse_time(row.get("Timestamp", "")) if has_reason else ABSENT,
@@ -81,7 +82,7 @@ def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
 
 
 def _base_by_cpus(allocated: Maybe[int], total: Maybe[int]) -> str:
-    """Of a node that sinfo only calls draining or completing."""
+    """Of a node that sinfo calls draining or completing: up to 22.05 it does not tell mixed from allocated."""
     if allocated is ABSENT or total is ABSENT:
         return "allocated"
     return "mixed" if 0 < allocated < total else "allocated"

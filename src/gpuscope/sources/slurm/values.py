@@ -8,6 +8,7 @@ for servers and versions that ignore it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from datetime import datetime
 
 from gpuscope.readings import ABSENT, Maybe
@@ -25,6 +26,7 @@ _SUFFIXES = {
     "*": "not_responding", "~": "powered_down", "#": "powering_up", "!": "powering_down", "%": "power_down",
     "$": "maint", "@": "reboot_requested", "^": "reboot_issued", "-": "planned",
 }  # fmt: skip
+_FLAG_NAMES = {"maintenance": "maint"}  # StateComplete and slurmrestd write out what StateLong shortens
 _LONG_STATES = {  # states that `sinfo` shows in place of a base state and a flag
     "drained": ("idle", "drain"), "draining": ("allocated", "drain"), "drain": ("idle", "drain"),
     "maint": ("idle", "maint"), "reserved": ("idle", "reserved"), "completing": ("allocated", "completing"),
@@ -99,6 +101,11 @@ def count_array_tasks(expression: str) -> int:
     return min(max(count, 1), MAX_ARRAY_TASKS)
 
 
+def node_flags(words: Iterable[str]) -> frozenset[str]:
+    """One name for each flag, in lower case, whoever wrote it."""
+    return frozenset(_FLAG_NAMES.get(word, word) for word in words)
+
+
 def parse_node_state(long_state: str, complete_state: str = "") -> tuple[str, frozenset[str]]:
     """(base state, flags) in lower case, from `sinfo`'s StateComplete (`mixed+drain`) or else from StateLong.
 
@@ -107,7 +114,7 @@ def parse_node_state(long_state: str, complete_state: str = "") -> tuple[str, fr
     text = (complete_state or long_state).strip().lower()
     if "+" in text:
         base, *flags = [part for part in text.split("+") if part] or [text]  # "+" alone is its own state
-        return base, frozenset(flags)
+        return base, node_flags(flags)
     found = set()
     while text and text[-1] in _SUFFIXES:
         found.add(_SUFFIXES[text[-1]])

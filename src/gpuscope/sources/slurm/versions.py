@@ -40,7 +40,8 @@ METRICS_PAGES_SINCE: Final = (25, 11)
 """`MetricsType=metrics/openmetrics` in slurm.conf: slurmctld serves its own pages. Older ones refuse it."""
 
 SHARD_COUNTS_SINCE: Final = (23, 2)
-"""`GresUsed` of shards: `shard:h100:1(IDX:1)` before, `shard:h100:1(-/2,1/2)` since."""
+"""`GresUsed` of shards and MPS: `shard:h100:2(-/2,2/2)` since; before, `shard:h100:1(IDX:1)`, the number of
+GPUs of which jobs have shares: how many shares is not known then."""
 
 ACCOUNT_IN_PROLOG_SINCE: Final = (22, 5)
 """`SLURM_JOB_ACCOUNT` of a prolog: 20.11 does not set it, and the notes of the prolog lack the account."""

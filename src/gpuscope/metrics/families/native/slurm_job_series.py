@@ -56,13 +56,17 @@ def _pending_texts(job: SlurmJob) -> tuple[str, ...]:
 
 
 def fold_reason(reason: str) -> str:
-    """The reason without its changing part: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
-    return reason.partition(",")[0].partition(":")[0].strip() or "None"
+    """The reason without its changing part: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`.
+
+    A sentence stays whole: `Nodes required for job are DOWN, DRAINED or reserved for jobs in …`.
+    """
+    word = reason.partition(",")[0].strip()
+    return (reason if " " in word else word).partition(":")[0].strip() or "None"
 
 
 def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
     """Without slurmdbd a job's TRES name no GPUs: then only its placement tells."""
-    placed = state.placements is not ABSENT and job.job_id in state.placements
+    placed = state.placements is not ABSENT and state.placements.get(job.job_id)
     if not placed and not job.gres:
         return ABSENT
     return sum(gres.count for gres in held_gres(state, job) if gres.kind == "gpu")

@@ -56,12 +56,15 @@ def _gpu_families(cache: LabelCache, nodes: tuple[SlurmNode, ...]) -> Iterator[M
     by_node: dict[tuple[str, ...], Maybe[float]] = {}
     by_partition: Counter[tuple[str, ...]] = Counter()
     cluster: Counter[tuple[str, ...]] = Counter()
+    uncounted: set[tuple[str, ...]] = set()  # a sum without one of its nodes would be too low
     for node in nodes:
+        uncounted |= node.gres_uncounted
+        uncounted |= {(name, *gres) for name in node.partitions for gres in node.gres_uncounted}
         for (kind, model, state), count in gpus_of_node(node).items():
             by_node[node.name, kind, model, state] = count
             cluster[kind, model, state] += count
             for partition in node.partitions:
                 by_partition[partition, kind, model, state] += count
     yield cache.family(rows.NODE_GPUS, by_node)
-    yield cache.family(rows.PARTITION_GPUS, by_partition)
-    yield cache.family(rows.GPUS, cluster)
+    for row, sums in ((rows.PARTITION_GPUS, by_partition), (rows.GPUS, cluster)):
+        yield cache.family(row, {labels: n for labels, n in sums.items() if labels[:-1] not in uncounted})
