@@ -1,8 +1,7 @@
 """Hand-written series for the unit tests of the shipped rules: for each alert some that fire, some that do not.
 
-Series are in promtool's notation, one sample a minute. `{G}`, `{N}`, `{P}`, `{D}`,
- `{S}` stand for the labels of
-a GPU, a node, a process, a GPU of dcgm-exporter and of nvidia_gpu_exporter (`LABELS`).
+Series are in promtool's notation, one sample a minute. `{G}`, `{N}`, `{P}`, `{D}`, `{S}` stand for the labels
+of a GPU, a node, a process, a GPU of dcgm-exporter and of nvidia_gpu_exporter (`LABELS`).
 """
 
 from __future__ import annotations
@@ -135,7 +134,10 @@ NODE_CASES: Final[dict[str, Case]] = {
 }  # fmt: skip
 
 GPU_CASES: Final[dict[str, Case]] = {
-    "GpuNotAnswering": _gauge("gpuscope_gpu_up", 0, 1, "2m"),
+    # The processes of a lost GPU are gone with it; who used it ten minutes ago is still named.
+    "GpuNotAnswering": Case(
+        {"gpuscope_gpu_up{{G}}": "1x2 0x20", "gpuscope_process_memory_bytes{{P}}": "1x2 stale"},
+        {"gpuscope_gpu_up{{G}}": "1x20"}, "11m"),
     "GpuRecoveryAction": _gauge("gpuscope_gpu_recovery_action", 2, 0, "1m", "Recovery action 2."),
     "XidHardware": _xid(
         79, 13, "The GPU does not answer on PCIe any more.",
@@ -165,7 +167,11 @@ GPU_CASES: Final[dict[str, Case]] = {
         {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "0x20",
          f'{ECC}{{{{G}},error="uncorrected",lifetime="aggregate"}}': "5x20"},
         "1m", 'error="uncorrected",lifetime="volatile"', "Errors: 2."),
-    "EccSramThreshold": _gauge("gpuscope_gpu_ecc_sram_threshold_exceeded", 1, 0, "1m"),
+    "EccSramThreshold": Case(
+        {"gpuscope_gpu_ecc_sram_threshold_exceeded{{G}}": "1x20",
+         "gpuscope_process_memory_bytes{{P}}": "1x2 stale"},
+        {"gpuscope_gpu_ecc_sram_threshold_exceeded{{G}}": "0x20"}, "15m",
+        expected={"owner": "no process seen in the last 10 minutes"}),
     "EccCorrectedRate": Case(
         {f'{ECC}{{{{G}},error="corrected",lifetime="volatile"}}': "0+20x200"},
         {f'{ECC}{{{{G}},error="corrected",lifetime="volatile"}}': "0+1x200"},
