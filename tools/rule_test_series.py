@@ -102,6 +102,21 @@ def _queue(reason: str) -> dict[str, str]:
     }
 
 
+def _siblings(*hertz: float) -> dict[str, str]:
+    """The SM clocks of GPUs that work."""
+    names = ("{G}", "{H}", OTHER_GPU)
+    return {
+        **{
+            f'gpuscope_gpu_clock_hertz{{{name},clock="sm"}}': f"{one:g}x40"
+            for name, one in zip(names, hertz, strict=True)
+        },
+        **{f"gpuscope_gpu_utilization_ratio{{{name}}}": "1x40" for name in names},
+    }
+
+
+OTHER_GPU = 'instance="node1:9400",gpu="2",uuid="GPU-3"'
+INFO_H = 'gpuscope_gpu_info{{H},node="node1",model="NVIDIA H100"}'
+INFO_3 = f'gpuscope_gpu_info{{{OTHER_GPU},node="node1",model="NVIDIA H100"}}'
 XID_TIME = 'gpuscope_gpu_xid_last_timestamp_seconds{{G},xid="31"}'
 ECC = "gpuscope_gpu_ecc_errors_total"
 TEMPERATURE = "gpuscope_gpu_temperature_celsius"
@@ -152,9 +167,11 @@ GPU_CASES: Final[dict[str, Case]] = {
         13, 79, "A kernel went out of bounds or ran an illegal instruction.",
         "run the program under compute-sanitizer; if the same GPC and TPC fail again, run dcgmi diag -r 3"),
     "XidRepeats": Case(
-        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30"},
-        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30",
-         'gpuscope_gpu_xid_errors_total{{H},xid="31"}': "0x10 1x10 2x10 3x30"},
+        # The series begin with the first XID.
+        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "_x10 1x10 2x40", XID_TIME: "_x10 600x10 1200x40"},
+        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "_x10 1x10 2x40", XID_TIME: "_x10 600x10 1200x40",
+         'gpuscope_gpu_xid_errors_total{{H},xid="31"}': "_x10 1x10 2x40",
+         'gpuscope_gpu_xid_last_timestamp_seconds{{H},xid="31"}': "_x10 600x10 1200x40"},
         "50m", 'xid="31"', "XID 31."),
     "JobsFailOnGpu": Case(
         {XID_TIME: "-9999x4 300x4 600x4 900x20", _started(1): "0x5 stale", _started(2): "0x10 stale",
@@ -227,14 +244,9 @@ GPU_CASES: Final[dict[str, Case]] = {
          "gpuscope_gpu_utilization_ratio{{G}}": "1x20",
          'gpuscope_gpu_throttle_reason{{G},reason="sw_power_cap"}': "1x20"}, "11m", 'clock="sm"'),
     "SlowSibling": Case(
-        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "1e9x40",
-         'gpuscope_gpu_clock_hertz{{H},clock="sm"}': "2e9x40",
-         'gpuscope_gpu_clock_hertz{instance="node1:9400",gpu="2",uuid="GPU-3",clock="sm"}': "2e9x40",
-         "gpuscope_gpu_utilization_ratio{{G}}": "1x40", "gpuscope_gpu_utilization_ratio{{H}}": "1x40"},
-        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "1e9x40",
-         'gpuscope_gpu_clock_hertz{{H},clock="sm"}': "2e9x40",
-         'gpuscope_gpu_clock_hertz{instance="node1:9400",gpu="2",uuid="GPU-3",clock="sm"}': "2e9x40",
-         "gpuscope_gpu_utilization_ratio{{G}}": "0.1x40"}, "30m", 'clock="sm"'),
+        {**_siblings(1e9, 2e9, 2e9), INFO_H: "1x40", INFO_3: "1x40"},
+        {**_siblings(1e9, 2e9, 2e9), INFO_H: "1x40", INFO_3: "1x40",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0.1x40"}, "30m", 'clock="sm",model="NVIDIA H100"'),
     "PcieDegraded": Case(
         {"gpuscope_gpu_pcie_link_width{{G}}": "8x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},
         {"gpuscope_gpu_pcie_link_width{{G}}": "16x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},
