@@ -1,8 +1,7 @@
 """Hand-written series for the unit tests of the shipped rules: for each alert some that fire, some that do not.
 
-Series are in promtool's notation, one sample a minute. `{G}`, `{N}`, `{P}`, `{D}`,
- `{S}` stand for the labels of
-a GPU, a node, a process, a GPU of dcgm-exporter and of nvidia_gpu_exporter (`LABELS`).
+Series are in promtool's notation, one sample a minute. `{G}`, `{N}`, `{P}`, `{D}`, `{S}` stand for the labels
+of a GPU, a node, a process, a GPU of dcgm-exporter and of nvidia_gpu_exporter (`LABELS`).
 """
 
 from __future__ import annotations
@@ -103,6 +102,21 @@ def _queue(reason: str) -> dict[str, str]:
     }
 
 
+def _siblings(*hertz: float) -> dict[str, str]:
+    """The SM clocks of GPUs that work."""
+    names = ("{G}", "{H}", OTHER_GPU)
+    return {
+        **{
+            f'gpuscope_gpu_clock_hertz{{{name},clock="sm"}}': f"{one:g}x40"
+            for name, one in zip(names, hertz, strict=True)
+        },
+        **{f"gpuscope_gpu_utilization_ratio{{{name}}}": "1x40" for name in names},
+    }
+
+
+OTHER_GPU = 'instance="node1:9400",gpu="2",uuid="GPU-3"'
+INFO_H = 'gpuscope_gpu_info{{H},node="node1",model="NVIDIA H100"}'
+INFO_3 = f'gpuscope_gpu_info{{{OTHER_GPU},node="node1",model="NVIDIA H100"}}'
 XID_TIME = 'gpuscope_gpu_xid_last_timestamp_seconds{{G},xid="31"}'
 ECC = "gpuscope_gpu_ecc_errors_total"
 TEMPERATURE = "gpuscope_gpu_temperature_celsius"
@@ -135,7 +149,10 @@ NODE_CASES: Final[dict[str, Case]] = {
 }  # fmt: skip
 
 GPU_CASES: Final[dict[str, Case]] = {
-    "GpuNotAnswering": _gauge("gpuscope_gpu_up", 0, 1, "2m"),
+    # The processes of a lost GPU are gone with it; who used it ten minutes ago is still named.
+    "GpuNotAnswering": Case(
+        {"gpuscope_gpu_up{{G}}": "1x2 0x20", "gpuscope_process_memory_bytes{{P}}": "1x2 stale"},
+        {"gpuscope_gpu_up{{G}}": "1x20"}, "11m"),
     "GpuRecoveryAction": _gauge("gpuscope_gpu_recovery_action", 2, 0, "1m", "Recovery action 2."),
     "XidHardware": _xid(
         79, 13, "The GPU does not answer on PCIe any more.",
@@ -150,9 +167,11 @@ GPU_CASES: Final[dict[str, Case]] = {
         13, 79, "A kernel went out of bounds or ran an illegal instruction.",
         "run the program under compute-sanitizer; if the same GPC and TPC fail again, run dcgmi diag -r 3"),
     "XidRepeats": Case(
-        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30"},
-        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "0x10 1x10 2x10 3x30",
-         'gpuscope_gpu_xid_errors_total{{H},xid="31"}': "0x10 1x10 2x10 3x30"},
+        # The series begin with the first XID.
+        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "_x10 1x10 2x40", XID_TIME: "_x10 600x10 1200x40"},
+        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "_x10 1x10 2x40", XID_TIME: "_x10 600x10 1200x40",
+         'gpuscope_gpu_xid_errors_total{{H},xid="31"}': "_x10 1x10 2x40",
+         'gpuscope_gpu_xid_last_timestamp_seconds{{H},xid="31"}': "_x10 600x10 1200x40"},
         "50m", 'xid="31"', "XID 31."),
     "JobsFailOnGpu": Case(
         {XID_TIME: "-9999x4 300x4 600x4 900x20", _started(1): "0x5 stale", _started(2): "0x10 stale",
@@ -165,7 +184,11 @@ GPU_CASES: Final[dict[str, Case]] = {
         {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "0x20",
          f'{ECC}{{{{G}},error="uncorrected",lifetime="aggregate"}}': "5x20"},
         "1m", 'error="uncorrected",lifetime="volatile"', "Errors: 2."),
-    "EccSramThreshold": _gauge("gpuscope_gpu_ecc_sram_threshold_exceeded", 1, 0, "1m"),
+    "EccSramThreshold": Case(
+        {"gpuscope_gpu_ecc_sram_threshold_exceeded{{G}}": "1x20",
+         "gpuscope_process_memory_bytes{{P}}": "1x2 stale"},
+        {"gpuscope_gpu_ecc_sram_threshold_exceeded{{G}}": "0x20"}, "15m",
+        expected={"owner": "no process seen in the last 10 minutes"}),
     "EccCorrectedRate": Case(
         {f'{ECC}{{{{G}},error="corrected",lifetime="volatile"}}': "0+20x200"},
         {f'{ECC}{{{{G}},error="corrected",lifetime="volatile"}}': "0+1x200"},
@@ -221,14 +244,9 @@ GPU_CASES: Final[dict[str, Case]] = {
          "gpuscope_gpu_utilization_ratio{{G}}": "1x20",
          'gpuscope_gpu_throttle_reason{{G},reason="sw_power_cap"}': "1x20"}, "11m", 'clock="sm"'),
     "SlowSibling": Case(
-        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "1e9x40",
-         'gpuscope_gpu_clock_hertz{{H},clock="sm"}': "2e9x40",
-         'gpuscope_gpu_clock_hertz{instance="node1:9400",gpu="2",uuid="GPU-3",clock="sm"}': "2e9x40",
-         "gpuscope_gpu_utilization_ratio{{G}}": "1x40", "gpuscope_gpu_utilization_ratio{{H}}": "1x40"},
-        {'gpuscope_gpu_clock_hertz{{G},clock="sm"}': "1e9x40",
-         'gpuscope_gpu_clock_hertz{{H},clock="sm"}': "2e9x40",
-         'gpuscope_gpu_clock_hertz{instance="node1:9400",gpu="2",uuid="GPU-3",clock="sm"}': "2e9x40",
-         "gpuscope_gpu_utilization_ratio{{G}}": "0.1x40"}, "30m", 'clock="sm"'),
+        {**_siblings(1e9, 2e9, 2e9), INFO_H: "1x40", INFO_3: "1x40"},
+        {**_siblings(1e9, 2e9, 2e9), INFO_H: "1x40", INFO_3: "1x40",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0.1x40"}, "30m", 'clock="sm",model="NVIDIA H100"'),
     "PcieDegraded": Case(
         {"gpuscope_gpu_pcie_link_width{{G}}": "8x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},
         {"gpuscope_gpu_pcie_link_width{{G}}": "16x20", "gpuscope_gpu_pcie_link_width_max{{G}}": "16x20"},

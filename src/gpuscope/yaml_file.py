@@ -34,14 +34,15 @@ Place = tuple[int, int]
 
 
 class YamlMapping(dict[str, Any]):
-    """A mapping with the positions of its keys and values."""
+    """A mapping with the positions of its keys and values, and the keys whose values are in quotes."""
 
-    __slots__ = ("places", "value_places")
+    __slots__ = ("places", "quoted", "value_places")
 
     def __init__(self) -> None:
         super().__init__()
         self.places: dict[str, Place] = {}
         self.value_places: dict[str, Place] = {}
+        self.quoted: set[str] = set()
 
 
 def _mostly_text(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
@@ -94,6 +95,8 @@ def _construct_mapping(loader: TextLoader, node: yaml.MappingNode) -> Iterator[Y
         key = key_node.value
         found.places[key] = (key_node.start_mark.line + 1, key_node.start_mark.column + 1)
         found.value_places[key] = (value_node.start_mark.line + 1, value_node.start_mark.column + 1)
+        if isinstance(value_node, yaml.ScalarNode) and value_node.style is not None:
+            found.quoted.add(key)
         found[key] = loader.construct_object(value_node, deep=True)
 
 

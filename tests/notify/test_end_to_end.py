@@ -41,23 +41,32 @@ def get(url: str, path: str) -> Any:
 
 
 def test_a_gpu_that_falls_off_the_bus_reaches_the_channels(tmp_path: Path) -> None:
+    # slow-network keeps a job on GPU 3 for hours: at some times of the day nobody uses that GPU.
     address = f"127.0.0.1:{free_port()}"
     url = f"http://{address}"
     with running_sink() as sink, running_smtp() as smtp:
         command = [
-            sys.executable, "-m", "gpuscope", "up", "--demo", "--scenario", "xid79@+3s", "--listen", address,
-            "--data", tmp_path, "--evaluation-interval", "1s", "--notify", f"{sink.url}/hook",
-            "--notify", f"mailto://127.0.0.1:{smtp.port}?to=ops@example.org&from=gpus@example.org&tls=no",
+            sys.executable, "-m", "gpuscope", "up", "--demo", "--scenario", "slow-network,xid79@+3s",
+            "--listen", address, "--data", tmp_path, "--evaluation-interval", "1s",
+            "--notify", f"{sink.url}/hook", "--notify",
+            f"mailto://127.0.0.1:{smtp.port}?to=ops@example.org&from=gpus@example.org&tls=no",
             "--heartbeat", f"{sink.url}/beat",
         ]  # fmt: skip
+        started = time.time()
         with running(command, f"{url}/-/healthy"):
-            started = time.time()
             body = wait_for(lambda: hook_body(sink, "XidHardware"), "the webhook's body")
             message = wait_for(lambda: mail_about(smtp, "XidHardware"), "the mail")
             wait_for(lambda: [path for _, path, _ in sink.requests if path == "/beat"], "the heartbeat")
             wait_for(lambda: not get(url, "api/notifications?outcome=sending")["notifications"], "all outcomes")
             history = get(url, "api/notifications")["notifications"]
-            own = get(url, "api/v1/query?query=alertmanager_notifications_failed_total")["data"]["result"]
+            own = "api/v1/query?query=alertmanager_notifications_failed_total"
+            wait_for(
+                lambda: (
+                    {one["metric"]["integration"] for one in get(url, own)["data"]["result"]}
+                    == {"email", "webhook"}
+                ),
+                "own metrics in the store",
+            )
     assert body is not None
     [alert] = body["alerts"]
     assert alert["labels"]["severity"] == "critical"
@@ -74,8 +83,7 @@ def test_a_gpu_that_falls_off_the_bus_reaches_the_channels(tmp_path: Path) -> No
         "notify/webhook[0]": "sent",
     }
     assert told["notify/email[0]"]["sent_to"] == "ops@example.org"
-    assert all(one["started_at"] >= started - 60 for one in history)
-    assert {one["metric"]["integration"] for one in own} == {"email", "webhook"}, "own metrics are stored"
+    assert all(one["started_at"] >= started for one in history)
 
 
 def check_text(text: str, alert: dict[str, Any], url: str) -> None:

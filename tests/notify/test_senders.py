@@ -305,6 +305,31 @@ def test_apprise_sends_title_and_body(sink: Sink) -> None:
     assert document["type"] == "failure"
 
 
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_apprise_splits_a_long_message_unless_the_url_says_otherwise(sink: Sink) -> None:
+    pytest.importorskip("apprise")
+    long = notification("x" * 2_000, count=20)
+    for query, is_split in (("", True), ("?overflow=truncate", False)):
+        before = len(sink.requests)
+        url = f"json://{sink.url.removeprefix('http://')}/path{query}"
+        SENDERS["apprise"](apprise_config(url), Messages(NotificationTemplates())).send(long, 60.0)
+        assert (len(sink.requests) - before > 1) == is_split, query
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_apprise_has_the_time_that_is_left(sink: Sink) -> None:
+    pytest.importorskip("apprise")
+    sink.delay.clear()
+    sender = SENDERS["apprise"](
+        apprise_config(f"json://{sink.url.removeprefix('http://')}/path?rto=200"),
+        Messages(NotificationTemplates()),
+    )
+    with pytest.raises(SendError, match=r"json://…: no answer within 0.3 s") as error:
+        sender.send(notification(), 0.3)
+    assert error.value.may_retry
+    sink.delay.set()
+
+
 def apprise_config(url: str) -> AppriseConfig:
     return AppriseConfig(url=SecretText(url), scheme=url.partition(":")[0])
 

@@ -129,5 +129,5 @@ def test_a_rule_that_lost_its_state_by_the_limit_does_not_get_it_back_at_a_resta
     rig.advance(10)
     assert rig.rule("Hot").active_alerts() == []
     rig.start_runner(rules)
-    rig.runner.start()
+    rig.runner.run_due()
     assert rig.rule("Hot").active_alerts() == []

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql import Vector
+from gpuscope.promql import Engine, Vector
 from gpuscope.rules.alert_state import AlertState
 from gpuscope.rules.alerting_rule import AlertContext
+from gpuscope.rules.query_adapters import EvaluatorQueries
 from gpuscope.rules.rule_spec import SECOND_NS
-from tests.rules.rig import Rig
+from tests.rules.rig import START, Rig
+from tests.waiting import PATIENCE_SECONDS, wait_for
 
 HOT = """
 groups:
@@ -239,6 +243,99 @@ def test_a_group_that_is_never_fast_enough_does_not_keep_the_thread(rig: Rig) ->
     for _ in range(3):
         assert rig.runner.run_due() == 0.0
     assert rig.group("g").missed > 0
+
+
+TWO = """
+groups:
+- {name: slow, interval: 10s, rules: [{alert: S, expr: slow}]}
+- {name: quick, interval: 10s, rules: [{alert: Q, expr: m > 1}]}
+"""
+
+
+class HangingQueries:
+    """`slow` does not answer until `answer` is set."""
+
+    def __init__(self, rig: Rig) -> None:
+        self._queries = rig.queries()
+        self.asked, self.answer = threading.Event(), threading.Event()
+
+    def instant(self, expression: str, at_ms: int) -> Vector:
+        if expression == "slow":
+            self.asked.set()
+            assert self.answer.wait(PATIENCE_SECONDS)
+        return self._queries.instant(expression, at_ms)
+
+
+@contextmanager
+def hanging(rig: Rig) -> Iterator[HangingQueries]:
+    """Another thread evaluates the slow group; this one has evaluated the other group once."""
+    queries = HangingQueries(rig)
+    rig.start_runner(TWO, queries=queries)
+    rig.runner.run_due()
+    rig.clock.seconds += 10
+    thread = threading.Thread(target=rig.runner.run_due)
+    thread.start()
+    try:
+        assert queries.asked.wait(PATIENCE_SECONDS)
+        rig.runner.run_due()
+        yield queries
+    finally:
+        queries.answer.set()
+        thread.join()
+
+
+def test_a_slow_group_delays_no_other(rig: Rig) -> None:
+    with hanging(rig):
+        for _ in range(5):
+            rig.set(5)
+            idle = rig.runner.run_due()
+            assert 0 < idle <= 10, "it neither sleeps over the next slot nor asks all the time"
+            rig.advance(10)
+        assert rig.group("quick").missed == 0
+        assert rig.group("quick").iterations >= 5
+        assert rig.rule("Q").state() is AlertState.FIRING
+        assert rig.group("slow").iterations == 1, "no other thread begins the same group"
+    rig.runner.run_due()
+    assert rig.group("slow").missed > 0
+    saved = json.loads((rig.folder / "state.json").read_text())["groups"]
+    assert {rule["name"]: len(rule["alerts"]) for group in saved for rule in group["rules"]} == {"Q": 1, "S": 0}
+
+
+def test_a_reload_waits_only_for_the_groups_that_it_changes(rig: Rig) -> None:
+    with hanging(rig) as queries:
+        rig.reload(TWO.replace("m > 1", "m > 2"))
+        rig.advance(10)
+        assert rig.group("quick").rules[0].spec.expression == "m > 2", "the slow group is equal"
+        rig.reload(TWO.replace("expr: slow", "expr: slow * 2").replace("m > 1", "m > 3"))
+        before = rig.group("quick").iterations
+        rig.advance(30)
+        assert rig.group("quick").rules[0].spec.expression == "m > 2", "no half of a reload is used"
+        assert rig.group("quick").iterations == before, "it begins again with the new rules"
+        queries.answer.set()
+        wait_for(lambda: rig.group("slow").rules[0].spec.expression == "slow * 2", "the reload")
+    rig.advance(10)
+    assert rig.group("quick").rules[0].spec.expression == "m > 3"
+    assert rig.group("quick").iterations > before
+
+
+def test_nothing_begins_and_nothing_fails_once_the_program_stops(rig: Rig) -> None:
+    stopping = threading.Event()
+    rules = TWO.replace(
+        "rules: [", "rules: [{record: r, expr: m}, {record: t, expr: m + on() group_left() m}, "
+    )
+    rig.start_runner(rules, stopping=stopping, queries=EvaluatorQueries(Engine(rig.memory), stopping))
+    rig.set(1, gpu="0")
+    rig.set(1, gpu="1")
+    rig.advance(10)
+    before = [(group.iterations, group.failures) for group in rig.runner.groups]
+    assert before == [(1, 1), (1, 1)]
+    stopping.set()
+    rig.clock.seconds += 30
+    rig.runner.run_due()
+    assert [(group.iterations, group.failures) for group in rig.runner.groups] == before
+    rig.group("quick").evaluate((START + 60) * SECOND_NS)  # as if it had begun before
+    assert rig.group("quick").failures == 1
+    assert rig.group("quick").evaluations == before[0][0] * 3 + 1, "its other rules are left out"
 
 
 def test_a_template_that_fails_leaves_its_error_and_the_alert_goes(rig: Rig) -> None:

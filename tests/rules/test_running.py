@@ -6,6 +6,7 @@ import json
 import signal
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +54,15 @@ def metric(url: str, name: str) -> list[str]:
     return [line.rpartition(" ")[2] for line in lines if line.startswith(name)]
 
 
+def reload_by_http(url: str, method: str) -> tuple[int, str]:
+    request = urllib.request.Request(f"{url}/-/reload", method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
 def alert_names(url: str) -> list[str]:
     return [one["labels"]["alertname"] for one in get(url, "api/v1/alerts")["alerts"]]
 
@@ -79,8 +89,12 @@ def test_a_broken_file_is_refused_whole_and_the_old_rules_go_on(
             assert main(["doctor", "--server", url]) == 1
             assert mistake in capsys.readouterr().out
             assert alert_names(url) == ["First"]
+            status, text = reload_by_http(url, "PUT")
+            assert (status, mistake in text) == (500, True)
+            assert text.startswith("failed to reload config: ")
             rules.write_text(RULES.format(name="Second"))
-            process.send_signal(signal.SIGHUP)
+            assert reload_by_http(url, "GET")[0] == 405
+            assert reload_by_http(url, "POST") == (200, "")
             wait_for(lambda: alert_names(url) == ["Second"])
             assert metric(url, "prometheus_config_last_reload_successful") == ["1"]
         state = json.loads((tmp_path / "data/rule_state.json").read_text())

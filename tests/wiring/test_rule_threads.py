@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.rules.interfaces import NoSamples
 from gpuscope.rules.rule_runner import RuleRunner
 from gpuscope.wiring import rule_evaluation
-from gpuscope.wiring.rule_evaluation import RunnerThread
+from gpuscope.wiring.rule_evaluation import RuleIo, RunnerThreads
 from tests.rules.rig import Rig
 
 
@@ -35,9 +36,9 @@ def test_evaluation_goes_on_after_an_unexpected_failure(
     monkeypatch.setattr(rule_evaluation, "RETRY_SECONDS", 0.01)
     rig = Rig(tmp_path / "rig")
     runner = FailsOnce(rig)
-    thread = RunnerThread(runner, "test", rig.queries())
-    thread.start()
+    threads = RunnerThreads(runner, RuleIo(rig.queries(), NoSamples(), threading.Event()), "test", 1)
+    threads.start()
     assert runner.has_recovered.wait(30)
-    thread.stop()
+    threads.stop()
     assert "a defect" in caplog.text
     assert "it is tried again in 0.01 s" in caplog.text

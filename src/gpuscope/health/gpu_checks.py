@@ -13,6 +13,7 @@ from gpuscope.health.thresholds import (
     FAILED_JOBS,
     FAN_STOPPED_CELSIUS,
     HOT_MARGIN_CELSIUS,
+    HOT_MEMORY_CELSIUS,
     MEMORY_FULL_RATIO,
     PCIE_LOADED_RATIO,
     PCIE_REPLAYS_PER_MINUTE,
@@ -40,6 +41,19 @@ ENDED_BY_XID: Final = (
 )
 """Processes that ended within five minutes after an XID of their GPU; the value is how long they had run by
 then."""
+
+_REPEATED_XIDS = (
+    'increase(gpuscope_gpu_xid_errors_total{xid=~"13|31"}[24h]) '
+    '+ (min_over_time(gpuscope_gpu_xid_last_timestamp_seconds{xid=~"13|31"}[24h]) > bool time() - 86400) >= 2'
+)
+"""A counter appears with the first XID, which `increase` does not see: that one counts if even the oldest of
+the times is of the last day."""
+WITH_MODEL: Final = (
+    "* on (instance, uuid) group_left (model) max by (instance, uuid, model) (gpuscope_gpu_info)"
+)
+MEAN_CLOCK: Final = f'avg_over_time(gpuscope_gpu_clock_hertz{{clock="sm"}}[10m]) {WITH_MODEL}'
+MEDIAN_CLOCK: Final = f"quantile by (instance, model) (0.5, {MEAN_CLOCK})"
+"""Of the GPUs of one model in a node: models have different clocks."""
 
 
 def _xids(codes: Iterable[int]) -> tuple[str, Live]:
@@ -90,7 +104,8 @@ def _is_hot(gpu: GpuFacts, now: float) -> bool:
 def _has_hot_memory(gpu: GpuFacts, now: float) -> bool:
     degrees = gpu.number("gpuscope_gpu_temperature_celsius", "memory")
     highest = gpu.number("gpuscope_gpu_temperature_threshold_celsius", "memory_max")
-    return degrees is not ABSENT and highest is not ABSENT and degrees >= highest - HOT_MARGIN_CELSIUS
+    hot = HOT_MEMORY_CELSIUS if highest is ABSENT else highest - HOT_MARGIN_CELSIUS
+    return degrees is not ABSENT and degrees >= hot
 
 
 def _has_low_power_limit(gpu: GpuFacts, now: float) -> bool:
@@ -184,9 +199,8 @@ GPU_CHECKS: Final = (
          "tell the job's owner; do not drain the node",
          inhibited_by=("xid_hardware",)),
     _gpu("xid_repeats", "XidRepeats", _WARNING,
-         'increase(gpuscope_gpu_xid_errors_total{xid=~"13|31"}[24h]) >= 2 '
-         "unless on (instance) count by (instance) "
-         '(increase(gpuscope_gpu_xid_errors_total{xid=~"13|31"}[24h]) >= 2) > 1',
+         f"{_REPEATED_XIDS} unless on (instance) count by (instance) "
+         f"(count by (instance, uuid) ({_REPEATED_XIDS})) > 1",
          "Program errors that only this GPU of its node shows: perhaps it is the GPU.",
          "run dcgmi diag -r 3, then NVIDIA's field diagnostic",
          inhibited_by=("xid_hardware",), because="it counts over a day"),
@@ -246,7 +260,9 @@ GPU_CHECKS: Final = (
          for_seconds=120, inhibited_by=("hw_thermal",)),
     _gpu("memory_hot", "MemoryHot", _WARNING,
          (_TEMPERATURE.format("memory") + " >= ignoring (sensor, threshold) "
-          f"{_THRESHOLD.format('memory_max')} - {HOT_MARGIN_CELSIUS:g}", _has_hot_memory),
+          f"{_THRESHOLD.format('memory_max')} - {HOT_MARGIN_CELSIUS:g} "
+          f"or ({_TEMPERATURE.format('memory')} >= {HOT_MEMORY_CELSIUS:g} "
+          f"unless {_SAME_GPU} {_THRESHOLD.format('memory_max')})", _has_hot_memory),
          "The GPU's memory is as hot as it may get.", "check thermal pads and airflow",
          for_seconds=300, inhibited_by=("hw_thermal",)),
     _gpu("power_brake", "PowerBrake", _WARNING, _throttled_rate("hw_power_brake_slowdown", 0.1, "5m"),
@@ -282,13 +298,11 @@ GPU_CHECKS: Final = (
          because="clocks change within milliseconds: one reading says nothing"),
     _gpu("slow_sibling", "SlowSibling", _WARNING,
          (
-             'avg_over_time(gpuscope_gpu_clock_hertz{clock="sm"}[10m]) '
-             f"< on (instance) group_left () {SLOW_SIBLING_SHARE:g} * quantile by (instance) "
-             '(0.5, avg_over_time(gpuscope_gpu_clock_hertz{clock="sm"}[10m])) '
-             "and on (instance) min by (instance) (avg_over_time(gpuscope_gpu_utilization_ratio[10m])) "
-             f"> {BUSY_RATIO:g}"
+             f"{MEAN_CLOCK} < on (instance, model) group_left () {SLOW_SIBLING_SHARE:g} * {MEDIAN_CLOCK} "
+             "and on (instance, model) min by (instance, model) "
+             f"(avg_over_time(gpuscope_gpu_utilization_ratio[10m]) {WITH_MODEL}) > {BUSY_RATIO:g}"
          ),
-         "The GPU is slower than the others of its node under the same load.",
+         "The GPU is slower than the others of its model and node under the same load.",
          "move the job and compare; run dcgmi diag",
          for_seconds=900, inhibited_by=("hw_thermal", "sw_thermal", "power_brake"), because=_MINUTES),
     _gpu("pcie_degraded", "PcieDegraded", _WARNING,

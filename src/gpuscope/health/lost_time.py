@@ -16,7 +16,7 @@ from gpuscope.health.check import Subject
 from gpuscope.health.checks import CHECKS, LIVE_CHECKS
 from gpuscope.health.finding_texts import NOT_FINDINGS
 from gpuscope.health.findings import ONE_PER_GPU
-from gpuscope.health.gpu_checks import ENDED_BY_XID
+from gpuscope.health.gpu_checks import ENDED_BY_XID, MEAN_CLOCK, MEDIAN_CLOCK
 from gpuscope.health.slurm_checks import JOBS_WAIT
 from gpuscope.health.thresholds import (
     FAILED_JOBS,
@@ -74,8 +74,6 @@ class LostTime:
 
 _SAME_GPU: Final = "on (instance, uuid)"
 _HINDERED: Final = f'gpuscope_gpu_throttle_reason{{reason=~"{"|".join(HINDERING)}"}} == 1'
-_MEAN_CLOCK: Final = 'avg_over_time(gpuscope_gpu_clock_hertz{clock="sm"}[10m])'
-_MEDIAN_CLOCK: Final = f"quantile by (instance) (0.5, {_MEAN_CLOCK})"
 NO_PROCESS: Final = (
     f"(sum by (instance, gpu, uuid) (gpuscope_gpu_processes) == 0 unless {_SAME_GPU} gpuscope_allocation_used)"
 )
@@ -148,7 +146,7 @@ PRICED: Final = (
     LostTime(
         kind="slow_sibling",
         promql=(
-            f"1 - ({_MEAN_CLOCK} / on (instance) group_left () {_MEDIAN_CLOCK}) "
+            f"1 - ({MEAN_CLOCK} / on (instance, model) group_left () {MEDIAN_CLOCK}) "
             f"and {_SAME_GPU} ({CHECKS['slow_sibling'].promql})"
         ),
         value_is_share=True,

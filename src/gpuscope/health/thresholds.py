@@ -47,6 +47,8 @@ ORPHAN_MEMORY_BYTES: Final = 1e9
 MEMORY_FULL_RATIO: Final = 0.98
 
 HOT_MARGIN_CELSIUS: Final = 3.0
+HOT_MEMORY_CELSIUS: Final = 95.0
+"""For a card that does not say how hot its memory may be: the limit of HBM2e."""
 FAN_STOPPED_CELSIUS: Final = 60.0
 CORRECTED_ERRORS_PER_HOUR: Final = 600.0
 """DCGM's ten a minute."""

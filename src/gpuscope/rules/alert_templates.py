@@ -126,10 +126,10 @@ class AlertTemplates:
 def _expand(text: str, parsed: ParsedTemplate | None, data: TemplateData, failures: list[str]) -> str:
     if parsed is None:
         return text
-    TEMPLATE_COUNTS.expansions += 1
+    TEMPLATE_COUNTS.count_expansion()
     try:
         return parsed.expand(data)
     except (RuleTemplateError, RuleQueryError) as error:
-        TEMPLATE_COUNTS.failures += 1
+        TEMPLATE_COUNTS.count_failure()
         failures.append(str(error))
         return f"<error expanding template: {error}>"

@@ -150,6 +150,10 @@ class AlertingRule(EvaluatedRule):
     def active_alerts(self) -> list[ActiveAlert]:
         return [alert for alert in self.current_alerts() if alert.resolved_at_ns is None]
 
+    def has_pending(self) -> bool:
+        with self._lock:
+            return any(alert.state is AlertState.PENDING for alert in self.table)
+
     def state(self) -> AlertState:
         if self.evaluated_at_ns is None:
             return AlertState.UNKNOWN

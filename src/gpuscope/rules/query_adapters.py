@@ -1,11 +1,13 @@
 """`RuleQueries` over the embedded evaluator, and over an engine behind HTTP.
 
-Both run in the evaluation thread and wait for the result.
+Both run in the thread of an evaluation and wait for the result; threads may share one.
 """
 
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Callable
 
 import numpy as np
 
@@ -17,14 +19,15 @@ from gpuscope.store import StoreError
 
 
 class EvaluatorQueries:
-    """Over the evaluator of this process."""
+    """Over the evaluator of this process. `stopping` ends every query: a slow one must not keep the program."""
 
-    def __init__(self, evaluator: Engine) -> None:
+    def __init__(self, evaluator: Engine, stopping: threading.Event | None = None) -> None:
         self._evaluator = evaluator
+        self._stopping = stopping
 
     def instant(self, expression: str, at_ms: int) -> Vector:
         try:
-            result = self._evaluator.instant(expression, at_ms)
+            result = self._evaluator.instant(expression, at_ms, cancelled=self._stopping)
         except (PromQLError, StoreError) as error:
             raise RuleQueryError(str(error)) from error
         if isinstance(result, Scalar):
@@ -35,22 +38,35 @@ class EvaluatorQueries:
 
 
 class EngineQueries:
-    """Over any `QueryEngine`. The event loop belongs to the evaluation thread and runs only during a query."""
+    """Over any `QueryEngine`. Each thread has its own, because its connections belong to one event loop, which
+    runs only during a query."""
 
-    def __init__(self, engine: QueryEngine, loop: asyncio.AbstractEventLoop, timeout_seconds: float) -> None:
-        self._engine = engine
-        self._loop = loop
+    def __init__(self, new_engine: Callable[[], QueryEngine], timeout_seconds: float) -> None:
+        self._new_engine = new_engine
         self._timeout_seconds = timeout_seconds
+        self._of_thread = threading.local()
 
     def instant(self, expression: str, at_ms: int) -> Vector:
-        query = self._engine.instant(expression, at_ms, timeout_seconds=self._timeout_seconds)
+        engine, loop = self._own()
+        query = engine.instant(expression, at_ms, timeout_seconds=self._timeout_seconds)
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(query, self._timeout_seconds))
+            return loop.run_until_complete(asyncio.wait_for(query, self._timeout_seconds))
         except EngineError as error:
             raise RuleQueryError(str(error)) from error
         except TimeoutError:
             raise RuleQueryError(f"no answer within {self._timeout_seconds:g} s") from None
 
+    def _own(self) -> tuple[QueryEngine, asyncio.AbstractEventLoop]:
+        own: tuple[QueryEngine, asyncio.AbstractEventLoop] | None = getattr(self._of_thread, "own", None)
+        if own is None:
+            own = self._of_thread.own = (self._new_engine(), asyncio.new_event_loop())
+        return own
+
     def close(self) -> None:
-        self._loop.run_until_complete(self._engine.close())
-        self._loop.close()
+        """Close the connections of the calling thread."""
+        own: tuple[QueryEngine, asyncio.AbstractEventLoop] | None = getattr(self._of_thread, "own", None)
+        if own is not None:
+            engine, loop = own
+            loop.run_until_complete(engine.close())
+            loop.close()
+            del self._of_thread.own

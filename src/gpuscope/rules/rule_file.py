@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import logging
+import math
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -21,9 +22,17 @@ from gpuscope.promql.formatting import to_text
 from gpuscope.promql.labels import quote
 from gpuscope.rules.interfaces import RuleTemplateError, TemplateExpander
 from gpuscope.rules.rule_spec import GroupSpec, RuleSpec
-from gpuscope.scrape.config_values import parse_config_count, parse_config_duration
+from gpuscope.scrape.config_values import parse_config_duration
 from gpuscope.series import Labels
-from gpuscope.yaml_file import Place, YamlMapping, one_line, parse_first_document, read_yaml_text, shown
+from gpuscope.yaml_file import (
+    MAX_NUMBER_CHARACTERS,
+    Place,
+    YamlMapping,
+    one_line,
+    parse_first_document,
+    read_yaml_text,
+    shown,
+)
 
 log = logging.getLogger("gpuscope")
 
@@ -229,13 +238,13 @@ class _GroupReader:
         """0 is no limit, and so is a negative number, as in Prometheus."""
         key = "limit"
         value = entry.get(key)
-        if value is None or re.fullmatch(r"-\d+", str(value), re.ASCII):
+        if value is None:
             return 0
-        try:
-            return parse_config_count(value)
-        except ValueError as error:
-            self._mistakes.add(_value_place(entry, key), f"{key}: {error}")
-            return 0
+        number = None if key in entry.quoted else _go_integer(str(value))
+        if number is None:
+            why = "is not a whole number" + (" but a text; remove the quotes" if key in entry.quoted else "")
+            self._mistakes.add(_value_place(entry, key), f"{key}: {value!r} {why}")
+        return max(0, number or 0)
 
     def _check_keys(self, entry: YamlMapping, known: Sequence[str], kind: str) -> None:
         for key in entry:
@@ -251,6 +260,22 @@ def canonical_expression(text: str) -> str:
         return to_text(describe(text, durations=True))
     except RecursionError as error:
         raise BadQueryError("the query is nested too deeply") from error
+
+
+def _go_integer(text: str) -> int | None:
+    """A number as Go's YAML reads it into an integer: 1_000, 0x10, 017 (octal), and 1.5, which becomes 1."""
+    digits = text.replace("_", "")
+    if len(digits) > MAX_NUMBER_CHARACTERS or not digits.isascii():
+        return None
+    octal = re.fullmatch(r"([+-]?)0([0-7]+)", digits)
+    try:
+        number = int(f"{octal[1]}0o{octal[2]}" if octal else digits, 0)
+    except ValueError:
+        is_float = re.fullmatch(r"[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?", digits, re.IGNORECASE)
+        if not is_float or not math.isfinite(float(digits)):
+            return None
+        number = math.trunc(float(digits))
+    return number if -(2**63) <= number < 2**63 else None
 
 
 def _sorted(pairs: Iterable[tuple[str, str]]) -> Labels:

@@ -1,4 +1,5 @@
-"""A rule group: its rules evaluated one after the other, and stale markers for series that ended.
+"""A rule group: its rules evaluated one after the other, by one thread at a time, and stale markers for series
+that ended.
 
 The samples of a rule are committed before the next rule runs. A rule that fails writes neither samples nor
 stale markers and sends no alerts. `EvaluationTotals` are shared by all groups.
@@ -7,6 +8,7 @@ stale markers and sends no alerts. `EvaluationTotals` are shared by all groups.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -41,6 +43,8 @@ class RuleEnvironment:
     context: AlertContext
     clock: Clock
     default_query_offset_ns: int = 0
+    stopping: threading.Event = field(default_factory=threading.Event)
+    """Set at the end of the program: rules that have not begun are left out, and errors do not count."""
     totals: EvaluationTotals = field(default_factory=EvaluationTotals)
 
 
@@ -107,6 +111,8 @@ class RuleGroup:
         written: dict[Labels, float] = {}
         for index in range(len(self.rules)):
             self._evaluate_rule(index, slot_ns, written)
+            if self._environment.stopping.is_set():
+                return
         self._end_stale_series(slot_ns, written)
         self.evaluation_seconds = clock.monotonic() - began
         self.evaluated_at_ns = to_nanoseconds(began_at)
@@ -164,6 +170,8 @@ class RuleGroup:
             raise RuleFailed(f"duplicate sample for timestamp: {len(conflicts)} series of an earlier rule")
 
     def _failed(self, index: int, reason: str) -> None:
+        if self._environment.stopping.is_set():
+            return
         self.failures += 1
         self.rules[index].failed(reason)
         self._log(index).failed(reason)

@@ -1,8 +1,9 @@
 """Runs rule groups on their schedule: `run_due()` evaluates what is due and returns when to call it again.
 
-One thread calls `run_due`; any thread may call `replace_groups` (a reload) and read `groups`. A reload is
-applied between two group evaluations: equal groups go on untouched, changed ones keep the state of their
-alerts, and the series of removed ones end two intervals later.
+Several threads may call `run_due`, so that a slow group delays no other; a group is evaluated by one thread at
+a time. Any thread may call `replace_groups` (a reload) and read `groups`. A reload is applied between
+evaluations: equal groups go on untouched, changed ones keep the state of their alerts, and the series of
+removed ones end two intervals later.
 """
 
 from __future__ import annotations
@@ -26,12 +27,14 @@ PENDING_SAVE_SECONDS = 10.0
 MAX_IDLE_SECONDS = 60.0
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class _Scheduled:
     group: RuleGroup
     due_ns: int
     evaluations: int = 0
     """Since the start or the reload that began this schedule."""
+    is_running: bool = False
+    """A thread evaluates it now, or a reload has removed it: in both cases no thread may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,7 @@ class RuleRunner:
         self._ended: list[_EndedGroup] = []
         self._reload: _PendingReload | None = None
         self._saved_at = environment.clock.monotonic()
+        self._lock = threading.Lock()  # for all of the above, never held during an evaluation
         self.wake = threading.Event()
         """Set when `run_due` should be called before the time it returned."""
         self._is_started = False
@@ -70,12 +74,13 @@ class RuleRunner:
 
     def replace_groups(self, specs: Sequence[GroupSpec], environment: RuleEnvironment) -> None:
         """Use these groups from now on."""
-        self._reload = _PendingReload(tuple(specs), environment)
+        with self._lock:
+            self._reload = _PendingReload(tuple(specs), environment)
         self.wake.set()
 
-    # For the evaluation thread.
+    # For the evaluation threads.
 
-    def start(self) -> None:
+    def _start(self) -> None:
         """Restore the state file and set the first evaluation times."""
         saved = self._state_file.load() if self._state_file is not None else {}
         now_ns = self._now_ns()
@@ -88,27 +93,50 @@ class RuleRunner:
         self._is_started = True
 
     def run_due(self) -> float:
-        """Evaluate every group that is due, once; return the seconds until the next one is."""
-        if not self._is_started:
-            self.start()
-        self._apply_reload()
-        self._follow_clock()
+        """Evaluate every group that is due and not being evaluated, once; return the seconds until the next one
+        is due."""
+        with self._lock:
+            if not self._is_started:
+                self._start()
+            self._apply_reload()
+            self._follow_clock()
+            scheduled = sorted(self._scheduled, key=lambda one: one.due_ns)
         # Each group at most once: evaluations that take longer than the interval must not keep the caller here.
-        for one in sorted(self._scheduled, key=lambda one: one.due_ns):
-            if one.due_ns <= self._now_ns():
-                self._evaluate(one)
-        self._end_removed()
-        self._save()
-        return self._idle_seconds()
+        for one in scheduled:
+            if self._begin(one):
+                try:
+                    self._evaluate(one)
+                finally:
+                    self._end(one)
+        with self._lock:
+            self._end_removed()
+            self._save()
+            return self._idle_seconds()
+
+    def _begin(self, one: _Scheduled) -> bool:
+        """Whether the caller may evaluate this group now; no other thread may until `_end`."""
+        with self._lock:
+            is_free = not one.is_running and not self._is_changed_by_reload(one)
+            if not is_free or one.due_ns > self._now_ns() or self._environment.stopping.is_set():
+                return False
+            one.is_running = True
+            return True
+
+    def _end(self, one: _Scheduled) -> None:
+        with self._lock:
+            one.is_running = False
+            self._apply_reload()
 
     def _idle_seconds(self) -> float:
-        times = [one.due_ns for one in self._scheduled] + [ended.due_ns for ended in self._ended]
+        now_ns = self._now_ns()
+        times = [_next_slot_ns(one, now_ns) for one in self._scheduled if not self._is_changed_by_reload(one)]
+        times += [ended.due_ns for ended in self._ended]
         if not times:
             return MAX_IDLE_SECONDS
-        return max(0.0, min((min(times) - self._now_ns()) / SECOND_NS, MAX_IDLE_SECONDS))
+        return max(0.0, min((min(times) - now_ns) / SECOND_NS, MAX_IDLE_SECONDS))
 
     def stop(self) -> None:
-        """Save the state of all alerts."""
+        """Save the state of all alerts, after the last call of `run_due`."""
         if self._state_file is not None and self._is_started:
             self._state_file.save(self.groups)
 
@@ -119,7 +147,7 @@ class RuleRunner:
         """A clock that was set back must not stop evaluation until it catches up."""
         now_ns = self._now_ns()
         for one in self._scheduled:
-            if one.due_ns - now_ns > one.group.spec.interval_ns:
+            if not one.is_running and one.due_ns - now_ns > one.group.spec.interval_ns:
                 one.due_ns, one.evaluations = first_slot_ns(one.group.spec, now_ns), 0
 
     def _evaluate(self, due: _Scheduled) -> None:
@@ -143,10 +171,16 @@ class RuleRunner:
         group.needs_restore = False
         group.restore_seconds = self._environment.clock.monotonic() - began
 
+    def _is_changed_by_reload(self, one: _Scheduled) -> bool:
+        """Whether a reload that is not applied yet changes or removes this group."""
+        return self._reload is not None and one.group.spec not in self._reload.specs
+
     def _apply_reload(self) -> None:
-        reload, self._reload = self._reload, None
-        if reload is None:
+        """Not while a group that it changes is being evaluated: the end of that evaluation tries again."""
+        reload = self._reload
+        if reload is None or any(one.is_running and self._is_changed_by_reload(one) for one in self._scheduled):
             return
+        self._reload = None
         self._environment = reload.environment
         before = {one.group.spec.key: one for one in self._scheduled}
         now_ns = self._now_ns()
@@ -161,8 +195,11 @@ class RuleRunner:
                 group.copy_state(known.group)
             scheduled.append(_Scheduled(group, first_slot_ns(spec, now_ns)))
         self._ended += [_ended(one.group, now_ns) for one in before.values()]
+        for one in self._scheduled:
+            one.is_running |= one not in scheduled
         self._scheduled = scheduled
         self.groups = _sorted(one.group for one in scheduled)
+        self.wake.set()  # other threads sleep until the next slot of a group of before
 
     def _end_removed(self) -> None:
         due = [ended for ended in self._ended if ended.due_ns <= self._now_ns()]
@@ -187,6 +224,15 @@ class RuleRunner:
                 table.has_changed = False
             self._state_file.save(self.groups)
             self._saved_at = self._environment.clock.monotonic()
+
+
+def _next_slot_ns(one: _Scheduled, now_ns: int) -> int:
+    """When a thread should look at this group again. The next slot of one that is being evaluated counts: the
+    thread that evaluates it may go on with another group."""
+    if not one.is_running:
+        return one.due_ns
+    interval_ns = one.group.spec.interval_ns
+    return one.due_ns + ((now_ns - one.due_ns) // interval_ns + 1) * interval_ns
 
 
 def _ended(group: RuleGroup, now_ns: int) -> _EndedGroup:

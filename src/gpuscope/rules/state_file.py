@@ -18,7 +18,6 @@ import orjson
 from gpuscope.atomic_write import PRIVATE, write_atomically
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.rules.alert_state import ActiveAlert, AlertState
-from gpuscope.rules.alerting_rule import AlertingRule
 from gpuscope.rules.rule_group import RuleGroup
 from gpuscope.series import Labels
 
@@ -115,8 +114,4 @@ def _pairs(pairs: list[list[str]]) -> Labels:
 
 
 def has_pending(groups: Iterable[RuleGroup]) -> bool:
-    return any(_is_pending(rule) for group in groups for rule in group.alerting_rules())
-
-
-def _is_pending(rule: AlertingRule) -> bool:
-    return any(alert.state is AlertState.PENDING for alert in rule.table)
+    return any(rule.has_pending() for group in groups for rule in group.alerting_rules())

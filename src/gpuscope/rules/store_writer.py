@@ -24,7 +24,7 @@ IGNORED_FOR_STALE = frozenset({"too_old", "duplicate"})
 
 
 class StoreWriter:
-    """Used by one thread."""
+    """Several threads may append, each the samples of other rules."""
 
     def __init__(self, store: Store, sink: Sink | None = None) -> None:
         self._store = store
@@ -64,9 +64,10 @@ class StoreWriter:
         return ""
 
     def _resolve(self, rule: str, target: int, labels: Sequence[Labels]) -> np.ndarray:
-        if self._epoch != self._store.epoch:
-            self._epoch = self._store.epoch
-            self._ids.clear()
+        epoch = self._store.epoch
+        if self._epoch != epoch:
+            self._ids.clear()  # first: a thread that sees the new epoch must not find old ids
+            self._epoch = epoch
         known = self._ids.get(rule, {})
         found = [known.get(one, 0) for one in labels]
         new = [index for index, series in enumerate(found) if not series]

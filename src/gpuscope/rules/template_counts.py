@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import threading
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
 class TemplateCounts:
-    """Counted by the one evaluation thread."""
+    """Any thread may count."""
 
     expansions: int = 0
     failures: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count_expansion(self) -> None:
+        with self._lock:
+            self.expansions += 1
+
+    def count_failure(self) -> None:
+        with self._lock:
+            self.failures += 1
 
 
 TEMPLATE_COUNTS = TemplateCounts()

@@ -15,7 +15,7 @@ from gpuscope.remote_write.queues import RemoteWriteQueues
 from gpuscope.remote_write.receiver import Receiver
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.query_log import QueryLog
-from gpuscope.server.api.reload_route import reload_route
+from gpuscope.server.api.reload_route import reload_routes
 from gpuscope.server.api.targets import Targets
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
@@ -90,14 +90,19 @@ class EmbeddedServer:
         )
 
     def build_app(
-        self, api: EmbeddedApi, web: Web, ready: Callable[[], str], more_routes: Sequence[Route] = ()
+        self,
+        api: EmbeddedApi,
+        web: Web,
+        ready: Callable[[], str],
+        reload: Callable[[], None],
+        more_routes: Sequence[Route] = (),
     ) -> Handler:
         settings, store, evaluator = self.settings, self.store, self.evaluator
         return build_app(
             [
                 *api.routes(),
                 *self.notifying.routes(),
-                reload_route(self.reloads, self.notifying.notifier, self.started_at),
+                *reload_routes(self.reloads, self.notifying.notifier, self.started_at, reload),
                 write_route(self.receiver),
                 *more_routes,
                 *page_routes(self.live, settings, self.past.answer, grafana_url=settings.grafana_url),

@@ -1,15 +1,15 @@
 """Builds and runs the rule engine of `up` and `server`: its thread, its Alertmanagers and its files.
 
-Rules have a thread and an evaluator of their own, so that neither clients' queries nor their limits delay an
-evaluation. `load_rules` reads everything before anything is used: one mistake leaves the running rules as they
-are.
+Rules have threads and an evaluator of their own, so that neither clients' queries nor their limits delay an
+evaluation, and a slow group delays no other. `load_rules` reads everything before anything is used: one mistake
+leaves the running rules as they are.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -54,7 +54,10 @@ RARE_INTERVAL_NS = 1800 * SECOND_NS
 RETRY_SECONDS = 10.0
 """After a failure that no rule can cause."""
 STOP_SECONDS = 5.0
-"""An Alertmanager that hangs must not keep the process from stopping."""
+"""An Alertmanager or an engine that hangs must not keep the process from stopping."""
+EVALUATION_THREADS = 4
+"""So many groups are evaluated at a time. Prometheus has no bound; here threads share one interpreter, so that
+more of them would only make every group later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,10 +103,11 @@ def external_url(settings: Settings, listen: tuple[str, int]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RuleIo:
-    """What rules read and write. Each thread has its own."""
+    """What the rules of one runner read and write; `stopping` ends their evaluation."""
 
     queries: RuleQueries
     samples: SampleWriter
+    stopping: threading.Event
 
 
 def is_rare(group: GroupSpec) -> bool:
@@ -111,32 +115,35 @@ def is_rare(group: GroupSpec) -> bool:
     return group.interval_ns >= RARE_INTERVAL_NS and not any(rule.is_alert for rule in group.rules)
 
 
-class RunnerThread:
-    """Runs the groups of one runner when they are due."""
+class RunnerThreads:
+    """Run the groups of one runner when they are due."""
 
-    def __init__(self, runner: RuleRunner, name: str, queries: RuleQueries) -> None:
+    def __init__(self, runner: RuleRunner, io: RuleIo, name: str, count: int) -> None:
         self.runner = runner
-        self._queries = queries
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._io = io
+        self._threads = [threading.Thread(target=self._run, name=name, daemon=True) for _ in range(count)]
 
     def start(self) -> None:
-        self._thread.start()
+        for thread in self._threads:
+            thread.start()
 
     def stop(self) -> None:
-        self._stopping.set()
+        self._io.stopping.set()
         self.runner.wake.set()
-        self._thread.join()
+        deadline = time.monotonic() + STOP_SECONDS
+        for thread in self._threads:
+            thread.join(timeout=max(0.0, deadline - time.monotonic()))
+        self.runner.stop()
 
     def _run(self) -> None:
         try:
-            while not self._stopping.is_set():
+            while not self._io.stopping.is_set():
                 self.runner.wake.wait(self._run_due())
-                self.runner.wake.clear()
+                if not self._io.stopping.is_set():  # else the other threads must still see it
+                    self.runner.wake.clear()
         finally:
-            self.runner.stop()
-            if isinstance(self._queries, EngineQueries):
-                self._queries.close()
+            if isinstance(self._io.queries, EngineQueries):
+                self._io.queries.close()
 
     def _run_due(self) -> float:
         try:
@@ -171,10 +178,10 @@ class RuleEvaluation:
         self._sender.use(loaded.alerting, loaded.external_labels)
         often, seldom = self._divide(loaded.groups)
         runner = RuleRunner(often, self._environment(loaded, io), RuleStateFile(state_file))
-        self._threads = [RunnerThread(runner, "gpuscope-rules", io.queries)]
+        self._threads = [RunnerThreads(runner, io, "gpuscope-rules", EVALUATION_THREADS)]
         if rare is not None:
             runner = RuleRunner(seldom, self._environment(loaded, rare))
-            self._threads.append(RunnerThread(runner, "gpuscope-rollups", rare.queries))
+            self._threads.append(RunnerThreads(runner, rare, "gpuscope-rollups", 1))
         self.view = RulesView(self._groups, self._sender.urls)
 
     def _divide(self, groups: Sequence[GroupSpec]) -> tuple[list[GroupSpec], list[GroupSpec]]:
@@ -200,6 +207,7 @@ class RuleEvaluation:
             context=context,
             clock=SystemClock(),
             default_query_offset_ns=loaded.default_query_offset_ns,
+            stopping=io.stopping,
             totals=self._totals,
         )
 
@@ -221,8 +229,8 @@ class RuleEvaluation:
         yield from self._sender.families()
 
     def __enter__(self) -> RuleEvaluation:
-        for thread in self._threads:
-            thread.start()
+        for one in self._threads:
+            one.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -245,8 +253,8 @@ def embedded_rules(
     """Over the store of this process."""
 
     def new_io() -> RuleIo:
-        evaluator = Engine(store, lookback_ms=int(settings.query_lookback * 1000))
-        return RuleIo(EvaluatorQueries(evaluator), StoreWriter(store, remote_write))
+        evaluator, stopping = Engine(store, lookback_ms=int(settings.query_lookback * 1000)), threading.Event()
+        return RuleIo(EvaluatorQueries(evaluator, stopping), StoreWriter(store, remote_write), stopping)
 
     return RuleEvaluation(settings, listen, loaded, new_io(), store.folder / STATE_FILE, sinks, rare=new_io())
 
@@ -254,19 +262,17 @@ def embedded_rules(
 def engine_rules(
     settings: Settings,
     listen: tuple[str, int],
-    engine: HttpEngine,
+    new_engine: Callable[[], HttpEngine],
     config: ScrapeConfig,
     sinks: Sequence[AlertSink] = (),
 ) -> RuleEvaluation:
-    """Over an engine behind HTTP: alerting rules only. `engine` must not be used elsewhere."""
+    """Over an engine behind HTTP: alerting rules only. Each thread calls `new_engine`."""
     loaded = load_engine_rules(settings, config)
     folder = home_path(settings.data, "data")
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    queries = EngineQueries(engine, asyncio.new_event_loop(), ENGINE_TIMEOUT_SECONDS)
-    name = "".join(char if char.isalnum() else "_" for char in engine.name)[:100]
-    return RuleEvaluation(
-        settings, listen, loaded, RuleIo(queries, NoSamples()), folder / f"rule_state_{name}.json", sinks
-    )
+    io = RuleIo(EngineQueries(new_engine, ENGINE_TIMEOUT_SECONDS), NoSamples(), threading.Event())
+    name = "".join(char if char.isalnum() else "_" for char in new_engine().name)[:100]
+    return RuleEvaluation(settings, listen, loaded, io, folder / f"rule_state_{name}.json", sinks)
 
 
 def reload_rules(load: Callable[[], LoadedRules], rules: RuleEvaluation, status: ReloadStatus) -> None:

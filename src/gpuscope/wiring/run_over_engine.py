@@ -9,6 +9,7 @@ import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -21,7 +22,7 @@ from gpuscope.scrape.config import ScrapeConfig
 from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.server.api.proxy import ProxyApi
-from gpuscope.server.api.reload_route import reload_route
+from gpuscope.server.api.reload_route import reload_routes
 from gpuscope.server.api.rule_routes import rule_routes
 from gpuscope.server.app import build_app
 from gpuscope.server.findings_over_time import FindingsOverTime
@@ -76,7 +77,7 @@ def run_over_engine(settings: Settings) -> None:
         scheduled.reload(parts.reloads)
 
     with notifying, rules or nullcontext(), scheduled:
-        serve(_build_app(parts, web), listen, web, settings, reload, [parts.past.watch])
+        serve(_build_app(parts, web, reload), listen, web, settings, reload, [parts.past.watch])
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +106,7 @@ class _Parts:
         ]
 
 
-def _build_app(parts: _Parts, web: Web) -> Handler:
+def _build_app(parts: _Parts, web: Web, reload: Callable[[], None]) -> Handler:
     settings, stats = parts.settings, parts.stats
     has_login = web.access.authenticator is not None
     return build_app(
@@ -113,7 +114,7 @@ def _build_app(parts: _Parts, web: Web) -> Handler:
             *(rule_routes(parts.rules.view, settings) if parts.rules is not None else ()),
             *ProxyApi(parts.engine.connection).routes(),
             *parts.notifying.routes(),
-            reload_route(parts.reloads, parts.notifying.notifier, parts.started_at),
+            *reload_routes(parts.reloads, parts.notifying.notifier, parts.started_at, reload),
             *report_routes(ReportThreads(lambda: new_engine(settings, stats), settings), settings),
             *page_routes(parts.live, settings, parts.past.answer, grafana_url=settings.grafana_url),
             server_route(engine_status(parts.engine.name, has_login=has_login)),
@@ -154,7 +155,7 @@ def _rules_over_engine(
     """None without rule files: the engine's own rules are shown then."""
     if not settings.rules and not config.rule_files:
         return None
-    return engine_rules(settings, listen, new_engine(settings, stats), config, [notifying.notifier])
+    return engine_rules(settings, listen, lambda: new_engine(settings, stats), config, [notifying.notifier])
 
 
 def _check_once(settings: Settings, stats: EngineStats) -> None:

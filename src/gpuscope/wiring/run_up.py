@@ -96,7 +96,13 @@ def _run(
         instance = socket.gethostname() if simulated else collectors[0].snapshot.node
         own = OwnMetricsFeed(store, instance, settings.store_interval, server.own_families, SystemClock())
         api = server.build_api(LocalTargets(nodes, own), (), QueryLog())
-        app = server.build_app(api, web, partial(_not_ready_reason, store, collectors), more_routes)
+
+        def reload() -> None:
+            reload_rules(read_rules, server.rules, server.reloads)
+            server.notifying.reload()
+            server.scheduled.reload(server.reloads)
+
+        app = server.build_app(api, web, partial(_not_ready_reason, store, collectors), reload, more_routes)
         _start(server.notifying, stack)
         _start(_collecting(settings, collectors), stack)
         if history is not None:
@@ -104,12 +110,6 @@ def _run(
         stack.enter_context(server.rules)
         stack.enter_context(server.scheduled)
         _start(OwnMetricsThread(own), stack)
-
-        def reload() -> None:
-            reload_rules(read_rules, server.rules, server.reloads)
-            server.notifying.reload()
-            server.scheduled.reload(server.reloads)
-
         serve(app, listen, web, settings, reload, [server.past.watch])
 
 

@@ -27,6 +27,8 @@ VIEWER, EDITOR, ADMIN = ClientRole.VIEWER, ClientRole.EDITOR, ClientRole.ADMIN
 SENT_BY_PROGRAMS = {"POST /api/v1/write", "POST /api/v2/alerts", "POST /alertmanager/api/v2/alerts"}
 """Samples and alerts: nobody decides them, so they are not in the audit log."""
 ROLES = {
+    "POST /-/reload": ADMIN,
+    "PUT /-/reload": ADMIN,
     **dict.fromkeys(SENT_BY_PROGRAMS, EDITOR),
     "POST /api/logout": VIEWER,
     "POST /api/v2/silences": EDITOR,

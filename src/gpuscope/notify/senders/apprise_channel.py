@@ -67,22 +67,27 @@ class AppriseSender:
         client = self._client = self._client or self._open(apprise)
         is_firing = notification.status == FIRING
         with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as log:
-            accepted = client.notify(
+            result = client.notify(
                 title=subject(notification),
                 body=plain_body(notification),
                 notify_type="failure" if is_firing else "success",
                 body_format="text",
+                timeout=timeout_seconds,  # of all requests and the pauses between them
             )
             reason = self._without_secrets(log.getvalue())
-        if not accepted:
+        if result.status.name == "TIMEOUT":
+            reason = f"no answer within {timeout_seconds:g} s"
+        if not result:
             name = f"apprise could not send to {self._config.scheme}://…"
             raise SendError(f"{name}: {reason}" if reason else name, may_retry=True)
 
     def _open(self, apprise: Any) -> Any:
         client = apprise.Apprise()
-        separator = "&" if "?" in self._config.url.reveal() else "?"
-        # Without it a service refuses a message that is too long for it.
-        if not client.add(f"{self._config.url.reveal()}{separator}overflow=split"):
+        url = self._config.url.reveal()
+        if not re.search(r"[?&]overflow=", url, re.IGNORECASE):
+            # Without it a service refuses a message that is too long for it.
+            url += f"{'&' if '?' in url else '?'}overflow=split"
+        if not client.add(url):
             raise SendError(_unknown(self._config), may_retry=False)
         return client
 

@@ -13,6 +13,7 @@ from gpuscope.health.check import Subject
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.thresholds import (
     CORRECTED_ERRORS_PER_HOUR,
+    HOT_MEMORY_CELSIUS,
     MEMORY_FULL_RATIO,
     PCIE_REPLAYS_PER_MINUTE,
     POWER_LIMIT_SHARE,
@@ -24,7 +25,6 @@ from gpuscope.rules.shipped.shipped_rule import NODE_PLACE, ShippedRule
 
 GPU_CELSIUS: Final = 90
 """For exporters that do not give a card's own threshold; data-centre cards slow down at 86 to 95."""
-MEMORY_CELSIUS: Final = 95
 
 _DCGM_XID = "DCGM_FI_DEV_XID_ERRORS"
 
@@ -60,7 +60,7 @@ DCGM: Final[tuple[tuple[str, str, str], ...]] = (
     ("hw_thermal", "rate(DCGM_FI_DEV_THERMAL_VIOLATION[5m]) / 1e9 > 0.1", ""),
     ("power_capped", "rate(DCGM_FI_DEV_POWER_VIOLATION[30m]) / 1e9 > 0.9", ""),
     ("hot", f"DCGM_FI_DEV_GPU_TEMP > {GPU_CELSIUS}", "{{ $value }} °C."),
-    ("memory_hot", f"DCGM_FI_DEV_MEMORY_TEMP > {MEMORY_CELSIUS}", "{{ $value }} °C."),
+    ("memory_hot", f"DCGM_FI_DEV_MEMORY_TEMP > {HOT_MEMORY_CELSIUS:g}", "{{ $value }} °C."),
     ("pcie_replays",
      f"rate(DCGM_FI_DEV_PCIE_REPLAY_COUNTER[5m]) * 60 > {PCIE_REPLAYS_PER_MINUTE:g}", ""),
     ("nvlink_errors",
@@ -98,7 +98,7 @@ NVIDIA_SMI: Final[tuple[tuple[str, str, str], ...]] = (
     ("hot",
      "nvidia_smi_temperature_gpu_tlimit <= 0 or (nvidia_smi_temperature_gpu "
      f"> {GPU_CELSIUS} unless nvidia_smi_temperature_gpu_tlimit)", ""),
-    ("memory_hot", f"nvidia_smi_temperature_memory > {MEMORY_CELSIUS}", "{{ $value }} °C."),
+    ("memory_hot", f"nvidia_smi_temperature_memory > {HOT_MEMORY_CELSIUS:g}", "{{ $value }} °C."),
     ("pcie_degraded", "nvidia_smi_pcie_link_width_current < nvidia_smi_pcie_link_width_max",
      "Lanes: {{ $value }}."),
     ("power_limit_low",

@@ -62,9 +62,11 @@ GPU_OWNER: Final = (
     " (last_over_time(gpuscope_process_memory_bytes{instance=%q,uuid=%q}[10m]))` $labels.instance $labels.uuid"
     ' | query | sortByLabel "user" }}{{ if $i }}, {{ end }}{{ .Labels.user }}'
     "{{ if .Labels.pod }} (pod {{ .Labels.namespace }}/{{ .Labels.pod }}){{ end }}"
-    "{{ if .Labels.slurm_job }} (job {{ .Labels.slurm_job }}){{ end }}{{ else }}no process{{ end }}"
+    "{{ if .Labels.slurm_job }} (job {{ .Labels.slurm_job }}){{ end }}"
+    "{{ else }}no process seen in the last 10 minutes{{ end }}"
 )
-"""Of the last ten minutes: the processes of a GPU that is lost are gone with it."""
+"""Of the last ten minutes: the processes of a GPU that is lost are gone with it. Without a sample it says only
+that none was seen: a server that has just started knows no more."""
 NODE_WHERE: Final = (
     "{{ with printf `gpuscope_agent_info{instance=%q}` $labels.instance | query }}"
     '{{ . | first | label "node" }}{{ else }}{{ $labels.instance }}{{ end }}'

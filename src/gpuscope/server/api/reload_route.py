@@ -1,16 +1,20 @@
-"""`GET /api/reload`: which files were refused by the last reload, and why.
+"""`POST /-/reload`, which reads all files again, and `GET /api/reload`: which of them were refused, and why.
 
-Prometheus' `status/runtimeinfo` only says that a reload failed, and belongs to the engine behind `--store`.
+The first one answers as Prometheus and Alertmanager do, for the programs that watch configuration files. It is
+always there, as in Alertmanager; with a login it requires an admin (`login/roles.py`). Prometheus'
+`status/runtimeinfo` only says that a reload failed, and belongs to the engine behind `--store`.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import orjson
 
 from gpuscope.notify.notifier import Notifier
 from gpuscope.server.api.responses import JSON
 from gpuscope.server.api_types.reload_json import ReloadAnswer
-from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.http.messages import Request, Response, text
 from gpuscope.server.http.routing import Route
 from gpuscope.server.reload_status import ReloadStatus
 
@@ -28,8 +32,17 @@ def reload_answer(status: ReloadStatus, notifier: Notifier, started_at: float) -
     }
 
 
-def reload_route(status: ReloadStatus, notifier: Notifier, started_at: float) -> Route:
+def reload_routes(
+    status: ReloadStatus, notifier: Notifier, started_at: float, reload: Callable[[], None]
+) -> list[Route]:
+    """`reload` reads the files and leaves the result in `status` and `notifier`."""
+
     async def answer(request: Request) -> Response:
         return Response(orjson.dumps(reload_answer(status, notifier, started_at)), 200, JSON)
 
-    return Route(RELOAD_PATH, answer)
+    async def run(request: Request) -> Response:
+        reload()  # in the event loop, as after SIGHUP: two reloads never overlap
+        problems = [part for part in (status.error, status.policy_error, notifier.reload_error) if part]
+        return text(f"failed to reload config: {'; '.join(problems)}", 500) if problems else Response()
+
+    return [Route(RELOAD_PATH, answer), Route("/-/reload", run, ("POST", "PUT"))]
