@@ -5,8 +5,12 @@ import { test } from "node:test";
 import { freeze, open } from "./browser.mjs";
 import { boards, browser, live, URL_ } from "./server-under-test.mjs";
 
-const hours = (value) =>
-  Math.abs(value) < 99.95 ? value.toFixed(1) : Math.round(value).toString();
+const hours = (value) => {
+  if (value > 0 && value < 0.05) return "<0.1";
+  return Math.abs(value) < 99.95
+    ? value.toFixed(1)
+    : Math.round(value).toString();
+};
 const numberOf = (text) =>
   Number.parseFloat(text.replace(/[,\s]/g, "").replace("−", "-"));
 
