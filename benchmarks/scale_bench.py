@@ -15,7 +15,6 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from pathlib import Path
 from urllib.parse import urlencode
 
 from benchmarks.gc_watch import read_pauses
+from benchmarks.live_viewer import LiveViewer
 from benchmarks.measure import MIB, cpu_seconds, machine, rss_bytes, table
 from benchmarks.simulated_nodes import EVERY_SECONDS, scrape_config, simulated_nodes
 from tests.engines import find_engine, running
@@ -96,31 +96,6 @@ class QueryClient(threading.Thread):
             if answer.status != 200:
                 raise RuntimeError(f"{path}: {answer.status}")
             self._stop_asking.wait(self._pause)
-        connection.close()
-
-
-class LiveViewer(threading.Thread):
-    """Reads the live picture's events as the page does; `seconds` are the times between two of them."""
-
-    def __init__(self, port: int, stop: threading.Event) -> None:
-        super().__init__(daemon=True)
-        self._port, self._stop_asking = port, stop
-        self.seconds: list[float] = []
-
-    def run(self) -> None:
-        connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
-        connection.request("GET", "/api/live/stream", headers={"Accept-Encoding": "gzip"})
-        answer = connection.getresponse()
-        if answer.status != 200:
-            raise RuntimeError(f"/api/live/stream: {answer.status}")
-        unpack = zlib.decompressobj(wbits=31)
-        before = time.perf_counter()
-        while not self._stop_asking.is_set():
-            events = unpack.decompress(answer.read1(1 << 20)).count(b"\ndata: ")
-            if events:
-                now = time.perf_counter()
-                self.seconds += [(now - before) / events] * events
-                before = now
         connection.close()
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
+PANELS = {one["title"] for one in json.loads((ROOT / "src/gpuscope/panels.json").read_text("utf-8"))["panels"]}
 ROW = re.compile(r"\| (\d+) \| ([^|]+) \| (yes|partly|no) \| ([^|]+) \|")
 
 
@@ -19,5 +21,11 @@ def test_every_row_is_shown_or_has_a_reason() -> None:
         for name in re.findall(r"`([\w/.-]+\.(?:mjs|py|ts))`", shown):
             found = [ROOT / "tests" / name, ROOT / name]
             assert any(path.is_file() for path in found), f"row {number}: {name}"
+        for name, titles in re.findall(r"`([\w/.-]+\.mjs)`: ((?:\"[^\"]+\"(?:, )?)+)", shown):
+            tests = (ROOT / "tests" / name).read_text("utf-8")
+            for title in re.findall(r'"([^"]+)"', titles):
+                assert f'test("{title}"' in tests or f'"{title}",\n' in tests, f"row {number}: {title}"
+        for panel in re.findall(r'panel "([^"]+)"', shown):
+            assert panel in PANELS, f"row {number}: {panel}"
         for page in re.findall(r"\]\((\w[\w-]*\.md)\)", shown):
             assert (ROOT / "docs" / page).is_file(), f"row {number}: {page}"

@@ -1,8 +1,35 @@
-import { defineConfig } from "vite";
+import { fileURLToPath } from "node:url";
+import { defineConfig, runnerImport, type Plugin } from "vite";
+import type { Language, Words } from "./src/i18n";
+
+/**
+ * Writes the words of a language as a list, in the order of the English keys. Every language has the same keys (types and tests
+ * insist), and the page always has English: the keys are a third of a language's file.
+ */
+function packWords(): Plugin {
+  const english = fileURLToPath(new URL("src/i18n/en.ts", import.meta.url));
+  return {
+    name: "pack-words",
+    apply: "build",
+    async load(id) {
+      if (!/\/src\/i18n\/(ko|ja|zh)\.ts$/.test(id)) return undefined;
+      const keys = Object.keys((await runnerImport<{ en: Words }>(english)).module.en) as (keyof Words)[];
+      const { words, ...rest } = (await runnerImport<{ language: Language }>(id)).module.language;
+      const list = JSON.stringify(keys.map((key) => words[key]));
+      return `import { en } from "./en";
+        const words = ${list};
+        export const language = {
+          ...${JSON.stringify(rest)},
+          words: Object.fromEntries(Object.keys(en).map((key, at) => [key, words[at]])),
+        };`;
+    },
+  };
+}
 
 // The page is built into the Python package, which serves it; the build is not committed.
 export default defineConfig({
   base: "./",
+  plugins: [packWords()],
   build: {
     outDir: "../src/gpuscope/server/page",
     emptyOutDir: true,

@@ -49,25 +49,14 @@ export function dataFolder() {
   };
 }
 
-/** The page answers before the simulated history is complete. A server with a login does not tell us. */
-async function historyIsFilled(url, hasEnded) {
-  while (!hasEnded()) {
-    const answer = await fetch(`${url}metrics`);
-    const text = await answer.text();
-    if (!answer.ok || /^gpuscope_demo_history_ratio 1$/m.test(text)) return;
-    await new Promise((done) => setTimeout(done, 200));
-  }
-}
-
-export async function startServer({
-  port,
-  data,
-  address = "127.0.0.1",
-  arguments: more = [],
-}) {
+/** `up --demo` of one small node, once it answers. */
+export async function startServer({ port, data, address = "127.0.0.1" }) {
   const child = spawn(
     GPUSCOPE,
-    ["up", "--demo", "--data", data, "--listen", `${address}:${port}`, ...more],
+    [
+      ..."up --demo --demo-nodes 1 --demo-gpus 2 --data".split(" "),
+      ...[data, "--listen", `${address}:${port}`],
+    ],
     { stdio: ["ignore", "ignore", "pipe"] },
   );
   let log = "";
@@ -85,7 +74,6 @@ export async function startServer({
     if (ready) break;
     await new Promise((done) => setTimeout(done, 200));
   }
-  await historyIsFilled(url, () => child.exitCode !== null);
   return {
     url,
     log: () => log,
@@ -127,6 +115,63 @@ export async function freeze(page, url, change = (picture) => picture) {
     });
   });
   return picture;
+}
+
+/** Another view of the same page, as a click on a link opens it. */
+export const go = (page, address) =>
+  page.evaluate((hash) => {
+    location.hash = hash;
+  }, address);
+
+/** The same question at another time: what is asked again every few seconds. */
+function questionOf(path) {
+  const [place, parameters] = path.split("?");
+  const asked = new URLSearchParams(parameters);
+  const moving = place.includes("query") ? ["time", "start", "end"] : [];
+  for (const name of moving) asked.delete(name);
+  return `${place}?${asked}`;
+}
+
+/**
+ * A page whose numbers stand still: the picture of now, and the first answer of the server to each question. So what is on screen
+ * is what `find` gives, however long a test takes and whatever the fleet does meanwhile.
+ */
+export async function openStill(browser, url, address, change) {
+  const answers = new Map();
+  const ask = async (path) => {
+    const response = await fetch(url + path);
+    return { status: response.status, body: await response.text() };
+  };
+  let picture;
+  const page = await open(browser, url + address, {
+    before: async (one) => {
+      await one.route(`${url}api/**`, async (route) => {
+        if (route.request().method() !== "GET") return route.fallback();
+        const path = route.request().url().slice(url.length);
+        const key = questionOf(path);
+        if (!answers.has(key)) answers.set(key, { path, answer: ask(path) });
+        const { status, body } = await answers.get(key).answer;
+        // The page may be closed before the answer came.
+        await route
+          .fulfill({ status, contentType: "application/json", body })
+          .catch(() => undefined);
+      });
+      picture = await freeze(one, url, change);
+    },
+  });
+  /** Address and answer of each question that contains `part`, in the order they were asked. */
+  const find = async (part) => {
+    const found = [...answers.values()].filter((one) =>
+      decodeURIComponent(one.path.replaceAll("+", " ")).includes(part),
+    );
+    return Promise.all(
+      found.map(async ({ path, answer }) => [
+        path,
+        JSON.parse((await answer).body),
+      ]),
+    );
+  };
+  return { page, picture, find };
 }
 
 /** All rules of axe, or only those named. */

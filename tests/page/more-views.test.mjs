@@ -3,60 +3,70 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { open, query } from "./browser.mjs";
+import { go, open, openStill } from "./browser.mjs";
 import { boards, browser, live, URL_ } from "./server-under-test.mjs";
 
 const json = async (path, options) =>
   (await fetch(URL_ + path, options)).json();
-test("findings are the API's, ranked by cost, and open their evidence at their time", async () => {
-  const page = await open(browser, `${URL_}#/findings?since=1d`);
-  await page.waitForSelector("td[data-column=cost]");
-  const answer = await json("api/findings?since=1d");
-  const costs = (await page.locator("td[data-column=cost]").allTextContents())
-    .map((text) => Number.parseFloat(text.replace(",", "")))
+const costsOf = async (page) =>
+  (await page.locator("td[data-column=cost]").allTextContents())
+    .map((text) => Number.parseFloat(text.replace(/[<,]/g, "")))
     .filter((cost) => !Number.isNaN(cost));
-  assert.deepEqual(
-    costs,
-    [...costs].sort((a, b) => b - a),
-  );
-  assert.ok(Math.abs(costs[0] - answer.findings[0].cost_gpu_hours) < 0.6);
+
+test("findings are the API's, ranked by cost, and open their evidence at their time", async () => {
+  const { page, find } = await openStill(browser, URL_, "#/findings?since=1d");
+  await page.waitForSelector("td[data-column=cost]");
+  const [[, answer]] = await find("api/findings");
+  const costs = await costsOf(page);
+  const told = answer.findings
+    .map((one) => one.cost_gpu_hours)
+    .filter((cost) => cost !== null);
+  assert.ok(told.length);
+  assert.equal(costs.length, told.length);
+  [...told]
+    .sort((a, b) => b - a)
+    .forEach((cost, place) =>
+      assert.ok(Math.abs(cost - costs[place]) <= 0.5, `${cost} ${costs}`),
+    );
   await page.locator("a", { hasText: "Evidence" }).first().click();
   await page.waitForSelector("textarea");
   const address = new URLSearchParams(page.url().split("?")[1]);
-  const first = answer.findings[0];
+  const [first] = answer.findings;
   assert.equal(address.get("q"), first.evidence);
   assert.ok(Math.abs(Number(address.get("from")) - first.since) <= 1802);
   await page.context().close();
 });
 
 test("findings of now have the cost that the API gives, and their cards say it", async () => {
-  const page = await open(browser, `${URL_}#/findings`);
+  const { page, picture } = await openStill(browser, URL_, "#/findings");
   await page.waitForSelector("td[data-column=cost]");
   const { findings } = await json("api/findings");
-  const costs = findings
-    .map((one) => one.cost_gpu_hours)
-    .filter((cost) => cost !== null);
+  const later = new Map(findings.map((one) => [one.id, one.cost_gpu_hours]));
+  // The picture is a moment older than the API's answer: what has ended since is not in it.
+  const costs = picture.findings
+    .filter((one) => typeof one.wasted_gpus === "number" && one.since !== null)
+    .map(
+      (one) =>
+        later.get(one.id) ??
+        (one.wasted_gpus * (picture.now - one.since)) / 3600,
+    )
+    .sort((a, b) => b - a);
   assert.ok(costs.length);
-  const shown = (await page.locator("td[data-column=cost]").allTextContents())
-    .map((text) => Number.parseFloat(text.replace(",", "")))
-    .filter((cost) => !Number.isNaN(cost));
+  const shown = await costsOf(page);
   assert.equal(shown.length, costs.length);
   costs.forEach((cost, place) =>
     assert.ok(Math.abs(cost - shown[place]) < 0.2, `${cost} ${shown[place]}`),
   );
-  await page.goto(`${URL_}#/fleet`);
-  const [first] = findings.filter((one) => one.cost_gpu_hours !== null);
-  const card = page.locator(`.finding[data-kind=${first.kind}]`).first();
-  assert.match(await card.textContent(), /Cost[\d.,]+ GPU-h/);
+  await go(page, "#/fleet");
+  const card = page.locator(".finding", { hasText: "GPU 0 only" }).first();
+  assert.match(await card.textContent(), /Cost<?[\d.,]+ GPU-h/);
   await page.context().close();
 });
 
 test("an alert is silenced with a comment, and the silence ends with one", async () => {
-  const [alert] = (await json("api/v1/alerts")).data.alerts;
-  assert.ok(alert, "the demo has an alert");
-  const tab = alert.state === "pending" ? "?tab=pending" : "";
-  const page = await open(browser, `${URL_}#/alerts${tab}`);
-  const name = alert.labels.alertname;
+  // The one alert that always fires: others come and go.
+  const name = "Watchdog";
+  const page = await open(browser, `${URL_}#/alerts`);
   const group = page.locator(`[data-alert="${name}"]`).first();
   await group.locator("button", { hasText: "Silence" }).first().click();
   await page.fill("dialog [name=comment]", "known; card ordered");
@@ -88,10 +98,14 @@ test("an alert is silenced with a comment, and the silence ends with one", async
 });
 
 test("Slurm's numbers are the metrics', and a job has its receipt", async () => {
-  const page = await open(browser, `${URL_}#/slurm?tab=running`);
+  const { page, find } = await openStill(browser, URL_, "#/slurm?tab=running");
   await page.waitForSelector("td[data-column=job] a");
-  const jobs = await query(URL_, "gpuscope_slurm_job_gpus");
-  for (const { metric, value } of jobs) {
+  const [[, answer]] = await find("gpuscope_slurm_(up");
+  const of = (name) =>
+    answer.data.result.filter(
+      (one) => one.metric.__name__ === `gpuscope_slurm_${name}`,
+    );
+  for (const { metric, value } of of("job_gpus")) {
     const row = page.locator("tr", {
       has: page.locator(`a[href*="job/${metric.slurm_job}"]`),
     });
@@ -100,28 +114,27 @@ test("Slurm's numbers are the metrics', and a job has its receipt", async () => 
       value[1],
     );
   }
-  const [held] = jobs.filter((one) => Number(one.value[1]) > 0);
+  const [held] = of("job_gpus").filter((one) => Number(one.value[1]) > 0);
   const { slurm_job: job } = held.metric;
   await page.click(`a[href*="job/${job}"]`);
   await page.waitForSelector("td[data-column=busy]");
-  const receipt = await json(`api/job?id=${job}`);
+  const [[, receipt]] = await find(`api/job?id=${job}`);
   assert.equal(
     await page.locator("td[data-column=busy]").count(),
     receipt.gpus.length,
   );
   assert.ok((await page.textContent(".facts")).includes("GPU-h"));
-  await page.goto(`${URL_}#/slurm?tab=nodes`);
-  const [reason] = await query(URL_, "gpuscope_slurm_node_reason_info");
+  await go(page, "#/slurm?tab=nodes");
+  const [reason] = of("node_reason_info");
   await page.waitForSelector(`text=${reason.metric.reason.slice(0, 20)}`);
   await page.context().close();
 });
 
 test("pods and namespaces are those of the live picture", async () => {
-  const page = await open(browser, `${URL_}#/kubernetes`);
+  const { page, picture } = await openStill(browser, URL_, "#/kubernetes");
   await page.waitForSelector("td[data-column=pod]");
-  const now = await json("api/live");
   const pods = new Set(
-    now.sessions
+    picture.sessions
       .filter((one) => one.pod)
       .map((one) => `${one.namespace}/${one.pod}`),
   );
@@ -151,7 +164,7 @@ test("a report adds up on screen as in the API, and two periods stand beside eac
   );
   const held = (
     await page.locator("td[data-column=held]").allTextContents()
-  ).map(Number);
+  ).map((text) => Number.parseFloat(text.replace(/[<,]/g, "")));
   assert.ok(Math.abs(held[0] - report.rows[0].gpu_hours) < 1);
   assert.ok(await page.locator("td[data-column=change]").count());
   const [download] = await Promise.all([
@@ -187,10 +200,10 @@ test("settings say what the server is, and give the command that adds a node", a
 });
 
 test("the palette jumps to node, GPU, user, job, pod and metric, by keyboard only", async () => {
-  const page = await open(browser, URL_);
+  const { page, picture } = await openStill(browser, URL_, "#/fleet");
   await page.waitForSelector("a.cell");
-  const pod = live.sessions.find((one) => one.pod);
-  const job = live.sessions.find((one) => one.job);
+  const pod = picture.sessions.find((one) => one.pod);
+  const job = picture.sessions.find((one) => one.job);
   for (const [typed, address] of [
     [live.nodes[1].name, `#/node/${live.nodes[1].name}`],
     [`${live.nodes[0].name} GPU 3`, "#/gpu/"],

@@ -2,7 +2,7 @@
 // stale, an engine that does not answer yet, 100,000 jobs, a browser with a wrong clock, two periods of a report.
 import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
-import { launch } from "./browser.mjs";
+import { go, launch } from "./browser.mjs";
 import {
   fulfilStream,
   NOW,
@@ -29,10 +29,6 @@ async function openChanged(address, change, picture = answers["api/live"]) {
       : route.fulfill({ json: answer });
   });
 }
-const go = (page, address) =>
-  page.evaluate((hash) => {
-    location.hash = hash;
-  }, address);
 const close = async (page) => {
   assert.deepEqual(page.problems, []);
   await page.context().close();

@@ -2,15 +2,7 @@
 // answer. The server is real; only the answer that a test is about is replaced.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import {
-  dataFolder,
-  freePort,
-  freeze,
-  logIn,
-  open,
-  openAsFirstUser,
-  startServer,
-} from "./browser.mjs";
+import { freeze, go, open } from "./browser.mjs";
 import { browser, live, URL_ } from "./server-under-test.mjs";
 
 const EVIL = `<img src=x onerror="window.broken=1">`;
@@ -36,11 +28,6 @@ const openWith = (address, answers, change) =>
         );
     },
   });
-/** Another view of the same page, as a click on a link opens it. */
-const go = (page, address) =>
-  page.evaluate((hash) => {
-    location.hash = hash;
-  }, address);
 const close = async (page) => {
   assert.deepEqual(page.problems, []);
   await page.context().close();
@@ -151,49 +138,6 @@ test("a silence that the server refuses stays in its dialog, with the server's s
   assert.equal(await page.inputValue("dialog [name=comment]"), "known");
   assert.equal(await page.locator("dialog img").count(), 0);
   await close(page);
-});
-
-test("a real viewer logs in, reads alerts, and a silence sent anyway is refused", async () => {
-  const data = dataFolder();
-  const server = await startServer({
-    port: await freePort(),
-    data: data.folder,
-    arguments: "--login always --demo-nodes 1 --demo-gpus 2".split(" "),
-  });
-  try {
-    const page = await openAsFirstUser(
-      browser,
-      server,
-      "ada",
-      "correct horse battery",
-    );
-    await page.goto(`${server.url}#/settings?tab=users`);
-    await page.fill("form [name=name] >> nth=0", "vic");
-    await page.fill("form [name=password]", "only looking here");
-    await page.selectOption("form [name=role]", "viewer");
-    await page.click("form:has([name=password]) button[type=submit]");
-    await page.waitForSelector("td[data-column=name] >> text=vic");
-    await page.click("text=Log out ada");
-    await logIn(page, "vic", "only looking here");
-    await page.goto(`${server.url}#/alerts?tab=silenced`);
-    await page.waitForSelector("text=This needs the role editor");
-    const refusal = await page.evaluate(async () => {
-      const answer = await fetch("api/v2/silences", {
-        method: "POST",
-        headers: { "content-type": "application/json" },
-        body: "{}",
-      });
-      return `${answer.status} ${(await answer.json()).error}`;
-    });
-    assert.equal(
-      refusal,
-      "403 this request requires the role editor; vic has the role viewer",
-    );
-    await close(page);
-  } finally {
-    await server.stop();
-    data.remove();
-  }
 });
 
 test("markup in the names of jobs, users, pods, alerts and reports is shown as text", async () => {

@@ -1,7 +1,7 @@
 // The same page over a real Prometheus, where a node's `instance` is an address and not its name.
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { open, query } from "./browser.mjs";
+import { go, open, query } from "./browser.mjs";
 import { browser, live, URL_ } from "./server-under-test.mjs";
 
 test("the fleet and its source are the engine's", async () => {
@@ -53,9 +53,7 @@ test("Explore answers with the engine's numbers and its words", async () => {
 test("every other view opens over the engine, with its numbers or with the reason why it has none", async () => {
   const page = await open(browser, `${URL_}#/findings`);
   const shows = async (address, pattern) => {
-    await page.evaluate((hash) => {
-      location.hash = hash;
-    }, address);
+    await go(page, address);
     await page.waitForFunction(
       ([source]) =>
         new RegExp(source, "s").test(document.querySelector("main").innerText),

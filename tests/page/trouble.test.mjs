@@ -5,6 +5,7 @@ import {
   dataFolder,
   freePort,
   freeze,
+  go,
   logIn,
   open,
   openAsFirstUser,
@@ -201,13 +202,12 @@ test("a login is asked for when the server wants one, with its words", async () 
   await page.context().close();
 });
 
-test("off this machine: the printed token makes the first user, who logs out and in again", async () => {
+test("off this machine: the printed token makes the first user, who logs out and in again and adds a viewer", async () => {
   const data = dataFolder();
   const server = await startServer({
     port: await freePort(),
     data: data.folder,
     address: "0.0.0.0",
-    arguments: ["--demo-nodes", "1", "--demo-gpus", "2"],
   });
   try {
     const page = await openAsFirstUser(
@@ -230,6 +230,31 @@ test("off this machine: the printed token makes the first user, who logs out and
       await logIn(page, "ada", password);
       await page.waitForSelector(seen);
     }
+    await go(page, "#/settings?tab=users");
+    await page.fill("form [name=name] >> nth=0", "vic");
+    await page.fill("form [name=password]", "only looking here");
+    await page.selectOption("form [name=role]", "viewer");
+    await page.click("form:has([name=password]) button[type=submit]");
+    await page.waitForSelector("td[data-column=name] >> text=vic");
+    await go(page, "#/settings?tab=audit");
+    await page.waitForSelector("td >> text=POST /api/users");
+    await page.click("text=Log out ada");
+    await logIn(page, "vic", "only looking here");
+    await go(page, "#/alerts?tab=silenced");
+    await page.waitForSelector("text=This needs the role editor");
+    // A silence that is sent anyway is refused.
+    const refusal = await page.evaluate(async () => {
+      const answer = await fetch("api/v2/silences", {
+        method: "POST",
+        headers: { "content-type": "application/json" },
+        body: "{}",
+      });
+      return `${answer.status} ${(await answer.json()).error}`;
+    });
+    assert.equal(
+      refusal,
+      "403 this request requires the role editor; vic has the role viewer",
+    );
     assert.deepEqual(page.problems, []);
     await page.context().close();
   } finally {
@@ -241,11 +266,7 @@ test("off this machine: the printed token makes the first user, who logs out and
 test("the server goes and comes back: greyed, aged, recovered by itself", async () => {
   const port = await freePort();
   const data = dataFolder();
-  const settings = {
-    port,
-    data: data.folder,
-    arguments: ["--demo-nodes", "1", "--demo-gpus", "2"],
-  };
+  const settings = { port, data: data.folder };
   let server = await startServer(settings);
   try {
     const page = await open(browser, server.url);

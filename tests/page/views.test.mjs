@@ -2,7 +2,7 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 import { test } from "node:test";
-import { axeFindings, freeze, open, query } from "./browser.mjs";
+import { axeFindings, freeze, go, open, query } from "./browser.mjs";
 import { boards, browser, live, URL_ } from "./server-under-test.mjs";
 
 const settled = (page) =>
@@ -144,9 +144,20 @@ test("one GPU works, the others do nothing: said without a click", async () => {
 });
 
 test("every view opens without an error and with drawn panels, fits a phone, and axe finds nothing", async () => {
+  const page = await open(browser, URL_);
+  const titles = {
+    fleet: "Fleet",
+    node: live.nodes[0].name,
+    gpu: `GPU ${boards()[0].gpu}`,
+    sessions: "Sessions",
+    explore: "Explore",
+  };
   for (const [name, address] of Object.entries(views())) {
-    const page = await open(browser, URL_ + address);
-    await page.waitForSelector("h1");
+    await page.setViewportSize({ width: 1440, height: 900 });
+    await go(page, address);
+    await page.locator("h1", { hasText: titles[name] }).waitFor({
+      state: "attached",
+    });
     if (["node", "gpu", "explore"].includes(name)) await settled(page);
     assert.equal(await page.locator(".failed").count(), 0, name);
     assert.deepEqual(await axeFindings(page), [], name);
@@ -166,8 +177,8 @@ test("every view opens without an error and with drawn panels, fits a phone, and
     );
     assert.ok(wide <= 390, `${name} is ${wide} px wide`);
     assert.deepEqual(page.problems, [], name);
-    await page.context().close();
   }
+  await page.context().close();
 });
 
 test("dark colours have enough contrast", async () => {
@@ -344,23 +355,26 @@ test("keys move over the map and between views", async () => {
 });
 
 test("the time picker opens inside the window", async () => {
-  for (const address of [
-    `#/node/${live.nodes[0].name}`,
-    `#/gpu/${live.gpus[0].uuid}`,
-    "#/explore?q=up",
+  const page = await open(browser, URL_);
+  for (const [address, shown] of [
+    [`#/node/${live.nodes[0].name}`, `h1 >> text=${live.nodes[0].name}`],
+    [`#/gpu/${live.gpus[0].uuid}`, `h1 >> text=GPU ${live.gpus[0].gpu}`],
+    ["#/explore?q=up", "textarea"],
   ]) {
-    const page = await open(browser, URL_ + address);
+    await go(page, address);
+    await page.waitForSelector(shown);
     await page.click("[data-range]");
     const box = await page.locator(".popover").boundingBox();
     assert.ok(box.x >= 0 && box.x + box.width <= 1440, `${address}: ${box.x}`);
-    await page.context().close();
   }
+  await page.context().close();
 });
 
 test("no number of a cell is cut off, MIG and memory included", async () => {
-  for (const address of ["#/fleet", "#/fleet?m=memory"]) {
-    const page = await open(browser, URL_ + address);
-    await page.waitForSelector("a.cell .value");
+  const page = await open(browser, URL_);
+  for (const measure of ["busy", "memory"]) {
+    await go(page, `#/fleet?m=${measure}`);
+    await page.waitForSelector(`[data-measure=${measure}] a.cell .value`);
     const cut = await page.evaluate(() =>
       [...document.querySelectorAll("a.cell")]
         .map((cell) => [
@@ -378,8 +392,8 @@ test("no number of a cell is cut off, MIG and memory included", async () => {
         .map(([, value]) => value.textContent),
     );
     assert.deepEqual(cut, []);
-    await page.context().close();
   }
+  await page.context().close();
 });
 
 test("a long table of sessions comes in pieces", async () => {

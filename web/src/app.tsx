@@ -2,7 +2,7 @@
 import type { FunctionComponent, JSX } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { formatDuration } from "./format";
-import { LANGUAGES, speak, t, useLanguage, type Key, type LanguageCode } from "./i18n";
+import { LANGUAGES, speak, t, tName, useLanguage, type Key, type LanguageCode } from "./i18n";
 import { clockSkew, live, serverNow, type Live, type LivePicture } from "./live";
 import { linkTo, route } from "./router";
 import { chooseTheme, remember, theme, THEMES, type Theme } from "./settings";
@@ -244,7 +244,9 @@ function Age({ state }: { state: Live }): JSX.Element {
         {[fresh ? t("shell.live") : "", age === undefined ? "" : t("shell.age", { age: formatDuration(age) })]
           .filter(Boolean)
           .join(" · ")}
-        {state.picture?.source && <span class="source"> · {t("shell.source", { source: state.picture.source })}</span>}
+        {state.picture?.source && (
+          <span class="source"> · {t("shell.source", { source: tName("source", state.picture.source) })}</span>
+        )}
       </span>
     </span>
   );

@@ -197,7 +197,11 @@ export function colourHolders(nodes: readonly NodeCells[], before: ReadonlyMap<s
     const name = holdersOf(cell).join(", ");
     if (name) counts.set(name, (counts.get(name) ?? 0) + 1);
   }
-  const sorted = [...counts].sort((left, right) => right[1] - left[1] || naturalOrder(left[0], right[0]));
+  // Who shares a GPU comes after who has one alone: a colour for each mixture of four pods tells nothing.
+  const sorted = [...counts].sort(
+    ([left, many], [right, more]) =>
+      Number(left.includes(", ")) - Number(right.includes(", ")) || more - many || naturalOrder(left, right),
+  );
   const largest = sorted.slice(0, HOLDER_COLOURS);
   const colours = new Map<string, number>();
   for (const [name] of largest) {

@@ -71,6 +71,8 @@ export function formatValue(value: number | undefined | null, unit: Unit): strin
 /** GPU-hours and the like: always one digit below a hundred, none above. */
 export function formatHours(hours: number | undefined | null): string {
   if (hours === undefined || hours === null || !Number.isFinite(hours)) return ABSENT;
+  // Little is not nothing.
+  if (hours > 0 && hours < 0.05) return `<${localNumber(0.1, 1, true)}`;
   return Math.abs(hours) < 99.95 ? localNumber(hours, 1, true) : localNumber(hours, 0);
 }
 

@@ -152,3 +152,15 @@ export const toJson = (rows: readonly Row[]): string =>
     null,
     2,
   );
+
+/** The most rows that each of some groups may have so that all together have at most `most`: a small group keeps all of its own. */
+export function roomForEach(sizes: readonly number[], most: number): number {
+  const sorted = [...sizes].sort((a, b) => a - b);
+  let left = most;
+  for (const [place, size] of sorted.entries()) {
+    const each = Math.floor(left / (sorted.length - place));
+    if (size > each) return each;
+    left -= size;
+  }
+  return sorted.at(-1) ?? 0;
+}

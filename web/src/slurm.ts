@@ -2,7 +2,7 @@
 import type { InstantSample } from "./api";
 import { groupBy } from "./fleet";
 import { naturalOrder } from "./format";
-import type { LivePicture, LiveSession } from "./live";
+import type { LiveGpu, LivePicture, LiveSession } from "./live";
 
 export const SLURM_QUERY =
   '{__name__=~"gpuscope_slurm_(up|version_info|query_last_success_timestamp_seconds|jobs|jobs_without_series|job_.+|pending_job_.+|node_(state|flag|reason_.+|gpus|partition_info)|partition_.+|reservation_.+)"}';
@@ -22,6 +22,8 @@ export interface SlurmJob {
   sessions: LiveSession[];
   /** Utilisation of each GPU that it is on, lowest first. */
   busy: number[];
+  /** GPUs that are known to be given to it and on which it has no process now. */
+  unused: number;
 }
 export interface SlurmNode {
   node: string;
@@ -141,7 +143,8 @@ function jobsOf(byName: Samples, picture: LivePicture): SlurmJob[] {
   for (const gpu of picture.gpus) for (const job of gpu.jobs ?? []) held.set(job, [...(held.get(job) ?? []), gpu.uuid]);
   return [...of("job_info")].map(([job, info]) => {
     const own = sessions.get(job) ?? [];
-    const uuids = new Set([...own.map((one) => one.uuid), ...(held.get(job) ?? [])]);
+    const used = new Set(own.map((one) => one.uuid));
+    const uuids = new Set([...used, ...(held.get(job) ?? [])]);
     const busy = [...uuids]
       .map((uuid) => cards.get(uuid)?.busy ?? cards.get(uuid)?.sm)
       .filter((one): one is number => one !== undefined)
@@ -160,9 +163,14 @@ function jobsOf(byName: Samples, picture: LivePicture): SlurmJob[] {
       nodes: (nodes.get(job) ?? []).map((one) => text(one, "node")).sort(naturalOrder),
       sessions: own,
       busy,
+      unused: [...uuids].filter((uuid) => !used.has(uuid) && isRead(cards.get(uuid))).length,
     };
   });
 }
+
+/** Of a GPU that is not read nobody knows what is on it. */
+const isRead = (gpu: LiveGpu | undefined): boolean =>
+  gpu !== undefined && !["lost", "gone", "stale"].includes(gpu.state);
 
 function pendingOf(byName: Samples): PendingJob[] {
   const of = (name: string): Map<string, InstantSample> => index(byName.get(name) ?? [], "slurm_job");

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
 import { arrange, colourHolders, holdersOf, leaves, levelOf, matches, spreadOf, totalsOf, toWords } from "../src/fleet";
 import type { GpuState, LiveGpu, LivePicture, LiveSession } from "../src/live";
-import { filterSessions, groupSessions, sortSessions, toCsv, toJson, withHours } from "../src/sessions";
+import { filterSessions, groupSessions, roomForEach, sortSessions, toCsv, toJson, withHours } from "../src/sessions";
+import { sortSlurm } from "../src/slurm";
 
 const gpu = (index: string, state: GpuState, more: Partial<LiveGpu> = {}): LiveGpu => ({
   uuid: `GPU-${index}`,
@@ -194,4 +195,39 @@ describe("holders", () => {
     for (const name of ["a", "b"]) expect(then.colours.get(name)).toBe(first.colours.get(name));
     expect(then.colours.get("c")).toBe(3);
   });
+  it("have a colour before those who share a GPU", () => {
+    const shared = (index: string): LiveSession[] => ["p1", "p2"].map((pod) => session(index, { pod }));
+    const gpus = [...many.slice(0, 8).map((user, at) => gpu(String(at), "busy", { users: [user] })), gpu("8", "busy")];
+    const found = colourHolders(arrange(picture(gpus, shared("8"))));
+    expect(found.shown.map((one) => one.name)).toEqual(many.slice(0, 8));
+    expect(found.others).toBe(1);
+  });
+});
+
+describe("rows of grouped sessions", () => {
+  it("are all shown where there is room, and small groups stay whole where there is not", () => {
+    expect(roomForEach([24, 1, 2], 100)).toBe(24);
+    expect(roomForEach([240, 1, 2], 100)).toBe(97);
+    expect(roomForEach([240, 240, 2], 100)).toBe(49);
+    expect(roomForEach([], 100)).toBe(0);
+  });
+});
+
+describe("a Slurm job's GPUs without a process", () => {
+  const sample = (name: string, labels: Record<string, string>, value: number) => ({
+    metric: { __name__: `gpuscope_slurm_${name}`, ...labels },
+    value: [1000, String(value)] as [number, string],
+  });
+  const answer = [
+    sample("up", {}, 1),
+    sample("job_info", { slurm_job: "7" }, 1),
+    sample("job_gpus", { slurm_job: "7" }, 4),
+  ];
+  const unused = (shown: LivePicture) => sortSlurm(answer, shown)?.jobs[0]?.unused;
+  it("are those that it is known to have and that are read", () => {
+    const own = { jobs: ["7"] };
+    const gpus = [gpu("0", "busy", own), gpu("1", "idle", own), gpu("2", "lost", own), gpu("3", "stale", own)];
+    expect(unused(picture(gpus, [session("0", { job: "7" })]))).toBe(1);
+  });
+  it("are none where nobody reads its node", () => expect(unused(picture([gpu("0", "idle")]))).toBe(0));
 });

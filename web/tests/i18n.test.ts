@@ -52,6 +52,14 @@ describe.each(Object.entries(OTHERS))("%s", (_, language) => {
   });
 });
 
+it("has a key for every word of a legend", () => {
+  const legends = PANELS.flatMap((panel) => panel.queries.map((query) => query.legend));
+  // Names in capitals (GPU, XID) are the same everywhere; what stands in braces comes from the series.
+  const worded = legends.filter((legend) => /[a-z]/.test(legend.replace(/\{\{\w+\}\}/g, "")));
+  expect(worded).toContain("encoder");
+  expect(worded.filter((legend) => !Object.hasOwn(en, `legend.${legend}`))).toEqual([]);
+});
+
 it("uses every key", () => {
   const code = Object.values(SOURCES).join("\n");
   expect(code.length).toBeGreaterThan(10_000);

@@ -1,7 +1,15 @@
 import { describe, expect, it } from "vitest";
 import { columnOf, isolatedPlaces, newest, runsOf, summarise, timesOf } from "../src/charts/align";
-import { eventsOf, spanRows, stateRows } from "../src/charts/rows";
-import { formatDuration, formatIndices, formatValue, naturalOrder, shortModel, toSentence } from "../src/format";
+import { eventsOf, levelRows, spanRows, stateRows } from "../src/charts/rows";
+import {
+  formatDuration,
+  formatHours,
+  formatIndices,
+  formatValue,
+  naturalOrder,
+  shortModel,
+  toSentence,
+} from "../src/format";
 import { fillExpression, fillLegend, panelById, PANELS, toRegex } from "../src/panels";
 import { commonLabels, describeMetric, placeAt, rank } from "../src/promql";
 import { formatRoute, parseRoute } from "../src/router";
@@ -18,6 +26,37 @@ describe("sentences of the server", () => {
     ["held_idle is not known for 1.0 h", "held_idle is not known for 1.0 h."],
     ["Ask again.", "Ask again."],
   ])("%s", (clause, sentence) => expect(toSentence(clause)).toBe(sentence));
+});
+
+describe("rows of several nodes", () => {
+  it("stand by node, then by GPU", () => {
+    const found = panelById("node_levels");
+    if (!found) throw new Error("no panel node_levels");
+    const panel = {
+      ...found,
+      nameOf: (metric: Readonly<Record<string, string>>) => `${metric["node"]} GPU ${metric["gpu"]}`,
+    };
+    const series = (node: string, gpu: string) => ({ metric: { node, gpu }, values: [] });
+    const rows = levelRows(
+      panel,
+      [[series("b", "1"), series("a", "10"), series("a", "2")]],
+      { start: 0, end: 60 },
+      60,
+      2,
+    );
+    expect(rows.map((row) => row.name)).toEqual(["a GPU 2", "a GPU 10", "b GPU 1"]);
+  });
+});
+
+it("hours that are few are not shown as none", () => {
+  expect([0, 0.01, 0.05, 12.34, 100.4, undefined].map(formatHours)).toEqual([
+    "0.0",
+    "<0.1",
+    "0.1",
+    "12.3",
+    "100",
+    "–",
+  ]);
 });
 
 describe("the order of tables", () => {

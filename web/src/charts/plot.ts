@@ -239,7 +239,15 @@ function paintRows(plot: uPlot, rows: readonly StripRow[], times: readonly numbe
     const [bar, depth] = row.beside ? [top + 2 * ratio, 24 * ratio] : [top + 15 * ratio, 9 * ratio];
     ctx.fillStyle = colours["ink-soft"];
     if (row.beside) ctx.fillText(row.name, 4 * ratio, top + 20 * ratio, bbox.left - 8 * ratio);
-    else ctx.fillText(row.name, bbox.left + 4 * ratio, top + 11 * ratio, bbox.width - 8 * ratio);
+    else {
+      // A rim of paper around the letters, or the lines of the grid run through them.
+      ctx.strokeStyle = colours.raised;
+      ctx.lineWidth = 4 * ratio;
+      ctx.lineJoin = "round";
+      const at = [bbox.left + 4 * ratio, top + 11 * ratio, bbox.width - 8 * ratio] as const;
+      ctx.strokeText(row.name, ...at);
+      ctx.fillText(row.name, ...at);
+    }
     if (row.beside) {
       ctx.fillStyle = colours.line;
       ctx.fillRect(bbox.left, bar + depth, bbox.width, ratio);

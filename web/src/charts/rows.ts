@@ -82,10 +82,14 @@ function firstOfRuns(times: readonly number[]): number[] {
 export const levelRows: MakeRows = (panel, results, span, step, length) => {
   const most = panel.max ?? 1;
   return results.flatMap((series, place) =>
-    [...series]
-      .sort((left, right) => naturalOrder(left.metric["gpu"] ?? "", right.metric["gpu"] ?? ""))
+    series
       .map((one) => ({
+        one,
         name: panel.nameOf?.(one.metric) ?? fillLegend(panel.queries[place]?.legend ?? "", one.metric),
+      }))
+      .sort((left, right) => naturalOrder(left.name, right.name))
+      .map(({ one, name }) => ({
+        name,
         column: columnOf(one, span, step, length),
         beside: true,
         look: (value: number) => ({ colour: "neutral" as const, share: Math.min(Math.max(value / most, 0), 1) }),

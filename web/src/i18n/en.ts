@@ -240,6 +240,7 @@ export const en = {
   "sessions.processes": "{count} processes",
   "sessions.processes.one": "1 process",
   "sessions.group.one": "1 GPU, works on {working}, {memory}",
+  "sessions.rest": "and {count} more",
   "sessions.more_all": "Show {count} more",
   "count.gpus": "{count} GPUs",
   "count.gpus.one": "1 GPU",

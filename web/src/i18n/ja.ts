@@ -247,6 +247,7 @@ export const language: Language = {
     "sessions.processes": "プロセス {count} 個",
     "sessions.processes.one": "プロセス 1 個",
     "sessions.group.one": "GPU 1 基、うち {working} 基で稼働、{memory}",
+    "sessions.rest": "ほか {count} 件",
     "sessions.more_all": "さらに {count} 件表示",
     "count.gpus": "GPU {count} 基",
     "count.gpus.one": "GPU 1 基",

@@ -247,6 +247,7 @@ export const language: Language = {
     "sessions.processes": "프로세스 {count}개",
     "sessions.processes.one": "프로세스 1개",
     "sessions.group.one": "GPU 1개, 그중 {working}개 작동, {memory}",
+    "sessions.rest": "외 {count}개",
     "sessions.more_all": "{count}개 더 보기",
     "count.gpus": "GPU {count}개",
     "count.gpus.one": "GPU 1개",

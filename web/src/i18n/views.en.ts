@@ -171,6 +171,8 @@ export const views = {
   "gpustate.drained": "drained",
   "gpustate.down": "down",
 
+  "source.this process": "this process",
+  "owner.no process": "no process",
   "reason.Resources": "waits for free resources",
   "reason.Priority": "jobs with a higher priority are before it",
   "reason.Dependency": "waits for another job",
@@ -179,6 +181,10 @@ export const views = {
   "reason.ReqNodeNotAvail": "a node it asks for is not available",
   "reason.Reservation": "waits for its reservation",
   "reason.BeginTime": "its start time is not reached",
+  "reason.JobArrayTaskLimit": "the array's limit of running tasks is reached",
+  "reason.PartitionTimeLimit": "its time limit is longer than the partition's",
+  "reason.QOSMaxJobsPerUserLimit": "the user's limit of running jobs is reached",
+  "reason.DependencyNeverSatisfied": "the job it waits for failed: it will never start",
   "reason.JobHeldUser": "put on hold by its user",
   "reason.JobHeldAdmin": "put on hold by an administrator",
 
@@ -236,7 +242,8 @@ export const views = {
   "role.editor": "editor",
   "role.admin": "admin",
 
-  "add.help": "Run this on the node. Its agent finds the GPUs itself and sends their numbers here.",
+  "add.help":
+    "Install gpuscope on the node as on this server, then run this there. Its agent finds the GPUs itself and sends their numbers here.",
   "add.local":
     "This page was opened under a loopback address, which other machines cannot reach. Start the server with --listen 0.0.0.0:9470 and open it under its name.",
   "add.name": "Name of the node, for its token",
@@ -302,7 +309,7 @@ export const views = {
   "part.stranded": "stranded slices",
 
   "hours.busy": "busy",
-  "hours.idle": "held, idle",
+  "hours.idle": "held, not busy",
   "hours.unknown": "held, work not known",
   "hours.free": "free",
   "hours.lost": "not read",
@@ -412,6 +419,9 @@ export const views = {
   "legend.tx": "sent",
   "legend.sm": "SM",
   "legend.video": "video",
+  "legend.encoder": "encoder",
+  "legend.decoder": "decoder",
+  "legend.optical flow": "optical flow",
   "legend.graphics": "graphics",
   "legend.read": "read",
   "legend.written": "written",

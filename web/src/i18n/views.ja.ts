@@ -174,6 +174,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "gpustate.drained": "ドレイン",
   "gpustate.down": "停止",
 
+  "source.this process": "このプロセス",
+  "owner.no process": "プロセスなし",
   "reason.Resources": "空き資源待ち",
   "reason.Priority": "優先度の高いジョブが先",
   "reason.Dependency": "他のジョブ待ち",
@@ -182,6 +184,10 @@ export const views: Pick<Words, keyof typeof english> = {
   "reason.ReqNodeNotAvail": "要求したノードが使用不可",
   "reason.Reservation": "予約の開始待ち",
   "reason.BeginTime": "開始時刻前",
+  "reason.JobArrayTaskLimit": "配列ジョブの同時実行上限に到達",
+  "reason.PartitionTimeLimit": "時間制限がパーティションの上限より長い",
+  "reason.QOSMaxJobsPerUserLimit": "ユーザーの実行ジョブ上限に到達",
+  "reason.DependencyNeverSatisfied": "待っているジョブが失敗したため開始されない",
   "reason.JobHeldUser": "ユーザーが保留",
   "reason.JobHeldAdmin": "管理者が保留",
 
@@ -239,7 +245,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "role.editor": "編集者",
   "role.admin": "管理者",
 
-  "add.help": "ノードで実行してください。エージェントが GPU を見つけ、値をここへ送ります。",
+  "add.help":
+    "このサーバーと同じ方法でノードに gpuscope をインストールし、次を実行してください。エージェントが GPU を見つけ、値をここへ送ります。",
   "add.local":
     "このページはループバックアドレスで開かれており、他のマシンから届きません。サーバーを --listen 0.0.0.0:9470 で起動し、名前で開いてください。",
   "add.name": "ノード名（トークン用）",
@@ -305,7 +312,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "part.stranded": "使えないスライス",
 
   "hours.busy": "稼働",
-  "hours.idle": "占有・アイドル",
+  "hours.idle": "占有、稼働以外",
   "hours.unknown": "占有、稼働不明",
   "hours.free": "空き",
   "hours.lost": "未取得",
@@ -416,6 +423,9 @@ export const views: Pick<Words, keyof typeof english> = {
   "legend.tx": "送信",
   "legend.sm": "SM",
   "legend.video": "ビデオ",
+  "legend.encoder": "エンコーダー",
+  "legend.decoder": "デコーダー",
+  "legend.optical flow": "オプティカルフロー",
   "legend.graphics": "グラフィックス",
   "legend.read": "読み取り",
   "legend.written": "書き込み",

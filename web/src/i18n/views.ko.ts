@@ -173,6 +173,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "gpustate.drained": "드레인",
   "gpustate.down": "다운",
 
+  "source.this process": "이 프로세스",
+  "owner.no process": "프로세스 없음",
   "reason.Resources": "자원이 비기를 기다림",
   "reason.Priority": "우선순위가 높은 작업이 앞에 있음",
   "reason.Dependency": "다른 작업을 기다림",
@@ -181,6 +183,10 @@ export const views: Pick<Words, keyof typeof english> = {
   "reason.ReqNodeNotAvail": "요청한 노드를 사용할 수 없음",
   "reason.Reservation": "예약 시작을 기다림",
   "reason.BeginTime": "시작 시각 전",
+  "reason.JobArrayTaskLimit": "배열 작업의 동시 실행 한도 도달",
+  "reason.PartitionTimeLimit": "시간 제한이 파티션 한도보다 긺",
+  "reason.QOSMaxJobsPerUserLimit": "사용자의 실행 작업 한도 도달",
+  "reason.DependencyNeverSatisfied": "기다리던 작업이 실패하여 시작되지 않음",
   "reason.JobHeldUser": "사용자가 보류함",
   "reason.JobHeldAdmin": "관리자가 보류함",
 
@@ -238,7 +244,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "role.editor": "편집",
   "role.admin": "관리자",
 
-  "add.help": "노드에서 실행하세요. 에이전트가 GPU를 찾아 값을 이 서버로 보냅니다.",
+  "add.help":
+    "이 서버와 같은 방법으로 노드에 gpuscope를 설치한 뒤 실행하세요. 에이전트가 GPU를 찾아 값을 이 서버로 보냅니다.",
   "add.local":
     "이 페이지는 루프백 주소로 열려 다른 장비가 접근할 수 없습니다. 서버를 --listen 0.0.0.0:9470으로 시작하고 이름으로 여세요.",
   "add.name": "노드 이름(토큰용)",
@@ -304,7 +311,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "part.stranded": "쓸 수 없는 조각",
 
   "hours.busy": "작동",
-  "hours.idle": "점유 후 유휴",
+  "hours.idle": "점유, 작동 외",
   "hours.unknown": "점유, 작업 불명",
   "hours.free": "비어 있음",
   "hours.lost": "읽지 못함",
@@ -414,6 +421,9 @@ export const views: Pick<Words, keyof typeof english> = {
   "legend.tx": "송신",
   "legend.sm": "SM",
   "legend.video": "비디오",
+  "legend.encoder": "인코더",
+  "legend.decoder": "디코더",
+  "legend.optical flow": "옵티컬 플로",
   "legend.graphics": "그래픽",
   "legend.read": "읽기",
   "legend.written": "쓰기",

@@ -144,7 +144,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "slurm.jobs": "作业",
   "slurm.requested": "请求的 GPU",
   "slurm.oldest": "最长等待",
-  "slurm.within": "{time} 内 {count} 个",
+  "slurm.within": "{time}内 {count} 个",
   "slurm.longer": "超过 {time} {count} 个",
   "slurm.name": "名称",
   "slurm.account": "账户",
@@ -171,6 +171,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "gpustate.drained": "已排空",
   "gpustate.down": "宕机",
 
+  "source.this process": "本进程",
+  "owner.no process": "无进程",
   "reason.Resources": "等待空闲资源",
   "reason.Priority": "前面有优先级更高的作业",
   "reason.Dependency": "等待其他作业",
@@ -179,6 +181,10 @@ export const views: Pick<Words, keyof typeof english> = {
   "reason.ReqNodeNotAvail": "请求的节点不可用",
   "reason.Reservation": "等待预留开始",
   "reason.BeginTime": "未到开始时间",
+  "reason.JobArrayTaskLimit": "已达作业数组的运行任务上限",
+  "reason.PartitionTimeLimit": "时间限制超过分区上限",
+  "reason.QOSMaxJobsPerUserLimit": "已达用户的运行作业上限",
+  "reason.DependencyNeverSatisfied": "所等待的作业已失败，将不会启动",
   "reason.JobHeldUser": "被用户暂停",
   "reason.JobHeldAdmin": "被管理员暂停",
 
@@ -236,7 +242,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "role.editor": "编辑者",
   "role.admin": "管理员",
 
-  "add.help": "在节点上运行。代理会自动找到 GPU 并把数据发送到这里。",
+  "add.help":
+    "按照与此服务器相同的方式在节点上安装 gpuscope，然后在节点上运行下面的命令。代理会自动找到 GPU 并把数据发送到这里。",
   "add.local": "本页通过回环地址打开，其他机器无法访问。请用 --listen 0.0.0.0:9470 启动服务器并用主机名打开。",
   "add.name": "节点名称（用于令牌）",
   "add.make": "创建令牌",
@@ -291,7 +298,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "reports.none": "此时段内无人占用 GPU。",
   "reports.where": "时间去向",
   "reports.plot": "GPU 小时随时间变化",
-  "reports.axis": "每 {length} 的 GPU 小时，最高 {hours}",
+  "reports.axis": "每{length}的 GPU 小时，最高 {hours}",
 
   "part.owners": "有主占用",
   "part.unattributed": "占用，所有者未知",
@@ -300,7 +307,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "part.stranded": "闲置切片",
 
   "hours.busy": "忙碌",
-  "hours.idle": "占用空闲",
+  "hours.idle": "占用，不忙",
   "hours.unknown": "占用，负载未知",
   "hours.free": "空闲",
   "hours.lost": "未读取",
@@ -410,6 +417,9 @@ export const views: Pick<Words, keyof typeof english> = {
   "legend.tx": "发送",
   "legend.sm": "SM",
   "legend.video": "视频",
+  "legend.encoder": "编码器",
+  "legend.decoder": "解码器",
+  "legend.optical flow": "光流",
   "legend.graphics": "图形",
   "legend.read": "读取",
   "legend.written": "写入",

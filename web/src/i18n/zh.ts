@@ -19,7 +19,7 @@ export const language: Language = {
 
     "shell.simulated": "模拟集群：本页没有真实数据。",
     "shell.live": "实时",
-    "shell.age": "{age} 前",
+    "shell.age": "{age}前",
     "shell.source": "来自 {source}",
     "shell.connecting": "正在请求服务器 …",
     "shell.gone": "服务器没有响应。这是最后的画面，已过 {age}。正在自动重试。",
@@ -82,8 +82,8 @@ export const language: Language = {
     "fleet.gone_since": "{time} 起无数据",
     "fleet.never": "从未响应，自 {time} 起尝试",
     "fleet.key_bars":
-      "单元格填充为利用率，下方两条线为 SM 活动和张量。节点旁每个 GPU 一个刻度，表示 0 至 100 % 利用率。",
-    "fleet.key_ticks": "填充表示程度。节点旁每个 GPU 一个刻度，表示 0 至 100 % 利用率。",
+      "单元格填充为使用率，下方两条线为 SM 活动和张量。节点旁每个 GPU 一个刻度，表示 0 至 100 % 使用率。",
+    "fleet.key_ticks": "填充表示程度。节点旁每个 GPU 一个刻度，表示 0 至 100 % 使用率。",
     "fleet.key_fill": "填充表示程度。",
     "fleet.holders": "占用者",
     "fleet.others": "其他 {count} 人",
@@ -99,7 +99,7 @@ export const language: Language = {
     "attention.more": "显示全部 {count} 条",
     "attention.less": "收起",
     "attention.who": "谁",
-    "attention.since": "自",
+    "attention.since": "已持续",
     "attention.next": "下一步",
     "attention.unknown_time": "未知",
 
@@ -245,6 +245,7 @@ export const language: Language = {
     "sessions.processes": "{count} 个进程",
     "sessions.processes.one": "1 个进程",
     "sessions.group.one": "1 块 GPU，其中 {working} 块在工作，{memory}",
+    "sessions.rest": "另有 {count} 个",
     "sessions.more_all": "再显示 {count} 条",
     "count.gpus": "{count} 块 GPU",
     "count.gpus.one": "1 块 GPU",

@@ -16,9 +16,8 @@ const quote = (text: string): string => `'${text.replace(/'/g, "'\\''")}'`;
 
 export function nodeCommand(address: string, token: string): string {
   const push = `gpuscope agent --remote-write ${quote(`${address}/api/v1/write`)}`;
-  if (!token) return `pip install gpuscope\n${push}`;
+  if (!token) return push;
   return [
-    "pip install gpuscope",
     `(umask 077; printf 'authorization: {credentials: %s}\\n' ${quote(token)} > gpuscope-push.yml)`,
     `${push} --remote-write-http-config gpuscope-push.yml`,
   ].join("\n");

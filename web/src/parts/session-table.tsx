@@ -4,7 +4,7 @@ import { formatDuration, formatMoment, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
 import { linkTo } from "../router";
-import { COLUMNS, ownerOf, type ColumnName, type Row, type SessionGroup } from "../sessions";
+import { COLUMNS, ownerOf, roomForEach, type ColumnName, type Row, type SessionGroup } from "../sessions";
 import { Name, stateName } from "./marks";
 import { ColumnHead, MoreRows, useRowLimit } from "./table-parts";
 
@@ -57,8 +57,15 @@ export function SessionTable({ sessions, groups, sort }: TableProps): JSX.Elemen
 
 /** Every group with its sum, and of each as many rows as there is room for. */
 function cutGroups(groups: readonly SessionGroup[], most: number): { group: SessionGroup; rows: readonly Row[] }[] {
-  const each = Math.max(Math.floor(most / groups.length), LEAST_OF_A_GROUP);
-  return groups.slice(0, most).map((group) => ({ group, rows: group.rows.slice(0, each) }));
+  const shown = groups.slice(0, most);
+  const each = Math.max(
+    roomForEach(
+      shown.map((group) => group.rows.length),
+      most,
+    ),
+    LEAST_OF_A_GROUP,
+  );
+  return shown.map((group) => ({ group, rows: group.rows.slice(0, each) }));
 }
 
 function Head({ column, sort }: { column: ColumnName; sort: SortProps | undefined }): JSX.Element {
@@ -110,6 +117,13 @@ function Group({ group, rows, columns }: GroupProps): JSX.Element {
       {rows.map((row) => (
         <SessionRow key={`${row.uuid}${row.pid}`} row={row} columns={columns} />
       ))}
+      {rows.length < group.rows.length && (
+        <tr class="rest">
+          <td colSpan={columns.length} class="soft">
+            {t("sessions.rest", { count: group.rows.length - rows.length })}
+          </td>
+        </tr>
+      )}
     </tbody>
   );
 }

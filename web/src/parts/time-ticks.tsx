@@ -12,9 +12,10 @@ export function TimeTicks({ span, most = 8 }: { span: Span; most?: number }): JS
     <div class="ticks small soft" aria-hidden="true">
       {ticks.map((at) => {
         const share = (at - span.start) / (span.end - span.start);
-        // Near the end there is no room to the right of the tick.
+        // Near the end there is no room to the right of the tick; on a phone that begins earlier.
+        const place = share > 0.94 ? "end late" : share > 0.85 ? "late" : "";
         return (
-          <span key={at} class={share > 0.85 ? "end" : ""} style={{ left: `${share * 100}%` }}>
+          <span key={at} class={place} style={{ left: `${share * 100}%` }}>
             {formatTick(at, step, language)}
           </span>
         );

@@ -270,7 +270,7 @@ function Row({
       )}
       {owner && (
         <span>
-          <span class="soft">{t("attention.who")}</span> <Name text={owner} />
+          <span class="soft">{t("attention.who")}</span> <Name text={tName("owner", owner)} />
         </span>
       )}
       {hours !== undefined && hours >= 0.05 && (

@@ -87,6 +87,7 @@ export function Reports(): JSX.Element {
             <HourPlot report={asked.data} {...(before.data ? { before: before.data } : {})} />
           )}
           <section class="section">
+            <ShareKey />
             <DataTable
               name={t(`reports.${kind}`)}
               rows={rows}
@@ -161,15 +162,35 @@ function reportColumns(compare: boolean, by: (typeof GROUPINGS)[number], isKnown
   ];
 }
 
-/** Busy, idle and unknown hours of one row side by side. */
+/** What the parts of a bar mean. Amber is what somebody should look at: not every pause between two kernels. */
+function ShareKey(): JSX.Element {
+  return (
+    <ul class="series">
+      {(["busy", "unknown", "stretches", "idle"] as const).map((part) => (
+        <li key={part}>
+          <span class={`swatch hour-${part}`} aria-hidden="true" />{" "}
+          {part === "stretches" ? t("reports.stretches") : t(`hours.${part}`)}
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+/** Busy and unknown hours of one row, long idle stretches, and the rest of the idle hours side by side. */
 function ShareBar({ row }: { row: ComparedRow }): JSX.Element {
-  const { gpu_hours: held = 0, busy_hours: busy, unknown_hours: unknown = 0 } = row.now ?? {};
+  const {
+    gpu_hours: held = 0,
+    busy_hours: busy,
+    unknown_hours: unknown = 0,
+    idle_held_hours: stretches = 0,
+  } = row.now ?? {};
   if (!held || busy === null || busy === undefined) return <>–</>;
   return (
     <span class="whole">
       <span class="share" aria-hidden="true">
         <i class="busy" style={{ "--v": `${(100 * busy) / held}%` }} />
         <i class="unknown" style={{ "--v": `${(100 * unknown) / held}%` }} />
+        <i class="stretches" style={{ "--v": `${(100 * stretches) / held}%` }} />
       </span>
       {formatValue(busy / held, "ratio")}
     </span>

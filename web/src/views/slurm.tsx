@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { queryInstant } from "../api";
 import { toWords } from "../fleet";
-import { formatDuration, formatHours, formatMoment } from "../format";
+import { ABSENT, formatDuration, formatHours, formatMoment } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type LivePicture } from "../live";
 import { AskedState, Blank, useAsked } from "../parts/asked";
@@ -65,6 +65,13 @@ export function SlurmView({ picture }: { picture: LivePicture }): JSX.Element {
       </Blank>
     );
   }
+  const words = toWords(query["q"] ?? "");
+  const shown: ShownProps = {
+    tab,
+    slurm,
+    keep: (row) => !words.length || words.every((word) => JSON.stringify(row).toLowerCase().includes(word)),
+    known: new Set(picture.nodes.map((one) => one.name)),
+  };
   const old = slurm.readAt !== undefined && serverNow() - slurm.readAt > OLD_SECONDS;
   return (
     <div class="data">
@@ -94,8 +101,9 @@ export function SlurmView({ picture }: { picture: LivePicture }): JSX.Element {
           )}
         />
         <SearchBox label={t("slurm.search")} />
+        <TabCsv {...shown} />
       </div>
-      <Shown tab={tab} slurm={slurm} search={query["q"] ?? ""} />
+      <Shown {...shown} />
     </div>
   );
 }
@@ -115,10 +123,32 @@ function countOf(slurm: Slurm, tab: (typeof TABS)[number]): number {
   }
 }
 
-function Shown({ tab, slurm, search }: { tab: (typeof TABS)[number]; slurm: Slurm; search: string }): JSX.Element {
-  const words = toWords(search);
-  const keep = (row: object): boolean =>
-    !words.length || words.every((word) => JSON.stringify(row).toLowerCase().includes(word));
+interface ShownProps {
+  tab: (typeof TABS)[number];
+  slurm: Slurm;
+  /** Whether a row matches the search. */
+  keep(row: object): boolean;
+  /** Nodes of the fleet; Slurm has others, too. */
+  known: ReadonlySet<string>;
+}
+
+/** What the tab shows, as a file; of the queue, each job that waits. */
+function TabCsv({ tab, slurm, keep, known }: ShownProps): JSX.Element | null {
+  switch (tab) {
+    case "queue":
+      return <CsvButton file="queue" rows={slurm.pending.filter(keep)} columns={pendingColumns()} />;
+    case "running":
+      return <CsvButton file="jobs" rows={slurm.jobs.filter(keep)} columns={jobColumns()} />;
+    case "nodes":
+      return <CsvButton file="slurm-nodes" rows={slurm.nodes.filter(keep)} columns={nodeColumns(known)} />;
+    case "partitions":
+      return <CsvButton file="partitions" rows={slurm.partitions.filter(keep)} columns={partitionColumns()} />;
+    case "reservations":
+      return null;
+  }
+}
+
+function Shown({ tab, slurm, keep, known }: ShownProps): JSX.Element {
   switch (tab) {
     case "queue":
       return <Queue slurm={slurm} keep={keep} />;
@@ -129,7 +159,7 @@ function Shown({ tab, slurm, search }: { tab: (typeof TABS)[number]; slurm: Slur
         <DataTable
           name={t("slurm.nodes")}
           rows={slurm.nodes.filter(keep)}
-          columns={nodeColumns()}
+          columns={nodeColumns(known)}
           keyOf={(row) => row.node}
           empty={t("slurm.no_nodes")}
           rowClass={(row) => (isBroken(row) ? "severe" : needsSomebody(row) ? "noted" : "")}
@@ -152,8 +182,6 @@ function Shown({ tab, slurm, search }: { tab: (typeof TABS)[number]; slurm: Slur
 
 /** Each job that waits, and below it all of them by partition and reason: the longest queue has no row for each. */
 function Queue({ slurm, keep }: { slurm: Slurm; keep(row: object): boolean }): JSX.Element {
-  const rows = slurm.pending.filter(keep);
-  const columns = pendingColumns();
   const jobs = slurm.queue.reduce((sum, row) => sum + row.jobs, 0);
   // An array of which no task has started is one row with a number of tasks.
   const listed = slurm.pending.reduce((sum, row) => sum + (row.tasks ?? 1), 0);
@@ -161,19 +189,16 @@ function Queue({ slurm, keep }: { slurm: Slurm; keep(row: object): boolean }): J
     <>
       {slurm.pending.length > 0 && (
         <section>
-          <div class="controls">
-            <CsvButton file="queue" rows={rows} columns={columns} />
-            {jobs > listed && <span class="soft">{t("slurm.more_waiting", { count: jobs - listed })}</span>}
-          </div>
           <DataTable
             name={t("slurm.waiting_jobs")}
-            rows={rows}
-            columns={columns}
+            rows={slurm.pending.filter(keep)}
+            columns={pendingColumns()}
             keyOf={(row) => row.job}
             sort="-waited"
             sortKey="wsort"
             empty={t("slurm.no_queue")}
           />
+          {jobs > listed && <p class="soft">{t("slurm.more_waiting", { count: jobs - listed })}</p>}
         </section>
       )}
       <section class="section">
@@ -236,20 +261,13 @@ function pendingColumns(): Column<PendingJob>[] {
 }
 
 function Running({ slurm, keep }: { slurm: Slurm; keep(row: object): boolean }): JSX.Element {
-  const rows = slurm.jobs.filter(keep);
-  const columns = jobColumns();
   return (
     <>
-      <div class="controls">
-        <CsvButton file="jobs" rows={rows} columns={columns} />
-        {slurm.withoutSeries > 0 && (
-          <span class="soft">{t("slurm.without_series", { count: slurm.withoutSeries })}</span>
-        )}
-      </div>
+      {slurm.withoutSeries > 0 && <p class="soft">{t("slurm.without_series", { count: slurm.withoutSeries })}</p>}
       <DataTable
         name={t("slurm.running")}
-        rows={rows}
-        columns={columns}
+        rows={slurm.jobs.filter(keep)}
+        columns={jobColumns()}
         keyOf={(row) => row.job}
         sort="-gpus"
         empty={t("slurm.no_jobs")}
@@ -365,21 +383,32 @@ export function jobColumns(): Column<SlurmJob>[] {
   ];
 }
 
-/** How busy each GPU of the job is; GPUs that it was given and has no process on are said. */
+/** How busy each GPU of the job is; GPUs that it was given and has no process on are said. Whether that is wrong is a finding. */
 function Use({ row }: { row: SlurmJob }): JSX.Element {
-  const without = (row.gpus ?? 0) - new Set(row.sessions.map((one) => one.uuid)).size;
   return (
     <>
-      {row.busy.length > 0 ? <SpreadBar values={row.busy} /> : row.gpus ? "" : "–"}
-      {without > 0 && <span class="warn"> {t("slurm.without_process", { count: without })}</span>}
+      {row.busy.length > 0 ? <SpreadBar values={row.busy} /> : ABSENT}
+      {row.unused > 0 && <span class="soft"> {t("slurm.without_process", { count: row.unused })}</span>}
     </>
   );
 }
 
-function nodeColumns(): Column<SlurmNode>[] {
+function nodeColumns(known: ReadonlySet<string>): Column<SlurmNode>[] {
   const now = serverNow();
   return [
-    nameColumn("node", t("column.node"), (row) => row.node),
+    {
+      id: "node",
+      title: t("column.node"),
+      cell: (row) =>
+        known.has(row.node) ? (
+          <a href={linkTo("node", row.node)}>
+            <Name text={row.node} />
+          </a>
+        ) : (
+          <Name text={row.node} />
+        ),
+      value: (row) => row.node,
+    },
     {
       id: "state",
       title: t("column.state"),
