@@ -19,7 +19,7 @@ from gpuscope.store.arrays import distinct
 from gpuscope.store.contents import Contents, StoredTargetState
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, Samples, column_lines
-from gpuscope.store.kept_selections import KeptSelections, NewestCells
+from gpuscope.store.kept_selections import MIN_TARGETS, KeptSelections
 from gpuscope.store.reader import LoadAdmission, Reader
 from gpuscope.store.recent_columns import RecentRows, TargetHeads
 from gpuscope.store.selections import Groups, HeadColumns, SeriesSelection
@@ -63,6 +63,11 @@ class ColumnReader:
         self._contents = contents
         self._kept = KeptSelections()
 
+    @property
+    def kept_rows_bytes(self) -> int:
+        """Memory of the rows kept between queries."""
+        return self._kept.nbytes
+
     def latest(self, chosen: SeriesSelection, start: int, end: int) -> SeriesColumns:
         """Return the newest sample in [start, end] of each series that has one."""
         if chosen.is_shared:
@@ -77,9 +82,8 @@ class ColumnReader:
             self._put(chosen, self._reader.latest(chosen.groups, start, end), times, values)
             return times, values
         sources = self._sources(chosen)
-        kept = self._kept.newest(chosen)
-        if kept is not None:
-            moments, values, unread = _kept_newest(chosen, kept, sources, start, end)
+        if self._kept.is_kept(chosen):
+            moments, values, unread = _kept_newest(chosen, self._kept, sources, start, end)
         else:
             values = np.full(len(chosen.series), ABSENT)
             moments, unread = np.full(len(sources), -1), list(range(len(sources)))
@@ -114,15 +118,14 @@ class ColumnReader:
         """Return the samples in [start, end] of each series that has some."""
         if chosen.is_shared or len(chosen.series) <= MAX_FEW_SERIES:
             return _from_samples(chosen, self._reader.read(chosen.groups, start, end, admit))
-        kept = self._kept.recent(chosen)
-        if kept is not None:
-            recent = kept.read(chosen, _heads_of(self._sources(chosen)), start, end)
+        if self._kept.is_kept(chosen):
+            recent = self._kept.recent(chosen, _heads_of(self._sources(chosen)), start, end)
             if recent is not None:
                 return self._join_recent(chosen, recent, start, end, admit)
         rest: Groups = {}
         plain: list[_HeadRows] = []
         bounds = np.array((start, end + 1))
-        for source in self._sources(chosen):
+        for source in self._sources_with_columns(chosen):
             rows = None
             if not source.is_late and source.newest_sealed < start:
                 rows = source.head.rows_between(bounds)
@@ -152,7 +155,7 @@ class ColumnReader:
         """Return the rows of series in a head or block that overlaps [start, end]."""
         found: list[_Index] = [np.empty(0, np.intp)]
         rest: list[int] = []
-        for source in self._sources(chosen):
+        for source in self._sources_with_columns(chosen):
             if chosen.is_shared or source.is_late or source.newest_sealed >= start:
                 rest.append(source.target)
             elif source.head.overlaps(start, end):
@@ -163,6 +166,12 @@ class ColumnReader:
                 chosen.rows_of(some) for some in self._reader.series_with_data(chosen.groups, rest, start, end)
             ]
         return distinct(np.concatenate(found))
+
+    def _sources_with_columns(self, chosen: SeriesSelection) -> list[_TargetSource]:
+        sources = self._sources(chosen)
+        if len(sources) >= MIN_TARGETS:
+            chosen.find_head_columns([source.head for source in sources])
+        return sources
 
     def _sources(self, chosen: SeriesSelection) -> list[_TargetSource]:
         get = self._contents.get
@@ -184,12 +193,12 @@ def _heads_of(sources: list[_TargetSource]) -> TargetHeads:
 
 
 def _kept_newest(
-    chosen: SeriesSelection, kept: NewestCells, sources: list[_TargetSource], start: int, end: int
+    chosen: SeriesSelection, kept: KeptSelections, sources: list[_TargetSource], start: int, end: int
 ) -> tuple[Int64s, Float64s, list[int]]:
     """Return the time of each target's newest row, the value of each series in it, and the numbers of the
     targets whose newest row is not the one to be read."""
     now = _heads_of(sources)
-    moments, values = kept.read(chosen, now)
+    moments, values = kept.newest(chosen, now)
     unread = (moments > end) | (moments < np.array(now.newest_sealed)) | np.array(now.is_late, np.bool_)
     counts = np.diff(chosen.first_rows)
     values[np.repeat(unread | (moments < start), counts)] = ABSENT
