@@ -94,3 +94,10 @@ def test_a_pair_that_a_store_gets_during_a_query_has_one_number() -> None:
     _, translated = unified(mixed, later)
     assert translated.codes.tolist() == [[made]]
     assert concatenate((later, mixed)) == [(("a", "2"),), (("a", "1"),)]
+
+
+@given(SETS, CHOSEN)
+def test_groups_have_the_label_sets_that_occur(sets: list[Labels], names: set[str]) -> None:
+    kept = LabelColumns.of(sets).keep(names)
+    assert list(kept.of_groups) == list(dict.fromkeys(kept))
+    assert kept.of_groups is kept.of_groups

@@ -294,6 +294,13 @@ class LabelColumns(Sequence[Labels]):
         number[by_first] = np.arange(len(first))
         return RowGroups(number[member], first[by_first])
 
+    @cached_property
+    def of_groups(self) -> LabelColumns:
+        """The label set of each group: one object for all queries, so that its order and JSON are made once."""
+        # Without a reference to these label sets: in a cycle both would stay until a garbage collection.
+        codes = self.codes.take(self.groups.first, axis=1)
+        return LabelColumns(self.table, self.names, codes, known_distinct=True)
+
     @property
     def distinct(self) -> bool:
         """Whether no two rows are equal."""
