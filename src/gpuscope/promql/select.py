@@ -21,6 +21,8 @@ from gpuscope.series_columns import SeriesColumns
 # The arrays of so many windows fit the processor's cache; so many samples take well under a second.
 MAX_WINDOWS = 65_536
 MAX_WINDOW_SAMPLES = 4_000_000
+MIN_AXES = 32
+"""So many time axes are worth finding out which times are searched twice."""
 MAX_SPREAD = 3
 """Windows are made over the values in place if these take at most so many times their own space."""
 
@@ -70,9 +72,9 @@ def windows(series: SeriesColumns, ends: Ints, range_ms: int) -> Iterator[tuple[
 
 def _search_both(series: SeriesColumns, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
     """As `SeriesColumns.search` for both; where a window begins when another one ends, it searches once."""
-    at, places = np.unique(np.concatenate((begins, ends)), return_inverse=True)
-    if len(at) > len(ends) * 3 // 2:
+    if len(series.axis_starts) < MIN_AXES:
         return series.search(begins), series.search(ends)
+    at, places = np.unique(np.concatenate((begins, ends)), return_inverse=True)
     found = series.search(at)
     return found[:, places[: len(begins)]], found[:, places[len(begins) :]]
 
