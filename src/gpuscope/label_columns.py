@@ -20,7 +20,9 @@ from gpuscope.series import Labels
 
 Codes = NDArray[np.int32]
 Index = NDArray[np.intp]
+Ints = NDArray[np.int64]
 Pair = tuple[str, str]
+EncodePairs = Callable[[Sequence[Pair]], Sequence[bytes]]
 
 _MAX_DERIVED = 8
 """Kept with the label sets they were derived from: a dashboard groups one selection in a few ways."""
@@ -69,7 +71,7 @@ class PairTable:
         found = self.numbers.get(pair)
         return self.base.find(pair) if found is None and self.base is not None else found
 
-    def encoded_pairs(self, numbers: Iterable[int], encode: Callable[[Pair], bytes]) -> dict[int, bytes]:
+    def encoded_pairs(self, numbers: Sequence[int], encode: EncodePairs) -> dict[int, bytes]:
         """Return at least these pairs' encoded text, b"" for 0. A store's pairs are encoded once."""
         root = self
         while root.base is not None:
@@ -80,9 +82,10 @@ class PairTable:
         if root is not self:
             known = {number: known[number] for number in numbers if number in known}
         known[0] = b""
-        for number in numbers:
-            if number not in known:
-                known[number] = encode(self.pair(number))
+        new = [number for number in numbers if number not in known]
+        own = self.pairs
+        pairs = [own.get(number) or self.pair(number) for number in new]
+        known.update(zip(new, encode(pairs), strict=True))
         return known
 
     def pair(self, number: int) -> Pair:
@@ -90,6 +93,26 @@ class PairTable:
         if found is None and self.base is not None:
             return self.base.pair(number)
         return ("", "") if found is None else found
+
+
+class PairNames:
+    """The label name of each pair of a store, as a number. Only grows."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+        self._numbers: dict[str, int] = {}
+        self.codes = np.zeros(1024, np.int32)
+        """Index in `names`, by number of the pair."""
+
+    def add(self, pair: int, name: str) -> None:
+        number = self._numbers.setdefault(name, len(self.names))
+        if number == len(self.names):
+            self.names.append(name)
+        if pair >= len(self.codes):
+            grown = np.zeros(max(pair + 1, 2 * len(self.codes)), np.int32)
+            grown[: len(self.codes)] = self.codes
+            self.codes = grown
+        self.codes[pair] = number
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,20 +157,19 @@ class LabelColumns(Sequence[Labels]):
         return LabelColumns(table, names, codes)
 
     @staticmethod
-    def from_packed(table: PairTable, packed: Sequence[bytes]) -> LabelColumns:
-        """Return the columns of distinct label sets, each given as its pairs' numbers in 32 bits."""
-        lengths = np.fromiter((len(one) >> 2 for one in packed), np.int64, len(packed))
-        flat = np.frombuffer(b"".join(packed), "<i4")
-        used = np.flatnonzero(np.bincount(flat)) if len(flat) else np.empty(0, np.int64)
-        name_of = [table.pair(number)[0] for number in used.tolist()]
-        names = tuple(sorted(set(name_of)))
-        line = {name: number for number, name in enumerate(names)}
-        line_of = np.zeros(int(used[-1]) + 1 if len(used) else 1, np.intp)
-        line_of[used] = [line[name] for name in name_of]
-        codes = np.zeros((len(names), len(packed)), np.int32)
-        codes[line_of[flat], np.repeat(np.arange(len(packed)), lengths)] = flat
+    def from_numbers(table: PairTable, pair_names: PairNames, flat: Codes, counts: Ints) -> LabelColumns:
+        """Return the columns of distinct label sets: the numbers of their pairs one set after the other, and
+        how many each set has."""
+        of_name = pair_names.codes.take(flat)
+        used = np.flatnonzero(np.bincount(of_name)).tolist()
+        used.sort(key=pair_names.names.__getitem__)
+        line = np.zeros(len(pair_names.names), np.intp)
+        line[used] = np.arange(len(used))
+        codes = np.zeros((len(used), len(counts)), np.int32)
+        codes[line[of_name], np.repeat(np.arange(len(counts)), counts)] = flat
+        names = tuple([pair_names.names[code] for code in used])
         # A series that was removed meanwhile has no pairs.
-        return LabelColumns(table, names, codes, known_distinct=bool(lengths.all()))
+        return LabelColumns(table, names, codes, known_distinct=bool(counts.all()))
 
     def __len__(self) -> int:
         return int(self.codes.shape[1])
@@ -272,6 +294,13 @@ class LabelColumns(Sequence[Labels]):
         number[by_first] = np.arange(len(first))
         return RowGroups(number[member], first[by_first])
 
+    @cached_property
+    def of_groups(self) -> LabelColumns:
+        """The label set of each group: one object for all queries, so that its order and JSON are made once."""
+        # Without a reference to these label sets: in a cycle both would stay until a garbage collection.
+        codes = self.codes.take(self.groups.first, axis=1)
+        return LabelColumns(self.table, self.names, codes, known_distinct=True)
+
     @property
     def distinct(self) -> bool:
         """Whether no two rows are equal."""
@@ -316,7 +345,7 @@ class LabelColumns(Sequence[Labels]):
         order[self.rank(check)] = np.arange(len(self))
         return order
 
-    def encoded(self, encode: Callable[[Pair], bytes]) -> list[bytes]:
+    def encoded(self, encode: EncodePairs) -> list[bytes]:
         """Return each label set as `{`, its encoded pairs with commas between them, and `}`. The first result
         is kept, and later calls must pass the same function."""
         if self._encoded is None:
@@ -328,14 +357,24 @@ class LabelColumns(Sequence[Labels]):
                 self._encoded = self._encode(encode)
         return self._encoded
 
-    def _encode(self, encode: Callable[[Pair], bytes]) -> list[bytes]:
-        if not self.names:
+    def _encode(self, encode: EncodePairs) -> list[bytes]:
+        if not self.names or not len(self):
             return [b"{}"] * len(self)
         text = self.table.encoded_pairs(self._used(self.codes), encode)
-        lines = [[text[number] for number in line] for line in self.codes.tolist()]
-        if self.codes.all():
-            return [b"{%b}" % b",".join(row) for row in zip(*lines, strict=True)]
-        return [b"{%b}" % b",".join(filter(None, row)) for row in zip(*lines, strict=True)]
+        if not self.codes.all():
+            lines = [[text[number] for number in line] for line in self.codes.tolist()]
+            return [b"{%b}" % b",".join(filter(None, row)) for row in zip(*lines, strict=True)]
+        # A pair that all label sets have is part of the template.
+        varies = (self.codes != self.codes[:, :1]).any(axis=1).tolist()
+        parts = [
+            b"%b" if several else text[number].replace(b"%", b"%%")
+            for several, number in zip(varies, self.codes[:, 0].tolist(), strict=True)
+        ]
+        template = b"{%b}" % b",".join(parts)
+        if not any(varies):
+            return [template % ()] * len(self)
+        varying = [map(text.__getitem__, line) for line in self.codes[varies].tolist()]
+        return [template % row for row in zip(*varying, strict=True)]
 
     def translated(self, table: PairTable) -> LabelColumns:
         """Return the same label sets with the numbers of another table."""

@@ -10,7 +10,7 @@ import pytest
 
 from gpuscope.series import Labels
 from gpuscope.series_columns import SeriesColumns
-from gpuscope.store import Store, Tick, kept_selections
+from gpuscope.store import Store, Tick, kept_selections, recent_columns
 from tests.store.support import EVER, NOW, HandClock, as_contents, bits, labels, named, tick, timed_tick
 
 STEP = 15_000
@@ -198,7 +198,7 @@ def test_a_sample_added_to_a_known_row(store: Store, clock: HandClock, monkeypat
         store.append(tick(target, NOW + STEP, series[part], [2.0] * 10))
         for one in sets[part]:
             model[one][NOW + STEP] = bits(2.0)
-        for _ in range(2):  # rows are kept from the second query on
+        for _ in range(2):  # rows are kept between queries
             check(store, model, [(NOW - STEP, NOW + STEP), (NOW, NOW + 2 * STEP)])
 
 
@@ -207,9 +207,10 @@ def test_the_rows_of_all_selections_are_limited(
 ) -> None:
     """Two selections of 4 × 5 series: only the rows of one fit."""
     monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
-    monkeypatch.setattr(kept_selections, "MAX_CELLS", 600)
+    monkeypatch.setattr(kept_selections, "MAX_BYTES", 4800)
     models: dict[str, Model] = {"x": defaultdict(dict), "y": defaultdict(dict)}
     targets = [store.target(f"node{number}") for number in range(4)]
+    seen = set()
     for number in range(6):
         clock.at = NOW + number * STEP
         for node, target in enumerate(targets):
@@ -220,4 +221,37 @@ def test_the_rows_of_all_selections_are_limited(
                 for one in sets:
                     model[one][clock.at + (name == "y")] = bits(float(number))
         for name, model in models.items():
-            check(store, model, [(clock.at - 4 * STEP, clock.at + 5), (NOW, clock.at + 5)], name)
+            for span in ((clock.at - 4 * STEP, clock.at + 5), (NOW, clock.at + 5)):
+                check(store, model, [span], name)
+                seen.add(store.stats().kept_rows_bytes)
+    assert 4800 // 2 < min(seen) <= max(seen) <= 4800  # one selection is kept, never two
+
+
+@pytest.mark.parametrize(("max_bytes", "kept"), [(24 * 8 * 16, 24 * 8 * 16), (24 * 8 * 16 - 1, 0)])
+def test_the_rows_of_one_selection_are_limited(
+    store: Store, monkeypatch: pytest.MonkeyPatch, max_bytes: int, kept: int
+) -> None:
+    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    monkeypatch.setattr(recent_columns, "MAX_BYTES", max_bytes)
+    model: Model = {}
+    for node in range(4):
+        target = store.target(f"node{node}")
+        sets = [labels("x", node=str(node), gpu=str(gpu)) for gpu in range(5)]
+        store.append(tick(target, NOW, store.resolve(target, sets), [1.0] * 5))
+        model |= {one: {NOW: bits(1.0)} for one in sets}
+    for _ in range(2):
+        assert as_contents(store.select_columns(named("x"), NOW - STEP, NOW).series()) == model
+        assert store.stats().kept_rows_bytes == kept
+
+
+def test_rows_are_kept_only_while_their_selection_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    target = store.target("node")
+    sets = [labels("x", gpu=str(gpu)) for gpu in range(20)]
+    store.append(tick(target, NOW, store.resolve(target, sets), [1.0] * 20))
+    store.latest_columns(named("x"), *EVER)
+    assert store.stats().kept_rows_bytes == 8 * (20 + 1)
+    store.delete_series(named("x"))
+    store.maintain()
+    store.latest_columns(named("x"), *EVER)
+    assert store.stats().kept_rows_bytes == 0

@@ -50,7 +50,7 @@ def group_rows(rows: LabelColumns, grouping: tuple[str, ...], without: bool, bud
     # numpy sorts 16-bit integers by radix sort, in linear time.
     order = np.argsort(groups.member.astype(np.uint16) if count < 65536 else groups.member, kind="stable")
     starts = np.searchsorted(groups.member[order], np.arange(count + 1))
-    return Groups(keys.take(groups.first), order, starts, budget)
+    return Groups(keys.of_groups, order, starts, budget)
 
 
 def aggregate(op: str, frame: Frame, groups: Groups, param: Floats | None) -> Frame:

@@ -8,18 +8,23 @@ markers. Series of one scrape share their time axis, so the search runs once per
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Frame, Ints
-from gpuscope.promql.windows import Windows
+from gpuscope.promql.windows import AxisWindows, Windows
 from gpuscope.series import STALE_NAN_BITS, Series
 from gpuscope.series_columns import SeriesColumns
 
 # The arrays of so many windows fit the processor's cache; so many samples take well under a second.
 MAX_WINDOWS = 65_536
 MAX_WINDOW_SAMPLES = 4_000_000
+MIN_AXES = 32
+"""So many time axes are worth finding out which times are searched twice."""
+MAX_SPREAD = 3
+"""Windows are made over the values in place if these take at most so many times their own space."""
 
 
 def latest(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budget) -> Frame:
@@ -60,9 +65,18 @@ def _search(series: SeriesColumns, at: Ints, lookback_ms: int) -> tuple[Ints, Bo
 
 def windows(series: SeriesColumns, ends: Ints, range_ms: int) -> Iterator[tuple[slice, Windows]]:
     """Yield the windows of a range selector, in portions of series."""
-    left, right = series.search(ends - range_ms), series.search(ends)
+    left, right = _search_both(series, ends - range_ms, ends)
     for rows in _portions(len(series), series.count_samples(), ends, range_ms):
         yield rows, _windows(series.rows(rows), left, right, ends, range_ms)
+
+
+def _search_both(series: SeriesColumns, begins: Ints, ends: Ints) -> tuple[Ints, Ints]:
+    """As `SeriesColumns.search` for both; where a window begins when another one ends, it searches once."""
+    if len(series.axis_starts) < MIN_AXES:
+        return series.search(begins), series.search(ends)
+    at, places = np.unique(np.concatenate((begins, ends)), return_inverse=True)
+    found = series.search(at)
+    return found[:, places[: len(begins)]], found[:, places[len(begins) :]]
 
 
 def _portions(count: int, samples: int, ends: Ints, range_ms: int) -> Iterator[slice]:
@@ -77,6 +91,9 @@ def _portions(count: int, samples: int, ends: Ints, range_ms: int) -> Iterator[s
 
 
 def _windows(series: SeriesColumns, left: Ints, right: Ints, ends: Ints, range_ms: int) -> Windows:
+    found = _windows_in_place(series, left, right, ends, range_ms)
+    if found is not None:
+        return found
     times, values, starts = series.flat()
     low, high = left[series.axis] + starts[:, None], right[series.axis] + starts[:, None]
     if np.isnan(values).any():  # a stale marker is a NaN
@@ -84,7 +101,45 @@ def _windows(series: SeriesColumns, left: Ints, right: Ints, ends: Ints, range_m
         before = np.zeros(len(kept) + 1, np.int64)
         np.cumsum(kept, out=before[1:])
         times, values, low, high = times[kept], values[kept], before[low], before[high]
-    return Windows(times, values, low, high, ends, range_ms)
+    return Windows(partial(_same, times), values, low, high, ends, range_ms)
+
+
+def _windows_in_place(
+    series: SeriesColumns, left: Ints, right: Ints, ends: Ints, range_ms: int
+) -> Windows | None:
+    """Return windows over the values where they are, without a copy; None if they are scattered, or if there
+    may be stale markers."""
+    if isinstance(series.values, list) or not len(series):
+        return None
+    lengths = series.lengths
+    begin, end = int(series.value_starts.min()), int((series.value_starts + lengths).max())
+    total = int(lengths.sum())
+    if not total or end - begin > MAX_SPREAD * total:
+        return None
+    values = series.values[begin:end]
+    if np.isnan(values).any():  # a stale marker is a NaN
+        return None
+    starts = series.value_starts - begin
+    first_axis, axes = int(series.axis.min()), slice(series.axis.min(), series.axis.max() + 1)
+
+    def make_timestamps() -> Ints:
+        inside = np.arange(total) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+        times = np.zeros(len(values), np.int64)
+        times[np.repeat(starts, lengths) + inside] = series.times[
+            np.repeat(series.axis_starts[series.axis], lengths) + inside
+        ]
+        return times
+
+    in_axes = series.axis_starts[:-1][axes, None]
+    return Windows(
+        make_timestamps,
+        values,
+        left[series.axis] + starts[:, None],
+        right[series.axis] + starts[:, None],
+        ends,
+        range_ms,
+        AxisWindows(series.times, left[axes] + in_axes, right[axes] + in_axes, series.axis - first_axis),
+    )
 
 
 def without_markers(one: Series) -> Series:
@@ -109,4 +164,8 @@ def windows_of_frame(frame: Frame, times: Ints, ends: Ints, range_ms: int) -> It
         flat_times = np.broadcast_to(times, present.shape)[present]
         flat_values = frame.values[rows][present]
         low, high = before[:, left] + base, before[:, right] + base
-        yield rows, Windows(flat_times, flat_values, low, high, ends, range_ms)
+        yield rows, Windows(partial(_same, flat_times), flat_values, low, high, ends, range_ms)
+
+
+def _same(times: Ints) -> Ints:
+    return times

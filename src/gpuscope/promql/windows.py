@@ -1,14 +1,15 @@
 """Range windows over many series.
 
-The samples of all series are in two flat arrays, one series after the other; a window is a pair of positions.
+The samples of all series are in flat arrays, one series after the other; a window is a pair of positions.
 So a function over windows is the same few array operations for one series or a thousand. `SampleColumns` visits
 all windows in parallel, oldest samples first, for functions that must be computed in order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +23,34 @@ _STEP_WORK = 1_000  # cost of a step of `SampleColumns` besides its samples: num
 
 
 @dataclass(frozen=True, slots=True)
-class Windows:
-    """Window (i, j) of series i at step j contains the flat positions low[i, j] to high[i, j] - 1."""
+class AxisWindows:
+    """The times of the windows: once for all series of a scrape, which have the same time axis."""
 
-    timestamps: Ints
+    times: Ints
+    low: Ints
+    """Window (a, j) of axis a at step j contains the times low[a, j] to high[a, j] - 1."""
+    high: Ints
+    axis: Ints
+    """Of each series."""
+
+
+@dataclass(frozen=True)
+class Windows:
+    """Window (i, j) of series i at step j contains the flat positions low[i, j] to high[i, j] - 1. Between two
+    series there may be values that no window contains."""
+
+    make_timestamps: Callable[[], Ints]
     values: Floats
     low: Ints
     high: Ints
     ends: Ints
     range_ms: int
+    axes: AxisWindows | None = None
+
+    @cached_property
+    def timestamps(self) -> Ints:
+        """The time of each value; of a value that no window contains it is undefined."""
+        return self.make_timestamps()
 
     @property
     def counts(self) -> Ints:

@@ -19,6 +19,12 @@ _ROWS = (
     ("gpuscope_store_blocks", "gauge", "blocks", "Sealed blocks in the store."),
     ("gpuscope_store_head_samples", "gauge", "head_samples", "Samples not sealed yet."),
     ("gpuscope_store_head_bytes", "gauge", "head_bytes", "Memory of the samples not sealed yet."),
+    (
+        "gpuscope_store_kept_rows_bytes",
+        "gauge",
+        "kept_rows_bytes",
+        "Memory of recent rows kept between wide queries; at most 33554432.",
+    ),
     ("gpuscope_store_file_bytes", "gauge", "file_bytes", "Size of the store's file."),
     ("gpuscope_store_disk_bytes", "gauge", "disk_bytes", "Size of the data folder on the disk."),
     ("gpuscope_store_commits_total", "counter", "commits", "Transactions committed."),

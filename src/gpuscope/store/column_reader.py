@@ -8,6 +8,7 @@ queried again, rows are kept between queries (`KeptSelections`), and only target
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 from gpuscope.series import Admit, Series
 from gpuscope.series_columns import SeriesColumns, TimeAxes, flat_axes
 from gpuscope.store.arrays import distinct
-from gpuscope.store.contents import Contents, StoredTargetState
+from gpuscope.store.contents import Contents
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, Samples, column_lines
-from gpuscope.store.kept_selections import KeptSelections, NewestCells
+from gpuscope.store.kept_selections import MIN_TARGETS, KeptSelections
 from gpuscope.store.reader import LoadAdmission, Reader
 from gpuscope.store.recent_columns import RecentRows, TargetHeads
 from gpuscope.store.selections import Groups, HeadColumns, SeriesSelection
@@ -35,6 +36,8 @@ MAX_FEW_SERIES = 16
 class _TargetSource(NamedTuple):
     """A target's head and what else may hold its samples."""
 
+    number: int
+    """Of the target in the selection."""
     target: int
     first_row: int
     """Of the selection."""
@@ -63,6 +66,11 @@ class ColumnReader:
         self._contents = contents
         self._kept = KeptSelections()
 
+    @property
+    def kept_rows_bytes(self) -> int:
+        """Memory of the rows kept between queries."""
+        return self._kept.nbytes
+
     def latest(self, chosen: SeriesSelection, start: int, end: int) -> SeriesColumns:
         """Return the newest sample in [start, end] of each series that has one."""
         if chosen.is_shared:
@@ -76,28 +84,26 @@ class ColumnReader:
             times, values = np.full(len(chosen.series), -1), np.full(len(chosen.series), ABSENT)
             self._put(chosen, self._reader.latest(chosen.groups, start, end), times, values)
             return times, values
-        sources = self._sources(chosen)
-        kept = self._kept.newest(chosen)
-        if kept is not None:
-            moments, values, unread = _kept_newest(chosen, kept, sources, start, end)
+        now = self._heads(chosen)
+        if self._kept.is_kept(chosen):
+            moments, values, unread = _kept_newest(chosen, self._kept, now, start, end)
         else:
             values = np.full(len(chosen.series), ABSENT)
-            moments, unread = np.full(len(sources), -1), list(range(len(sources)))
+            moments, unread = np.full(len(now.heads), -1), list(range(len(now.heads)))
         rest: Groups = {}
-        for number in unread:
-            source = sources[number]
+        for source in _sources(chosen, now, unread):
             row = None if source.is_late else source.head.newest_row(end)
             if row is None or row[0] < source.newest_sealed:
                 # After a clock change, a block may hold newer samples than the head.
                 rest[source.target] = chosen.groups[source.target]
                 continue
-            moments[number] = row[0]
+            moments[source.number] = row[0]
             found = chosen.head_columns(source.target, source.first_row, source.head)
             if row[0] >= start and found.width <= len(row[1]):
                 values[found.rows] = row[1][found.columns]
         times = np.repeat(moments, np.diff(chosen.first_rows))
         absent = np.flatnonzero(values.view(np.int64) == ABSENT_BITS)
-        for source in _owners(sources, absent):
+        for source in _sources(chosen, now, _owners(chosen, absent)):
             if source.target not in rest:
                 rest |= _missing(chosen, source, absent, start)
         if rest:
@@ -114,15 +120,14 @@ class ColumnReader:
         """Return the samples in [start, end] of each series that has some."""
         if chosen.is_shared or len(chosen.series) <= MAX_FEW_SERIES:
             return _from_samples(chosen, self._reader.read(chosen.groups, start, end, admit))
-        kept = self._kept.recent(chosen)
-        if kept is not None:
-            recent = kept.read(chosen, _heads_of(self._sources(chosen)), start, end)
+        if self._kept.is_kept(chosen):
+            recent = self._kept.recent(chosen, self._heads(chosen), start, end)
             if recent is not None:
                 return self._join_recent(chosen, recent, start, end, admit)
         rest: Groups = {}
         plain: list[_HeadRows] = []
         bounds = np.array((start, end + 1))
-        for source in self._sources(chosen):
+        for source in self._all_sources(chosen):
             rows = None
             if not source.is_late and source.newest_sealed < start:
                 rows = source.head.rows_between(bounds)
@@ -152,7 +157,7 @@ class ColumnReader:
         """Return the rows of series in a head or block that overlaps [start, end]."""
         found: list[_Index] = [np.empty(0, np.intp)]
         rest: list[int] = []
-        for source in self._sources(chosen):
+        for source in self._all_sources(chosen):
             if chosen.is_shared or source.is_late or source.newest_sealed >= start:
                 rest.append(source.target)
             elif source.head.overlaps(start, end):
@@ -164,32 +169,39 @@ class ColumnReader:
             ]
         return distinct(np.concatenate(found))
 
-    def _sources(self, chosen: SeriesSelection) -> list[_TargetSource]:
-        get = self._contents.get
+    def _all_sources(self, chosen: SeriesSelection) -> Iterator[_TargetSource]:
+        now = self._heads(chosen)
+        if len(now.heads) >= MIN_TARGETS:
+            chosen.find_head_columns(now.heads)
+        return _sources(chosen, now, range(len(now.heads)))
+
+    def _heads(self, chosen: SeriesSelection) -> TargetHeads:
         with self._contents.lock:
-            # Of a target that was just removed nothing is read.
-            states = [get(target) or StoredTargetState(target, "") for target in chosen.groups]
-            return [
-                _TargetSource(state.id, first, last - first, state.head, state.newest_sealed, bool(state.late))
-                for state, first, last in zip(states, chosen.first_rows, chosen.first_rows[1:], strict=False)
-            ]
+            states = self._contents.get_all(chosen.groups)
+            return TargetHeads(
+                [state.head for state in states],
+                [state.newest_sealed for state in states],
+                [bool(state.late) for state in states],
+            )
 
 
-def _heads_of(sources: list[_TargetSource]) -> TargetHeads:
-    return TargetHeads(
-        [source.head for source in sources],
-        [source.newest_sealed for source in sources],
-        [source.is_late for source in sources],
-    )
+def _sources(chosen: SeriesSelection, now: TargetHeads, numbers: Iterable[int]) -> Iterator[_TargetSource]:
+    """Yield some of the targets, by number."""
+    targets, rows = list(chosen.groups), chosen.first_rows
+    for number in numbers:
+        first = rows[number]
+        yield _TargetSource(
+            number, targets[number], first, rows[number + 1] - first,
+            now.heads[number], now.newest_sealed[number], now.is_late[number],
+        )  # fmt: skip
 
 
 def _kept_newest(
-    chosen: SeriesSelection, kept: NewestCells, sources: list[_TargetSource], start: int, end: int
+    chosen: SeriesSelection, kept: KeptSelections, now: TargetHeads, start: int, end: int
 ) -> tuple[Int64s, Float64s, list[int]]:
     """Return the time of each target's newest row, the value of each series in it, and the numbers of the
     targets whose newest row is not the one to be read."""
-    now = _heads_of(sources)
-    moments, values = kept.read(chosen, now)
+    moments, values = kept.newest(chosen, now)
     unread = (moments > end) | (moments < np.array(now.newest_sealed)) | np.array(now.is_late, np.bool_)
     counts = np.diff(chosen.first_rows)
     values[np.repeat(unread | (moments < start), counts)] = ABSENT
@@ -228,10 +240,12 @@ def _add_others(chosen: SeriesSelection, recent: RecentRows, others: dict[int, S
     return SeriesColumns(chosen.labels.take(found), axis[found], times, axis_starts, values, starts[found])
 
 
-def _owners(sources: list[_TargetSource], rows: _Index) -> list[_TargetSource]:
-    """Return the sources of rows of the selection."""
-    ends = np.cumsum([source.series_count for source in sources])
-    return [sources[number] for number in distinct(np.searchsorted(ends, rows, side="right")).tolist()]
+def _owners(chosen: SeriesSelection, rows: _Index) -> list[int]:
+    """Return the numbers of the targets that have rows of the selection."""
+    if not len(rows):
+        return []
+    found: list[int] = distinct(np.searchsorted(chosen.first_rows[1:], rows, side="right")).tolist()
+    return found
 
 
 def _missing(chosen: SeriesSelection, source: _TargetSource, absent: _Index, start: int) -> Groups:

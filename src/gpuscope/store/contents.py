@@ -150,6 +150,10 @@ class Contents:
     def get(self, target: int) -> StoredTargetState | None:
         return self._states.get(target)
 
+    def get_all(self, targets: Iterable[int]) -> list[StoredTargetState]:
+        """Return the state of each target, an empty one if it was just removed; the caller holds the lock."""
+        return [one or StoredTargetState(0, "") for one in map(self._states.get, targets)]
+
     def states(self) -> list[StoredTargetState]:
         return list(self._states.values())
 

@@ -8,6 +8,7 @@ replaces the head and never shortens it.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import OrderedDict
 
 import numpy as np
@@ -100,8 +101,9 @@ class Head:
         return columns
 
     def _set_order(self, sorted_series: Int64s, columns: Int64s) -> None:
-        self._order = sorted_series, columns
+        # First: a reader that sees the new columns must not believe that they ascend if they do not.
         self.columns_ascend = bool((columns[1:] > columns[:-1]).all())
+        self._order = sorted_series, columns
 
     def find_columns(self, series: Int64s) -> Int64s:
         """Return the column of each series, -1 if the head does not have it."""
@@ -315,8 +317,17 @@ class Head:
         rows = self.rows
         if self._side_used or not self._ascending:
             return None
-        times = self._times[:rows]
-        low, high = times.searchsorted(bounds).tolist()
+        return self._cut(*self._times[:rows].searchsorted(bounds).tolist())
+
+    def rows_since(self, begin: int) -> tuple[Int64s, list[Float64s]] | None:
+        """As `rows_between`, without an end."""
+        rows = self.rows
+        if self._side_used or not self._ascending:
+            return None
+        return self._cut(bisect_left(self._times, begin, 0, rows), rows)
+
+    def _cut(self, low: int, high: int) -> tuple[Int64s, list[Float64s]]:
+        """Return times and cells of rows by their numbers."""
         parts: list[Float64s] = []
         stop = high
         for segment in reversed(self._segments):
@@ -325,7 +336,7 @@ class Head:
             if segment.first < stop:
                 parts.append(segment.cells[max(low - segment.first, 0) : stop - segment.first])
                 stop = segment.first
-        return times[low:high], parts[::-1]
+        return self._times[low:high], parts[::-1]
 
     def from_time(self, boundary: int) -> Head:
         """Return a new head with the samples at or after a time, and only the series that have some."""

@@ -13,15 +13,17 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
-from gpuscope.label_columns import LabelColumns, PairTable
+from gpuscope.label_columns import LabelColumns, PairNames, PairTable
 from gpuscope.series import Admit, Labels, Matcher, MatchOp
 from gpuscope.store.arrays import distinct
 from gpuscope.store.postings import Postings
 from gpuscope.store.regex_cache import RegexCache
 from gpuscope.store.series_limit import SeriesLimit
+from gpuscope.store.series_pairs import SeriesPairs
 from gpuscope.store.tick import Bools, Int64s
 from gpuscope.store.value_matching import literals, predicate
 
@@ -52,9 +54,10 @@ class Index:
         self._lock = threading.RLock()
         self._table = PairTable()
         self._pairs_by_name: dict[str, list[int]] = {}
+        self._names = PairNames()
         self._next_pair = 1
         self._by_pairs: dict[bytes, int] = {}
-        self._pairs_of: dict[int, bytes] = {}
+        self._pairs_of = SeriesPairs()
         self._labels: dict[int, Labels] = {}
         self._next_series = 1
         self._target = np.zeros(1024, np.int64)
@@ -85,10 +88,11 @@ class Index:
             self._add_pair(number, name, value)
         rows = list(series)
         self._by_pairs = {packed: sid for sid, _, packed in rows}
-        self._pairs_of = {sid: packed for sid, _, packed in rows}
-        last = max(self._pairs_of, default=0)
+        sids = np.array([sid for sid, _, _ in rows], np.int64)
+        self._pairs_of.extend(sids, [packed for _, _, packed in rows])
+        last = int(sids.max(initial=0))
         self._grow(last)
-        self._target[[sid for sid, _, _ in rows]] = [target for _, target, _ in rows]
+        self._target[sids] = [target for _, target, _ in rows]
         self._next_series = last + 1
         for sid, target in shared:
             self._shared.setdefault(sid, set()).add(target)
@@ -112,7 +116,7 @@ class Index:
                 sid = self._next_series
                 self._next_series += 1
                 self._by_pairs[key] = sid
-                self._pairs_of[sid] = key
+                self._pairs_of.add(sid, key)
                 if sid >= len(self._target):
                     self._grow(sid)
                 self._target[sid] = target
@@ -159,6 +163,7 @@ class Index:
         self._table.numbers[pair] = number
         self._table.pairs[number] = pair
         self._pairs_by_name.setdefault(name, []).append(number)
+        self._names.add(number, name)
         self._text_bytes += len(name) + len(value)
         self._next_pair = max(self._next_pair, number + 1)
 
@@ -206,9 +211,12 @@ class Index:
             homes = self._target[sids]
             groups: dict[int, Int64s] = {}
             order = np.argsort(homes, kind="stable")
+            ordered = sids[order]
             targets, starts = np.unique(homes[order], return_index=True)
-            for target, part in zip(targets.tolist(), np.split(sids[order], starts[1:]), strict=True):
-                groups[target] = part
+            for target, (begin, end) in zip(
+                targets.tolist(), pairwise((*starts.tolist(), len(sids))), strict=True
+            ):
+                groups[target] = ordered[begin:end]
             if self._shared:
                 wanted = set(sids.tolist())
                 more: dict[int, list[int]] = {}
@@ -232,8 +240,7 @@ class Index:
         found = self._labels.get(sid)
         if found is None:
             with self._lock:
-                packed = self._pairs_of.get(sid, b"")
-                found = tuple(self._table.pairs[number] for number in np.frombuffer(packed, "<i4").tolist())
+                found = tuple([self._table.pairs[number] for number in self._pairs_of.get(sid).tolist()])
                 if len(self._labels) > _MAX_CACHED_LABELS:
                     self._labels.clear()
                 self._labels[sid] = found
@@ -242,15 +249,12 @@ class Index:
     def pairs(self, sid: int) -> Labels:
         """As `labels`, for a caller that keeps them itself."""
         with self._lock:
-            packed = self._pairs_of.get(sid, b"")
-            return tuple([self._table.pairs[number] for number in np.frombuffer(packed, "<i4").tolist()])
+            return tuple([self._table.pairs[number] for number in self._pairs_of.get(sid).tolist()])
 
     def label_columns(self, sids: Int64s) -> LabelColumns:
         """As `labels`, of many series."""
         with self._lock:
-            return LabelColumns.from_packed(
-                self._table, [self._pairs_of.get(sid, b"") for sid in sids.tolist()]
-            )
+            return LabelColumns.from_numbers(self._table, self._names, *self._pairs_of.numbers_of(sids))
 
     def select(self, matchers: Sequence[Matcher], admit: Admit | None = None) -> Int64s:
         """Return the ids, ascending, of the series that satisfy all matchers; all series if there are none.
@@ -265,10 +269,7 @@ class Index:
                 include.append(self._matching(matcher, admit))
         with self._lock:
             include.sort(key=self._postings.estimate)
-            if include:
-                found = self._postings.union(include[0])
-            else:
-                found = np.fromiter(sorted(self._pairs_of), np.int64, len(self._pairs_of))
+            found = self._postings.union(include[0]) if include else self._pairs_of.ids()
             for numbers in include[1:]:
                 found = found[self._mask(numbers)[found]]
             if exclude:
@@ -358,15 +359,15 @@ class Index:
         with self._lock:
             going = [sid for sid in sids if sid in self._pairs_of]
             rest = Counter(self._postings.sizes())
-            gone = np.frombuffer(b"".join(self._pairs_of[sid] for sid in going), "<i4")
-            rest.subtract(gone.tolist())
+            rest.subtract(self._pairs_of.numbers_of(np.array(going, np.int64))[0].tolist())
             orphans = sorted(number for number in self._table.pairs if rest[number] <= 0)
             yield orphans
             for sid in going:
-                del self._by_pairs[self._pairs_of.pop(sid)]
+                del self._by_pairs[self._pairs_of.get(sid).tobytes()]
                 self._labels.pop(sid, None)
                 self._shared.pop(sid, None)
                 self._target[sid] = 0
+            self._pairs_of.remove(np.array(going, np.int64))
             self._postings = Postings(self._pairs_of)
             # A copy: queries in progress still need the text of these pairs.
             self._table = PairTable(dict(self._table.numbers), dict(self._table.pairs))

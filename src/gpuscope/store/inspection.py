@@ -45,6 +45,8 @@ class Stats:
     disk_bytes: int
     """Disk space of the whole folder."""
     cache_bytes: int
+    kept_rows_bytes: int
+    """Memory of the rows of wide selections kept between queries."""
     commits: int
     ticks: int
     samples: int
@@ -67,7 +69,9 @@ class Stats:
         return (self.file_bytes - self.free_bytes) / total if total else None
 
 
-def stats(reader: Reader, index: Index, contents: Contents, own_stats: OwnStats, path: Path) -> Stats:
+def stats(
+    reader: Reader, index: Index, contents: Contents, own_stats: OwnStats, path: Path, kept_rows_bytes: int
+) -> Stats:
     states, blocks = contents.states(), contents.blocks()
     heads = [state.head for state in states] + [one.head for state in states for one in state.late]
     firsts = [block.first for block in blocks] + [head.first for head in heads if head.first is not None]
@@ -97,6 +101,7 @@ def stats(reader: Reader, index: Index, contents: Contents, own_stats: OwnStats,
         journal_bytes=journal.stat().st_size if journal.exists() else 0,
         disk_bytes=folder_bytes(path.parent),
         cache_bytes=reader.cache.bytes,
+        kept_rows_bytes=kept_rows_bytes,
         commits=own_stats.commits,
         ticks=own_stats.ticks,
         samples=own_stats.samples,

@@ -1,8 +1,9 @@
 """What is kept between queries of wide selections that are queried repeatedly.
 
 `NewestCells` has the newest row of each target, for instant queries; `RecentColumns` the rows of the last
-minutes, for range queries. Both begin with the second query of a selection: most are queried only once. The
-memory of all is limited; the selection that was not read for the longest time loses its rows first.
+minutes, for range queries. Both begin with the first query of a selection: filling them takes as long as
+reading the heads. The memory of all is limited; the selection that was not read for the longest time loses its
+rows first.
 """
 
 from __future__ import annotations
@@ -15,14 +16,14 @@ import numpy as np
 
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT
-from gpuscope.store.recent_columns import END_OF_TIME, RecentColumns, TargetHeads, changed_heads
+from gpuscope.store.recent_columns import END_OF_TIME, RecentColumns, RecentRows, TargetHeads, changed_heads
 from gpuscope.store.selections import SeriesSelection
 from gpuscope.store.tick import Float64s, Int64s
 
 MIN_TARGETS = 64
 """Of a selection of which something is kept: fewer targets are read as fast from their heads."""
-MAX_CELLS = 4 << 20
-"""Of the recent rows of all selections: 32 MiB."""
+MAX_BYTES = 32 << 20
+"""Of the kept rows of all selections. `gpuscope_store_kept_rows_bytes` shows how many there are."""
 
 
 class NewestCells:
@@ -36,12 +37,19 @@ class NewestCells:
         self._moments = np.full(len(self._targets), END_OF_TIME)
         self._values = np.full(len(chosen.series), ABSENT)
 
+    @property
+    def nbytes(self) -> int:
+        return self._moments.nbytes + self._values.nbytes
+
     def read(self, chosen: SeriesSelection, now: TargetHeads) -> tuple[Int64s, Float64s]:
         """Return the time of each target's newest row, and the row's value of each series. The time is
         `END_OF_TIME` if there is no row, or if samples are not all in ascending rows."""
         with self._lock:
             versions = [head.version for head in now.heads]  # before the rows
-            for number in changed_heads(self._heads, self._versions, now, versions):
+            changed = changed_heads(self._heads, self._versions, now, versions)
+            if changed:
+                chosen.find_head_columns(now.heads)
+            for number in changed:
                 self._read(chosen, number, now.heads[number])
                 self._heads[number], self._versions[number] = now.heads[number], versions[number]
             return self._moments.copy(), self._values.copy()
@@ -65,13 +73,12 @@ class NewestCells:
 class _Kept:
     newest: NewestCells | None = None
     recent: RecentColumns | None = None
-    was_read: bool = False
-    was_read_at_once: bool = False
     last_use: int = 0
 
     @property
-    def cells(self) -> int:
-        return 0 if self.recent is None else self.recent.cells
+    def nbytes(self) -> int:
+        newest, recent = self.newest, self.recent
+        return (0 if newest is None else newest.nbytes) + (0 if recent is None else recent.nbytes)
 
 
 class KeptSelections:
@@ -83,28 +90,38 @@ class KeptSelections:
         self._kept: WeakKeyDictionary[SeriesSelection, _Kept] = WeakKeyDictionary()
         self._uses = 0
 
-    def newest(self, chosen: SeriesSelection) -> NewestCells | None:
-        """Return the newest rows of a selection; None if they are not worth keeping."""
-        if chosen.is_shared or len(chosen.groups) < MIN_TARGETS:
-            return None
+    @property
+    def nbytes(self) -> int:
+        """Return the memory of the kept rows; a query that reads rows dropped meanwhile has them for itself."""
         with self._lock:
-            kept = self._use(chosen)
-            if kept.newest is None and kept.was_read_at_once:
-                kept.newest = NewestCells(chosen)
-            kept.was_read_at_once = True
-            return kept.newest
+            return sum([one.nbytes for one in self._kept.values()])
 
-    def recent(self, chosen: SeriesSelection) -> RecentColumns | None:
-        """Return the recent rows of a selection; None if they are not worth keeping."""
-        if chosen.is_shared or len(chosen.groups) < MIN_TARGETS:
-            return None
+    @staticmethod
+    def is_kept(chosen: SeriesSelection) -> bool:
+        """Return whether rows of a selection are worth keeping."""
+        return not chosen.is_shared and len(chosen.groups) >= MIN_TARGETS
+
+    def newest(self, chosen: SeriesSelection, now: TargetHeads) -> tuple[Int64s, Float64s]:
+        """As `NewestCells.read`."""
         with self._lock:
             kept = self._use(chosen)
-            if kept.recent is None and kept.was_read:
-                kept.recent = RecentColumns(chosen)
-            kept.was_read = True
+            cells = kept.newest
+            if cells is None:
+                cells = kept.newest = NewestCells(chosen)
+                self._make_room(kept)
+        return cells.read(chosen, now)
+
+    def recent(self, chosen: SeriesSelection, now: TargetHeads, start: int, end: int) -> RecentRows | None:
+        """As `RecentColumns.read`."""
+        with self._lock:
+            kept = self._use(chosen)
+            columns = kept.recent
+            if columns is None:
+                columns = kept.recent = RecentColumns(chosen)
+        rows = columns.read(chosen, now, start, end)
+        with self._lock:
             self._make_room(kept)
-            return kept.recent
+        return rows
 
     def _use(self, chosen: SeriesSelection) -> _Kept:
         kept = self._kept.get(chosen)
@@ -115,10 +132,12 @@ class KeptSelections:
         return kept
 
     def _make_room(self, used: _Kept) -> None:
-        others = sorted((one for one in self._kept.values() if one.cells), key=lambda one: one.last_use)
-        total = sum(one.cells for one in others)
-        for one in others:
-            if total <= MAX_CELLS or one is used:
-                return
-            total -= one.cells
-            one.recent = None
+        total = sum([one.nbytes for one in self._kept.values()])
+        if total <= MAX_BYTES:
+            return
+        for one in sorted(self._kept.values(), key=lambda one: one.last_use):
+            if one is not used:
+                total -= one.nbytes
+                one.newest = one.recent = None
+                if total <= MAX_BYTES:
+                    return

@@ -35,6 +35,11 @@ class LabelQueries:
         self.selections = Selections(index)
         self._columns = ColumnReader(reader, contents)
 
+    @property
+    def kept_rows_bytes(self) -> int:
+        """Memory of the rows kept between queries."""
+        return self._columns.kept_rows_bytes
+
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:

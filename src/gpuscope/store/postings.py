@@ -7,8 +7,8 @@ tail reaches an eighth of it.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
+from gpuscope.store.series_pairs import SeriesPairs
 from gpuscope.store.tick import Int64s
 
 _MAX_TAIL = 4096
@@ -17,14 +17,15 @@ _MAX_TAIL = 4096
 class Postings:
     """Pair → series, sorted by pair, with an unsorted tail."""
 
-    def __init__(self, pairs_of: dict[int, bytes]) -> None:
-        self._all = pairs_of
+    def __init__(self, every: SeriesPairs) -> None:
+        self._all = every
         self._build()
 
     def _build(self) -> None:
-        pairs, series = _flatten(self._all)
+        sids = self._all.ids()
+        pairs, counts = self._all.numbers_of(sids)
         order = np.argsort(pairs, kind="stable")
-        self._pairs, self._series = pairs[order], series[order]
+        self._pairs, self._series = pairs[order], np.repeat(sids.astype(np.int32), counts)[order]
         # Bytes: lists of millions of integers would be scanned by every full garbage collection.
         self._tail_pairs = bytearray()
         self._tail_series = bytearray()
@@ -64,13 +65,5 @@ class Postings:
 
     def sizes(self) -> dict[int, int]:
         """Return the number of series of each pair."""
-        numbers, counts = np.unique(_flatten(self._all)[0], return_counts=True)
+        numbers, counts = np.unique(self._all.numbers_of(self._all.ids())[0], return_counts=True)
         return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
-
-
-def _flatten(pairs_of: dict[int, bytes]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
-    count = len(pairs_of)
-    sids = np.fromiter(pairs_of, np.int32, count)
-    lengths = np.fromiter((len(packed) >> 2 for packed in pairs_of.values()), np.int64, count)
-    pairs = np.frombuffer(b"".join(pairs_of.values()), "<i4")
-    return pairs, np.repeat(sids, lengths)

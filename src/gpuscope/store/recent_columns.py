@@ -23,8 +23,8 @@ from gpuscope.store.tick import Bools, Float64s, Int64s
 
 MAX_SPAN_MS = 900_000
 """Longer queries usually read blocks, too."""
-MAX_CELLS = 1 << 20
-"""Of one selection: 8 MiB."""
+MAX_BYTES = 8 << 20
+"""Of one selection."""
 END_OF_TIME = np.iinfo(np.int64).max
 _SPARE_MS = 60_000
 """Kept longer than the longest query needs: otherwise each new row would require a new matrix."""
@@ -77,6 +77,7 @@ class RecentColumns:
         self._forget()
         self._span_ms = 0
         """The longest time range that was read."""
+        self._max_span_ms = MAX_SPAN_MS
 
     def _forget(self) -> None:
         count = len(self._targets)
@@ -92,8 +93,8 @@ class RecentColumns:
         """The last column without a sample, of each series."""
 
     @property
-    def cells(self) -> int:
-        return self._values.size
+    def nbytes(self) -> int:
+        return self._values.nbytes + self._times.nbytes
 
     def read(self, chosen: SeriesSelection, now: TargetHeads, start: int, end: int) -> RecentRows | None:
         """Return the rows in [start, end]; None if they are too many to keep."""
@@ -121,7 +122,7 @@ class RecentColumns:
         # First: a change while the rows are read is then seen by the next query.
         versions = [head.version for head in now.heads]
         newest = max([head.last or start for head in now.heads])
-        if newest - start > MAX_SPAN_MS:
+        if newest - start > self._max_span_ms:
             return False
         self._span_ms = max(self._span_ms, newest - start)
         reads_all = start < self._since
@@ -132,22 +133,31 @@ class RecentColumns:
             return True
         since = newest - self._span_ms - _SPARE_MS if reads_all else self._since
         found: list[_NewRows] = []
+        chosen.find_head_columns(now.heads)
         for number in changed:
             head = now.heads[number]
             replaces = reads_all or self._is_replaced(number, head, versions[number])
             begin = max(since, now.newest_sealed[number] + 1)
             if not replaces and self._used[number]:
                 begin = int(self._times[number, self._used[number] - 1]) + 1
-            rows = head.rows_between(np.array((begin, END_OF_TIME)))
+            rows = head.rows_since(begin)
             self._is_plain[number] = rows is not None
             if rows is not None:
                 found.append(_NewRows(number, replaces, *rows))
             self._heads[number], self._versions[number] = head, versions[number]
         if not self._make_room(found, since, newest):
             self._forget()
+            self._max_span_ms = newest - start - 1
             return False
         for new in found:
             self._add(chosen, new, now.heads[new.number])
+        if reads_all:
+            self._find_absent(slice(None), 0, self._values.shape[1])
+        else:
+            for new in found:
+                end = int(self._used[new.number])
+                series = slice(self._firsts[new.number], self._firsts[new.number + 1])
+                self._find_absent(series, end - len(new.times), end)
         return True
 
     def _is_replaced(self, number: int, head: Head, version: int) -> bool:
@@ -167,7 +177,7 @@ class RecentColumns:
             since = max(since, newest - self._span_ms - _SPARE_MS)
             begins = np.minimum(np.count_nonzero(self._times < since, axis=1), kept)
             width = max(_MIN_ROWS, int((needed - begins).max(initial=0)) * 5 // 4 + 4)
-            if width * len(self._axis) > MAX_CELLS:
+            if width * (len(self._axis) + len(kept)) * self._values.itemsize > MAX_BYTES:
                 return False
         self._since = since
         if is_full or (kept != self._used).any():
@@ -177,7 +187,7 @@ class RecentColumns:
     def _copy(self, begins: Int64s, ends: Int64s, width: int) -> None:
         """Copy columns of each target to a new matrix; readers keep the old one."""
         times = np.full((len(self._targets), width), END_OF_TIME)
-        values = np.empty((len(self._axis), width))
+        values = np.zeros((len(self._axis), width))
         for number in np.flatnonzero(begins < ends).tolist():
             columns = slice(begins[number], ends[number])
             count = int(ends[number] - begins[number])
@@ -196,14 +206,17 @@ class RecentColumns:
         first, last = self._firsts[number], self._firsts[number + 1]
         begin = int(self._used[number])
         found = chosen.head_columns(self._targets[number], first, head)
-        cells = self._values[first:last, begin : begin + count]
-        _copy_cells(cells, rows.parts, found, first)
+        _copy_cells(self._values[first:last, begin : begin + count], rows.parts, found, first)
         self._times[number, begin : begin + count] = rows.times
         self._used[number] = begin + count
+
+    def _find_absent(self, series: slice, begin: int, end: int) -> None:
+        """Find the last column without a sample in new cells; cells that are not used yet are 0."""
+        cells = self._values[series, begin:end]
         if np.isnan(cells).any():  # an absent cell is a NaN
             absent = cells.view(np.int64) == ABSENT_BITS
-            series = np.flatnonzero(absent.any(axis=1))
-            self._last_absent[first + series] = begin + count - 1 - absent[series, ::-1].argmax(axis=1)
+            lines = np.flatnonzero(absent.any(axis=1))
+            self._last_absent[series][lines] = end - 1 - absent[lines, ::-1].argmax(axis=1)
 
 
 def changed_heads(

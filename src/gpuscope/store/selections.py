@@ -27,6 +27,9 @@ MAX_CACHED_SERIES = 300_000
 _MAX_KEY_CHARS = 2_000
 """Total length of the matchers' values; longer keys are not cached, because they could fill the memory."""
 
+_ID_BITS = 32
+"""Ids of series are smaller than 2 to this power."""
+
 Groups = dict[int, Int64s]
 
 
@@ -48,7 +51,7 @@ class HeadColumns(NamedTuple):
 
     @staticmethod
     def find(head: Head, series: Int64s, first_row: int) -> HeadColumns:
-        order = head.order
+        order = head.order  # first: the columns are those of this order or of a later one
         columns = head.find_columns(series)
         count = len(series)
         rows = np.arange(first_row, first_row + count)
@@ -56,13 +59,56 @@ class HeadColumns(NamedTuple):
         if columns.min(initial=0) >= 0:  # the head has all of them
             whole = slice(first_row, first_row + count)
             # Of ascending columns the ends tell whether they are consecutive. Once columns do not ascend, they
-            # never do again, so this is right also if a series was added since `order` was read.
+            # never do again, so this is right also if a series was added since.
             if head.columns_ascend and count and width - int(columns[0]) == count:
                 return HeadColumns(order, rows, columns, whole, slice(width - count, width), count, width)
             return HeadColumns(order, rows, columns, whole, _slice(columns), count, width)
         found = columns >= 0
         rows, columns = rows[found], columns[found]
         return HeadColumns(order, rows, columns, _slice(rows), _slice(columns), len(columns), width)
+
+
+def _find_many(heads: Sequence[Head], groups: Sequence[Int64s], first_rows: Sequence[int]) -> list[HeadColumns]:
+    """As `HeadColumns.find`, for many targets, each of which has series: one search instead of one for each."""
+    orders = [head.order for head in heads]
+    ascend = all(head.columns_ascend for head in heads)  # read after the orders, as in `HeadColumns.find`
+    sizes = np.array([len(order[0]) for order in orders])
+    counts = np.array([len(group) for group in groups])
+    base = np.arange(len(heads)) << _ID_BITS
+    keys = np.concatenate([order[0] for order in orders])
+    keys += np.repeat(base, sizes)
+    wanted = np.concatenate(groups)
+    wanted += np.repeat(base, counts)
+    at = keys.searchsorted(wanted)
+    begins = np.cumsum(counts) - counts
+    has_all = np.logical_and.reduceat(keys.take(at, mode="clip") == wanted, begins)
+    if ascend:  # the columns are 0, 1, 2, …
+        columns = at - np.repeat(np.cumsum(sizes) - sizes, counts)
+        is_run = np.ones(len(heads), np.bool_)
+    else:
+        columns = np.concatenate([order[1] for order in orders]).take(at, mode="clip")
+        rises = np.ones(len(columns), np.bool_)
+        rises[1:] = columns[1:] > columns[:-1]
+        rises[begins] = True
+        is_run = np.logical_and.reduceat(rises, begins)
+    widths = np.maximum.reduceat(columns, begins) + 1
+    is_run &= widths - columns[begins] == counts
+    rows = np.arange(len(columns))
+    found: list[HeadColumns] = []
+    each = zip(heads, orders, groups, first_rows, begins.tolist(), has_all.tolist(), is_run.tolist(),
+               widths.tolist(), strict=True)  # fmt: skip
+    for head, order, group, first, begin, whole, run, width in each:
+        if not whole:
+            found.append(HeadColumns.find(head, group, first))
+            continue
+        count = len(group)
+        all_columns = columns[begin : begin + count]
+        chosen = slice(width - count, width) if run else all_columns
+        all_rows = rows[begin : begin + count]
+        found.append(
+            HeadColumns(order, all_rows, all_columns, slice(first, first + count), chosen, count, width)
+        )
+    return found
 
 
 def _slice(numbers: Int64s) -> Int64s | slice:
@@ -111,6 +157,13 @@ class SeriesSelection:
         if known is None or known.order is not head.order:
             known = self._head_columns[target] = HeadColumns.find(head, self.groups[target], first_row)
         return known
+
+    def find_head_columns(self, heads: Sequence[Head]) -> None:
+        """Find where the heads, one for each target, have the series, if that is not known for most of them."""
+        if 2 * len(self._head_columns) > len(heads) or self.is_shared or not any(head.rows for head in heads):
+            return
+        found = _find_many(heads, list(self.groups.values()), self.first_rows[:-1])
+        self._head_columns = dict(zip(self.groups, found, strict=True))
 
 
 class Selections:

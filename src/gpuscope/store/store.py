@@ -312,7 +312,8 @@ class Store:
         return self.own_stats.lost or self.own_stats.full_reason or ""
 
     def stats(self) -> Stats:
-        return stats(self.reader, self._index, self.contents, self.own_stats, self._path)
+        kept = self.queries.kept_rows_bytes
+        return stats(self.reader, self._index, self.contents, self.own_stats, self._path, kept)
 
     def cardinality(self, limit: int = 10) -> Cardinality:
         return cardinality(self._index, limit)

@@ -9,7 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.promql.result import Matrix, RangeVector, Scalar, Text, Vector
-from gpuscope.server.api.encode import encode_result, failure, number_text, success, time_text, values_text
+from gpuscope.server.api.encode import (
+    encode_pairs,
+    encode_result,
+    failure,
+    number_text,
+    success,
+    time_text,
+    values_text,
+)
 
 A = (("__name__", "a"), ("x", 'q"\n'))
 
@@ -98,3 +106,12 @@ def test_any_matrix_can_be_read_back(data: st.DataObject) -> None:
         [(t, number_text(v)) for t, v in zip(times[p].tolist(), row[p].tolist(), strict=True)]
         for row, p in zip(values, present, strict=True)
     ]
+
+
+TEXTS = st.text(st.sampled_from('a,"\\:]é\n'), max_size=4)
+
+
+@given(st.lists(st.tuples(TEXTS, TEXTS)))
+def test_label_pairs_are_json_whatever_they_contain(pairs: list[tuple[str, str]]) -> None:
+    """Values are written together and cut at the quotes between them."""
+    assert [json.loads(b"{%b}" % text) for text in encode_pairs(pairs)] == [dict([pair]) for pair in pairs]

@@ -84,7 +84,7 @@ def _metric(labels: Labels) -> bytes:
 def _metrics(every: Sequence[Labels]) -> Sequence[bytes]:
     """The JSON of label sets; of those from a store it is kept with the selection."""
     if isinstance(every, LabelColumns):
-        return every.encoded(_pair)
+        return every.encoded(encode_pairs)
     return [_metric(labels) for labels in every]
 
 
@@ -97,8 +97,15 @@ def _metrics_in_parts(every: Sequence[Labels]) -> Iterator[Sequence[bytes]]:
         yield _metrics(every[begin : begin + SERIES_PER_ITEM])
 
 
-def _pair(pair: tuple[str, str]) -> bytes:
-    return b"%b:%b" % (dump_json(pair[0]), dump_json(pair[1]))
+def encode_pairs(pairs: Sequence[tuple[str, str]]) -> list[bytes]:
+    """Each pair's name and value with a colon between them."""
+    names = {name: dump_json(name) for name in {name for name, _ in pairs}}
+    text = dump_json([value for _, value in pairs])
+    if b"\\" in text:
+        return [b"%b:%b" % (names[name], dump_json(value)) for name, value in pairs]
+    # Without escapes a quote begins or ends a value: many values are written by one call.
+    values = text[2:-2].split(b'","')
+    return [b'%b:"%b"' % (names[pair[0]], value) for pair, value in zip(pairs, values, strict=False)]
 
 
 def dump_json(value: object) -> bytes:
