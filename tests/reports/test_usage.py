@@ -176,11 +176,14 @@ def test_by_node_and_model() -> None:
 
 def test_a_part_of_the_history() -> None:
     assert report(hours=1).rows[0].held == pytest.approx(0.75)
-    assert report(hours=1).missing == ["n1: 0.4 GPU-hours lost: the agent was down or a GPU did not answer"]
+    assert report(hours=1).missing == [
+        "n1: 0.4 GPU-hours lost: the agent was down or a GPU did not answer",
+        "0.5 GPU-hours are without energy: the GPUs do not measure it, or several owners share them",
+    ]
 
 
 def test_a_history_that_is_too_short_is_said() -> None:
-    sentence, _ = report(hours=10).missing
+    sentence, *_ = report(hours=10).missing
     assert sentence == "the history begins 6.0 h after the start of the range"
     assert report(hours=10).invariant.gpu_hours == pytest.approx(12, rel=1e-3), "nothing is extrapolated"
 
@@ -192,7 +195,7 @@ def test_costs() -> None:
     assert used == {"ann": pytest.approx(4.8), "bob": pytest.approx(0), HOSTILE: None}
     assert report(rate="0.5/kWh").rows[0].cost == pytest.approx(2.4 * 0.36 / 2)
     unpriced = report(rate="A100=1")
-    assert "no rate for model NVIDIA H100" in unpriced.missing
+    assert "no rate for model NVIDIA H100: 3.5 GPU-hours are not in the cost" in unpriced.missing
     assert {row.names[0]: row.cost for row in unpriced.rows}["ann"] is None, "an unknown price is not 0"
 
 
