@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reportseff.job import Job as ReportseffJob
 
 from gpuscope.errors import UsageError
 from gpuscope.readings import ABSENT
@@ -258,8 +259,7 @@ def test_jobstats_summary(samples: list[Series]) -> None:
 
 def test_reportseff_reads_the_summary(samples: list[Series]) -> None:
     """The program whose users have jobstats' comments in Slurm's accounting."""
-    job_module = pytest.importorskip("reportseff.job", reason="reportseff is not installed")
-    job = job_module.Job("4711", "4711", None)
+    job = ReportseffJob("4711", "4711", None)
     job.update(
         {
             "JobID": "4711",

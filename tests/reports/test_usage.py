@@ -199,6 +199,22 @@ def test_costs() -> None:
     assert {row.names[0]: row.cost for row in unpriced.rows}["ann"] is None, "an unknown price is not 0"
 
 
+def test_a_cost_without_some_of_the_hours_is_marked() -> None:
+    """Half of her hours are on a model without a rate: the number is not what they cost."""
+    fleet = [*gpu(0, held=1.0), *gpu(1, "NVIDIA A100", held=1.0), *owner("ann", 0, 1.0), *owner("ann", 1, 1.0)]
+    found = report(rate="H100=2", fleet=fleet)
+    (row,) = found.rows
+    assert (row.cost, row.unpriced) == (pytest.approx(8), pytest.approx(4))
+    assert "no rate for model NVIDIA A100: 4.0 GPU-hours are not in the cost" in found.missing
+    lines = list(text_lines(found, "usage", str))
+    assert [line.rstrip()[-6:] for line in lines if line.startswith(("ann", "total"))] == ["≥ 8.00", "≥ 8.00"]
+    assert usage_answer(found, "usage")["rows"][0]["unpriced_hours"] == pytest.approx(4)
+    assert "≥ 8.00" in to_html(found, "usage")
+    by_energy = report(rate="1/kWh", fleet=[*gpu(0, held=1.0), *owner("ann", 0, 1.0)])
+    assert (by_energy.rows[0].cost, by_energy.rows[0].unpriced) == (None, pytest.approx(4))
+    assert "4.0 GPU-hours are without energy" in by_energy.missing[-1]
+
+
 @pytest.mark.parametrize("text", ["x", "H100=", "1/week", "-1", "A=1,B=y", "nan", "inf"])
 def test_a_wrong_rate_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match="--rate"):
@@ -225,9 +241,9 @@ def test_json_and_csv_and_html() -> None:
     table = to_csv(report(rate="1", co2="100"), str).splitlines()
     assert table[0] == (
         "user,gpu_hours,busy_hours,idle_hours,unknown_hours,idle_held_hours,energy_kwh,energy_is_estimate,"
-        "cost,co2_kg"
+        "cost,unpriced_hours,co2_kg"
     )
-    assert table[1] == "ann,3,2.4,0.6,0,0,0.864,false,3,0.0864"
+    assert table[1] == "ann,3,2.4,0.6,0,0,0.864,false,3,0,0.0864"
     page = to_html(report(), "usage")
     assert "<script" not in page
     assert "&lt;script&gt;" in page

@@ -746,6 +746,8 @@ export interface ReportRowJson {
   energy_is_estimate: boolean;
   /** Null without a rate for it. */
   cost: number | null;
+  /** Held hours that are not in the cost. */
+  unpriced_hours: number;
   /** Null without a CO₂ factor. */
   co2_kg: number | null;
 }

@@ -225,9 +225,9 @@ class _ReceiptReader:
         unread_seconds = start_ms / 1000 - receipt.started_at
         if unread_seconds >= MIN_UNREAD_SECONDS:
             hours = unread_seconds / HOUR
-            receipt.not_known.append(ReportSentence("unknown.first_hours", hours=hours, at=start_ms / 1000))
+            receipt.not_known.append(ReportSentence("unknown.first_hours", hours=hours, at=start_ms // 1000))
         elif receipt.waited_seconds is None and not await self._was_read_before(observed, start_ms):
-            receipt.not_known.append(ReportSentence("unknown.before", at=start_ms / 1000))
+            receipt.not_known.append(ReportSentence("unknown.before", at=start_ms // 1000))
         grown = await counter_growth(self._engine, observed, start_ms, end_ms)
         read_seconds: dict[str, float] = {}
         for pairs, total in zip(grown.labels, grown.totals.tolist(), strict=True):

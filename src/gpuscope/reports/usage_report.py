@@ -248,12 +248,12 @@ def _add_cost(
 ) -> bool:
     """False if the model has no price."""
     price = rates.price(model)
-    if price is None:
-        return False
     amount = {"held": held_seconds, "used": amounts["busy"], "kWh": amounts["energy"]}[rates.basis]
-    if amount is not None:
+    if price is None or amount is None:
+        row.unpriced += held_seconds / HOUR
+    else:
         row.add_cost(price * amount / (JOULES_PER_KWH if rates.basis == "kWh" else HOUR))
-    return True
+    return price is not None
 
 
 def _measured_seconds(wall: float, observed: float) -> float:
