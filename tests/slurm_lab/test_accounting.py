@@ -247,9 +247,9 @@ def test_reportseff_shows_the_receipt(accounted: SlurmCluster, driver: FakeDrive
 
 
 def clients(cluster: SlurmCluster, folder: Path) -> Path:
-    """A folder with the clients of accounting, as programs."""
+    """A folder with the clients that the epilog and reportseff run, as programs."""
     folder.mkdir()
-    for name in ("sacct", "sacctmgr"):
+    for name in ("sacct", "sacctmgr", "scontrol"):
         program = folder / name
         program.write_text(f'#!/bin/sh\nexec {" ".join(cluster.enter(f"/usr/bin/{name}"))} "$@"\n')
         program.chmod(0o755)
