@@ -1,5 +1,7 @@
 """Compares the agent with other exporters on one fake driver library: eight busy H100, four processes each.
 
+`--processes 8 --alone` measures the agent's budget, 64 GPU processes, without the others.
+
 Prints Markdown tables: cost of a scrape, cost of sampling (with and without the latency of a real driver),
 memory, cold start; then the agent's memory over many cycles. Values are the minimum of several runs, because
 other programs use the machine too.
@@ -17,6 +19,7 @@ from pathlib import Path
 
 from benchmarks.driver_time import driver_time
 from benchmarks.exporters import (
+    PROCESSES_EACH,
     Exporter,
     NotAvailableError,
     busy_machine,
@@ -81,8 +84,10 @@ def measure(exporter: Exporter, driver: FakeDriver, seconds: float) -> Cost:
         )  # fmt: skip
 
 
-def exporters(folder: Path) -> Iterator[Exporter]:
+def exporters(folder: Path, *, alone: bool) -> Iterator[Exporter]:
     yield gpuscope()
+    if alone:
+        return
     for peer in (nvitop_exporter, lambda: nvidia_gpu_exporter(folder)):
         try:
             yield peer()
@@ -119,9 +124,9 @@ def report(title: str, costs: dict[str, Cost]) -> None:
     print(table(head, rows) + "\n", flush=True)
 
 
-def compare(folder: Path, seconds: float, runs: int) -> None:
-    with busy_machine(folder) as driver:
-        measured = list(exporters(folder))
+def compare(folder: Path, seconds: float, runs: int, processes_each: int, *, alone: bool) -> None:
+    with busy_machine(folder, processes_each) as driver:
+        measured = list(exporters(folder, alone=alone))
         for title in ("no driver latency", "realistic driver latency"):
             if title.startswith("realistic"):
                 driver.realistic_latency()
@@ -162,7 +167,9 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seconds", type=float, default=20.0, help="duration of the measurement of sampling")
     parser.add_argument("--runs", type=int, default=3)
-    parser.add_argument("--cycles", type=int, default=100_000, help="cycles of the soak test")
+    parser.add_argument("--processes", type=int, default=PROCESSES_EACH, help="processes on each GPU")
+    parser.add_argument("--alone", action="store_true", help="measure only the agent")
+    parser.add_argument("--cycles", type=int, default=100_000, help="cycles of the soak test; 0: none")
     parser.add_argument("--soak-only", action="store_true", help="measure only memory over many cycles")
     parser.add_argument("--soak-seconds", type=float, default=600.0, help="time limit of the soak test")
     chosen = parser.parse_args()
@@ -170,8 +177,9 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         try:
             if not chosen.soak_only:
-                compare(Path(folder), chosen.seconds, chosen.runs)
-            soak(Path(folder), chosen.cycles, chosen.soak_seconds)
+                compare(Path(folder), chosen.seconds, chosen.runs, chosen.processes, alone=chosen.alone)
+            if chosen.cycles:
+                soak(Path(folder), chosen.cycles, chosen.soak_seconds)
         except Unavailable as missing:
             print(f"not measured: {missing}")
 

@@ -85,18 +85,19 @@ def nvidia_gpu_exporter(folder: Path) -> Exporter:
 
 
 @contextmanager
-def busy_machine(folder: Path) -> Iterator[FakeDriver]:
-    """Eight busy H100 with four real processes each: some exporters ignore processes that do not run."""
+def busy_machine(folder: Path, processes_each: int = PROCESSES_EACH) -> Iterator[FakeDriver]:
+    """Eight busy H100 with real processes on each: some exporters ignore processes that do not run."""
     driver = FakeDriver(folder / "state")
     with ExitStack() as stack:
         with driver.at_once():
             driver.gpus(GPUS, "H100")
             for gpu in range(GPUS):
-                workers = [stack.enter_context(_sleeper()) for _ in range(PROCESSES_EACH)]
+                workers = [stack.enter_context(_sleeper()) for _ in range(processes_each)]
                 driver.busy(gpu, 90 - gpu, ago=60)
                 driver.set(gpu, temperature=60 + gpu, memory_used=44 << 30)
+                memory = (44 << 30) // processes_each
                 driver.processes(
-                    gpu, [Process(each.pid, memory=11 << 30, share=1 / PROCESSES_EACH) for each in workers]
+                    gpu, [Process(each.pid, memory=memory, share=1 / processes_each) for each in workers]
                 )
         yield driver
 

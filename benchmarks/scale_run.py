@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from multiprocessing.connection import Connection
 from pathlib import Path
+from urllib.parse import urlencode
 
 from benchmarks.gc_watch import read_pauses
 from benchmarks.live_viewer import LiveViewer
@@ -90,6 +91,15 @@ class QueryClient(threading.Thread):
                 raise RuntimeError(f"{path}: {answer.status}")
             self._stop_asking.wait(self._pause)
         connection.close()
+
+
+def dashboard_request(number: int) -> str:
+    path, query, step = DASHBOARD[number % len(DASHBOARD)]
+    now = time.time()
+    parameters = {"match[]": query} if path.endswith("series") else {"query": query}
+    if step:
+        parameters |= {"start": f"{now - 300:.3f}", "end": f"{now:.3f}", "step": step}
+    return f"{path}?{urlencode(parameters)}"
 
 
 @contextmanager

@@ -7,7 +7,8 @@
 #   GPUSCOPE_SERVER     address of gpuscope or Prometheus (http://127.0.0.1:9470)
 #   RECEIPT_MAIL_DOMAIN mail it to USER@DOMAIN; empty: no mail
 #   RECEIPT_DIR         keep it as DIR/JOB.txt; empty: print it (slurmctld discards what an epilog prints)
-#   RECEIPT_COMMENT     1: write the JS1: text to AdminComment
+#   RECEIPT_COMMENT     1: write the JS1: text to AdminComment; needs slurmdbd, and a sacctmgr that keeps capital
+#                       letters (that of 22.05 does not: nothing is kept then)
 #
 # It must never hold up slurmctld or fail a job's end: everything has a time limit, and it always exits with 0.
 
@@ -41,8 +42,31 @@ deliver() {
         printf '%s\n' "$text"
     fi
     if [ "${RECEIPT_COMMENT:-0}" = 1 ]; then
-        comment=$(receipt --jobstats) && scontrol update job "$job" AdminComment="$comment"
+        comment
     fi
+}
+
+# slurmctld changes nothing about a job that has ended; slurmdbd does. The number of an array's last task is that of
+# the whole array: without the task's index all of them would get this comment.
+comment() {
+    where=$job
+    [ "${SLURM_ARRAY_JOB_ID:-}" = "$job" ] && where=${job}_${SLURM_ARRAY_TASK_ID:-}
+    comment=$(receipt --jobstats) || return
+    set_comment "$comment"
+    stored=$(timeout 20 sacct -n -X -P -j "$where" -o AdminComment)
+    if [ "$stored" != "$comment" ]; then
+        set_comment ''
+        complain "job $where: AdminComment is not as written: sacctmgr writes it in lower case, or slurmdbd is down"
+    fi
+}
+
+set_comment() {
+    timeout 20 sacctmgr -i -Q update job where jobid="$where" set AdminComment="$1" >/dev/null 2>&1
+}
+
+complain() {
+    echo "gpuscope-receipt: $1" >&2
+    command -v logger >/dev/null && logger -t gpuscope-receipt "$1"
 }
 
 if [ "${RECEIPT_FOREGROUND:-0}" = 1 ]; then

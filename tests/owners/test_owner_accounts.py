@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -122,10 +124,18 @@ def test_an_allocation_holds_a_gpu_without_a_process_and_a_stranger_is_seen() ->
         )
     unused, stranger = (by_owner(uses)[OwnerKey("pod", name, "ml")] for name in ("given", "stranger"))
     assert (unused.allocated, unused.processes, unused.held_seconds) == (True, 0, 5.0)
-    assert (unused.memory_bytes, unused.busy_seconds) == (ABSENT, 0.0), (
-        "without a process it is known not to work"
-    )
+    assert (unused.memory_bytes, unused.busy_seconds) == (0.0, 0.0), "without a process it is known not to work"
     assert (stranger.allocated, stranger.held_seconds) == (False, 5.0)
+
+
+@pytest.mark.parametrize("scope", ["all processes", "those of this GPU"])
+def test_the_memory_of_an_allocation_is_not_known_without_its_processes(scope: str) -> None:
+    device = gpu(0) if scope == "all processes" else replace(gpu(0), processes_known=False)
+    (use,), _ = OwnerAccounts().advance(
+        [], [device], [Allocation(gpu_uuid=GPU, namespace="ml", pod="given")], {}, 0.0,
+        processes_known=scope != "all processes",
+    )  # fmt: skip
+    assert (use.allocated, use.memory_bytes) == (True, ABSENT)
 
 
 def test_a_pause_is_not_filled_with_guesses() -> None:

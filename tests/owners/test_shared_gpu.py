@@ -115,7 +115,7 @@ def test_four_pods_share_a_gpu(tmp_path: Path) -> None:
         assert use.busy_seconds is not ABSENT
         assert abs(use.busy_seconds - sm * use.held_seconds) < 0.05
     idle = uses[OwnerKey("pod", "idle", "ml")]
-    assert (idle.allocated, idle.processes, idle.memory_bytes) == (True, 0, ABSENT)
+    assert (idle.allocated, idle.processes, idle.memory_bytes) == (True, 0, 0.0)
     (left,) = [one for one in snapshot.ownership.unattributed if one.kind == "pod"]
     assert (left.memory_bytes, left.processes) == (2 * GIB, 1)
     assert left.sm_ratio is not ABSENT

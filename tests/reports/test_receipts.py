@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from reportseff.job import Job as ReportseffJob
 
 from gpuscope.errors import UsageError
 from gpuscope.readings import ABSENT
@@ -155,6 +156,72 @@ def test_work_that_is_not_known_is_said_and_not_0(samples: list[Series]) -> None
     assert any("the work of 0.21 GPU-hours" in one for one in found.not_known)
 
 
+def test_the_time_without_readings_is_said() -> None:
+    """The agent was down for an hour of a job with two GPUs; its node was read before and after."""
+    down = (2 * HOUR, 3 * HOUR)
+    runs = [Run("ann", "4711", gpu, HOUR, 4 * HOUR) for gpu in range(2)]
+    simulated = SimulatedUsage(
+        END_MS, 6 * HOUR, 2, runs, restarts=[down[1]], gaps=[down], cycle=15, scrape_at=0
+    )
+    found = receipt(simulated.simulate().series(), "4711")
+    assert found.held_hours == pytest.approx(4, rel=0.005), "nothing is extrapolated"
+    assert found.not_known[0] == "2.0 GPU-hours of its time: the agent was down, or a GPU did not answer"
+    whole = receipt(
+        SimulatedUsage(END_MS, 6 * HOUR, 2, runs, cycle=15, scrape_at=0).simulate().series(), "4711"
+    )
+    assert [one for one in whole.not_known if "agent was down" in one or "not read" in one] == []
+
+
+def test_a_scrape_that_is_missing_is_not_a_gap_of_the_agent() -> None:
+    """Its counters go on."""
+    missed = (2 * HOUR, 3 * HOUR)
+    runs = [Run("ann", "4711", 0, HOUR, 4 * HOUR)]
+    simulated = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, gaps=[missed], cycle=15, scrape_at=0)
+    found = receipt(simulated.simulate().series(), "4711")
+    assert found.held_hours == pytest.approx(3, rel=0.005)
+    assert [one for one in found.not_known if "agent was down" in one] == []
+
+
+def test_a_job_that_is_older_than_the_history() -> None:
+    runs = [Run("ann", "4711", 0, 0, 4 * HOUR), Run("bob", "", 0, 0, 4 * HOUR, pod="ml/train")]
+    series = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, cycle=15, scrape_at=0).simulate().series()
+    begin = "2026-09-21T08:15:00Z"
+    said = f"what it did before {begin}, if it was there: its GPUs were not read then"
+    assert receipt(series, "4711").not_known[0] == receipt(series, "ml/train").not_known[0] == said
+    started = [
+        at(f"gpuscope_slurm_job_{name}_timestamp_seconds", every_minute(0, 4 * HOUR, value), slurm_job="4711")
+        for name, value in (("submit", START - 3 * HOUR), ("start", START - 2 * HOUR))
+    ]
+    found = receipt([*series, *started], "4711")
+    assert found.not_known[0] == f"its first 2.0 h, until {begin}: its GPUs were not read then"
+
+
+def test_throttling_and_xids_of_a_mig_job_are_those_of_its_gpu(samples: list[Series]) -> None:
+    """Until its end, after two hours; its counters are there for five minutes longer."""
+    slowed = [(second, max(0.0, second - 1.5 * HOUR)) for second in range(0, 4 * HOUR, 60)]
+    of_board = [
+        at("gpuscope_gpu_throttled_seconds_total", slowed, uuid="GPU-4", gpu="4", reason="hw_slowdown"),
+        at("gpuscope_gpu_xid_errors_total", [(1.5 * HOUR, 1.0), (2 * HOUR + 200, 2.0)], uuid="GPU-4", gpu="4",
+           xid="94"),
+    ]  # fmt: skip
+    found = receipt([*samples, *of_board], "4713")
+    assert [gpu.uuid for gpu in found.gpus] == ["MIG-4-0"]
+    assert found.throttled_seconds == {"hw_slowdown": pytest.approx(HOUR / 2, rel=0.1)}
+    assert found.xids == {"94": 1}
+
+
+@pytest.mark.parametrize(("busy", "is_named"), [(0.5, True), (0.7, False)])
+def test_a_cause_that_the_history_shows_is_named_while_the_gpu_waits(busy: float, is_named: bool) -> None:
+    """The same limit as of the finding: below 60 % of utilisation a GPU waits."""
+    runs = [Run("ann", "4711", 0, HOUR, 4 * HOUR, busy)]
+    simulated = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, cycle=15, scrape_at=0).simulate()
+    thread = at("gpuscope_process_busiest_thread_ratio", every_minute(HOUR, 4 * HOUR, 1.0), slurm_job="4711",
+                pid="7", uuid="GPU-0")  # fmt: skip
+    notes = [note.text for note in receipt([*simulated.series(), thread], "4711").notes]
+    named = ["Its GPUs were busy 50 % of the time; one thread used a whole core 100 % of the time."]
+    assert notes == (named if is_named else [])
+
+
 @pytest.mark.parametrize("text", ["", "/", "ml/", "/pod", "x" * 500])
 def test_a_wrong_name_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError):
@@ -192,8 +259,7 @@ def test_jobstats_summary(samples: list[Series]) -> None:
 
 def test_reportseff_reads_the_summary(samples: list[Series]) -> None:
     """The program whose users have jobstats' comments in Slurm's accounting."""
-    job_module = pytest.importorskip("reportseff.job", reason="reportseff is not installed")
-    job = job_module.Job("4711", "4711", None)
+    job = ReportseffJob("4711", "4711", None)
     job.update(
         {
             "JobID": "4711",

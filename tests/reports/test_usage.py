@@ -176,11 +176,14 @@ def test_by_node_and_model() -> None:
 
 def test_a_part_of_the_history() -> None:
     assert report(hours=1).rows[0].held == pytest.approx(0.75)
-    assert report(hours=1).missing == ["n1: 0.4 GPU-hours lost: the agent was down or a GPU did not answer"]
+    assert report(hours=1).missing == [
+        "n1: 0.4 GPU-hours lost: the agent was down or a GPU did not answer",
+        "0.5 GPU-hours are without energy: the GPUs do not measure it, or several owners share them",
+    ]
 
 
 def test_a_history_that_is_too_short_is_said() -> None:
-    sentence, _ = report(hours=10).missing
+    sentence, *_ = report(hours=10).missing
     assert sentence == "the history begins 6.0 h after the start of the range"
     assert report(hours=10).invariant.gpu_hours == pytest.approx(12, rel=1e-3), "nothing is extrapolated"
 
@@ -192,8 +195,24 @@ def test_costs() -> None:
     assert used == {"ann": pytest.approx(4.8), "bob": pytest.approx(0), HOSTILE: None}
     assert report(rate="0.5/kWh").rows[0].cost == pytest.approx(2.4 * 0.36 / 2)
     unpriced = report(rate="A100=1")
-    assert "no rate for model NVIDIA H100" in unpriced.missing
+    assert "no rate for model NVIDIA H100: 3.5 GPU-hours are not in the cost" in unpriced.missing
     assert {row.names[0]: row.cost for row in unpriced.rows}["ann"] is None, "an unknown price is not 0"
+
+
+def test_a_cost_without_some_of_the_hours_is_marked() -> None:
+    """Half of her hours are on a model without a rate: the number is not what they cost."""
+    fleet = [*gpu(0, held=1.0), *gpu(1, "NVIDIA A100", held=1.0), *owner("ann", 0, 1.0), *owner("ann", 1, 1.0)]
+    found = report(rate="H100=2", fleet=fleet)
+    (row,) = found.rows
+    assert (row.cost, row.unpriced) == (pytest.approx(8), pytest.approx(4))
+    assert "no rate for model NVIDIA A100: 4.0 GPU-hours are not in the cost" in found.missing
+    lines = list(text_lines(found, "usage", str))
+    assert [line.rstrip()[-6:] for line in lines if line.startswith(("ann", "total"))] == ["≥ 8.00", "≥ 8.00"]
+    assert usage_answer(found, "usage")["rows"][0]["unpriced_hours"] == pytest.approx(4)
+    assert "≥ 8.00" in to_html(found, "usage")
+    by_energy = report(rate="1/kWh", fleet=[*gpu(0, held=1.0), *owner("ann", 0, 1.0)])
+    assert (by_energy.rows[0].cost, by_energy.rows[0].unpriced) == (None, pytest.approx(4))
+    assert "4.0 GPU-hours are without energy" in by_energy.missing[-1]
 
 
 @pytest.mark.parametrize("text", ["x", "H100=", "1/week", "-1", "A=1,B=y", "nan", "inf"])
@@ -222,9 +241,9 @@ def test_json_and_csv_and_html() -> None:
     table = to_csv(report(rate="1", co2="100"), str).splitlines()
     assert table[0] == (
         "user,gpu_hours,busy_hours,idle_hours,unknown_hours,idle_held_hours,energy_kwh,energy_is_estimate,"
-        "cost,co2_kg"
+        "cost,unpriced_hours,co2_kg"
     )
-    assert table[1] == "ann,3,2.4,0.6,0,0,0.864,false,3,0.0864"
+    assert table[1] == "ann,3,2.4,0.6,0,0,0.864,false,3,0,0.0864"
     page = to_html(report(), "usage")
     assert "<script" not in page
     assert "&lt;script&gt;" in page

@@ -116,6 +116,31 @@ def test_the_landing_page_escapes_and_says_simulated() -> None:
     assert b"<img" not in page
 
 
+def scraped_every(seconds: int, **kinds: bool) -> tuple[int, int]:
+    """How many of the 120 snapshots of two minutes are built, and how many of them within a scrape."""
+    builder, now, in_scrapes = Counting(), [0.0], 0
+    exporter = Exporter([builder], openmetrics=False, title="t", clock=lambda: now[0], **kinds)
+    for second in range(120):
+        now[0] = second
+        exporter.publish(snapshot())
+        if second % seconds == 0:
+            now[0] = second + 0.4
+            before = builder.built
+            assert get(exporter).status == 200
+            in_scrapes += builder.built - before
+    return builder.built, in_scrapes
+
+
+def test_snapshots_that_nobody_asks_for_are_not_built() -> None:
+    """The first two scrapes build; then each is foretold and finds its text ready."""
+    assert scraped_every(15, on_demand=True) == (8, 2)
+    assert scraped_every(1, on_demand=True) == (120, 2)
+
+
+def test_a_builder_that_counts_sees_every_snapshot() -> None:
+    assert scraped_every(15) == (120, 0)
+
+
 class KeptSamples(list[Sample]):
     """A list that a weak reference can point to."""
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import os
 import re
 import subprocess
 import sys
@@ -34,6 +36,7 @@ from tests.slurm_lab.test_receipt import (
     indices_of,
     pids_of,
     receipt,
+    run_epilog,
     running_up,
 )
 from tests.waiting import wait_for
@@ -200,11 +203,11 @@ def has_ended(url: str, job: str) -> bool:
     return found is not None and not found["running"]
 
 
-def put_to_work(cluster: SlurmCluster, driver: FakeDriver, job: str) -> list[int]:
-    """The indices of its GPUs; a process of the job runs on each."""
+def put_to_work(cluster: SlurmCluster, driver: FakeDriver, job: str, gpus: int | None = None) -> list[int]:
+    """The indices of its GPUs; a process of the job runs on each, or on the first `gpus` of them."""
     cluster.wait("a process of the job", lambda: bool(pids_of(cluster, job, "gpu2")))
     indices = [int(index) for index in indices_of(cluster, job, "gpu2")]
-    for index in indices:
+    for index in indices[:gpus]:
         driver.processes(index, [Process(pids_of(cluster, job, "gpu2")[0], name="sleep", memory=GIB)])
     return indices
 
@@ -215,3 +218,48 @@ def printed_receipt(url: str, job: str) -> dict[str, Any]:
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
+
+
+def test_reportseff_shows_the_receipt(accounted: SlurmCluster, driver: FakeDriver, tmp_path: Path) -> None:
+    """The epilog writes a job's AdminComment after its end; reportseff reads it through the real sacct.
+
+    The job has two GPUs and uses one of them: the other one is 0 %, not left out of the average.
+    """
+    driver.gpus(4)
+    with running_up(accounted, driver, tmp_path / "data", node="gpu2") as url:
+        job = accounted.submit("games", "ml", *ON_GPU2, "--gres=gpu:2", script="sleep 20")
+        accounted.wait("the job to start", partial(indices_of, accounted, job, "gpu2"))
+        used, unused = put_to_work(accounted, driver, job, gpus=1)
+        driver.busy(used, 80)
+        accounted.wait("the job to end", partial(is_completed, accounted, job))
+        driver.processes(used, [])
+        wait_for(partial(has_ended, url, job), "its receipt")
+        found = printed_receipt(url, job)
+        path = {"PATH": f"{clients(accounted, tmp_path / 'clients')}:{os.environ['PATH']}"}
+        done = run_epilog(url, job, tmp_path, {**path, "RECEIPT_COMMENT": "1"})
+    (stored,) = Accounting(accounted).jobs("AdminComment")[job]
+    if accounted.version == (22, 5):  # its sacctmgr writes in lower case
+        assert stored == ""
+        assert "lower case" in done.stderr
+        return
+    assert stored.startswith("JS1:"), done.stderr
+    command = ["reportseff", "--parsable", "--format=JobID,State,GPUEff,GPUMem", "--node-and-gpu", job]
+    path["PATH"] = f"{Path(sys.executable).parent}:{path['PATH']}"
+    shown = subprocess.run(command, capture_output=True, text=True, timeout=120, env={**os.environ, **path})
+    assert shown.returncode == 0, shown.stderr
+    rows = {row[0].strip(): row[1:] for row in csv.reader(shown.stdout.splitlines(), delimiter="|")}
+    by_gpu = {gpu["gpu"]: gpu for gpu in found["gpus"]}
+    assert rows[job][0] == "COMPLETED"
+    assert float(rows[str(used)][1]) == pytest.approx(100 * by_gpu[str(used)]["busy_ratio"], abs=0.1) != 0
+    assert [float(cell) for cell in rows[str(unused)][1:]] == [0, 0]
+    assert float(rows[job][1]) == pytest.approx(float(rows[str(used)][1]) / 2, abs=0.1)
+
+
+def clients(cluster: SlurmCluster, folder: Path) -> Path:
+    """A folder with the clients that the epilog and reportseff run, as programs."""
+    folder.mkdir()
+    for name in ("sacct", "sacctmgr", "scontrol"):
+        program = folder / name
+        program.write_text(f'#!/bin/sh\nexec {" ".join(cluster.enter(f"/usr/bin/{name}"))} "$@"\n')
+        program.chmod(0o755)
+    return folder

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -96,7 +96,7 @@ def test_from_submission_to_receipt(cluster: SlurmCluster, driver: FakeDriver, t
         assert abs(found["gpu_hours"] * 3600 - elapsed) <= INTERVAL_SECONDS
         assert [gpu["gpu"] for gpu in found["gpus"]] == [index]
         assert (found["user"], found["account"], found["partition"]) == ("games", "ml", "gpu")
-        printed = epilog(url, job, tmp_path)
+        printed = run_epilog(url, job, tmp_path).stdout
         assert f"job {job}" in printed.splitlines()[0]
         assert "GPU-hours" in printed
         assert max(map(len, printed.splitlines())) <= 80
@@ -111,7 +111,9 @@ def pids_of(cluster: SlurmCluster, job: str, node: str = "gpu1") -> list[int]:
     return [int(row.split()[0]) for row in rows]
 
 
-def epilog(url: str, job: str, folder: Path) -> str:
+def run_epilog(
+    url: str, job: str, folder: Path, settings: Mapping[str, str] | None = None
+) -> subprocess.CompletedProcess[str]:
     """What slurmctld runs after a job, here in the foreground."""
     (folder / "bin").mkdir()
     gpuscope = folder / "bin/gpuscope"
@@ -119,13 +121,14 @@ def epilog(url: str, job: str, folder: Path) -> str:
     gpuscope.chmod(0o755)
     environment = {
         **os.environ,
-        "PATH": f"{folder / 'bin'}:{os.environ['PATH']}",
+        **(settings or {}),
         "SLURM_JOB_ID": job,
         "SLURM_JOB_USER": "games",
         "GPUSCOPE_SERVER": url,
         "RECEIPT_FOREGROUND": "1",
         "RECEIPT_DELAY": "0",
     }
+    environment["PATH"] = f"{folder / 'bin'}:{environment['PATH']}"
     done = subprocess.run([str(EPILOG)], capture_output=True, text=True, env=environment, timeout=120)
     assert done.returncode == 0, done.stderr
-    return done.stdout
+    return done

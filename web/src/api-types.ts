@@ -154,12 +154,13 @@ export const REPORT_TEXTS = {
   "missing.late_at": "the history begins {hours} h after the start of the range, at {at}",
   "missing.left": "{count} GPUs sent nothing in the last 7 days; they count until their last sample",
   "missing.more_nodes": "{count} more nodes: {hours} GPU-hours lost",
+  "missing.no_energy": "{hours} GPU-hours are without energy: the GPUs do not measure it, or several owners share them",
   "missing.no_gpu": "the history has no GPU in this range: no gpuscope agent, or older than the retention",
   "missing.no_history": "the history has no {metric}: agents of an older version, or none",
   "missing.no_label": "no pod of the history has the label {label}; agents export the labels that --pod-labels names",
   "missing.no_owner": "the history has no owner of kind {kind}: all {hours} h are unattributed",
   "missing.no_processes": "{hours} GPU-hours are without processes and owners: findings about use are not known there",
-  "missing.no_rate": "no rate for model {model}",
+  "missing.no_rate": "no rate for model {model}: {hours} GPU-hours are not in the cost",
   "missing.node": "{node}: {hours} GPU-hours lost: the agent was down or a GPU did not answer",
   "missing.not_read": "{hours} GPU-hours are missing: the agent was down, or the GPU was not read",
   "missing.parts_differ": "the parts differ from the GPU-hours by {hours} h, more than 0.1 %",
@@ -192,7 +193,10 @@ export const REPORT_TEXTS = {
   "receipt.xid": "XID {xid} occurred {count} times on its GPUs.",
   "receipt.xid_once": "XID {xid} occurred once on its GPUs.",
   "unknown.array": "{count} more tasks of the array: each has a receipt, {job}_TASK",
+  "unknown.before": "what it did before {at}, if it was there: its GPUs were not read then",
   "unknown.energy": "its energy: the GPUs do not measure it, or several owners share them",
+  "unknown.first_hours": "its first {hours} h, until {at}: its GPUs were not read then",
+  "unknown.gaps": "{hours} GPU-hours of its time: the agent was down, or a GPU did not answer",
   "unknown.host": "CPU and main memory; `{command}` shows them",
   "unknown.memory": "its peak GPU memory",
   "unknown.requested_job": "how many GPUs it requested: no agent reads Slurm (docs/slurm.md)",
@@ -725,6 +729,8 @@ export interface ReportRowJson {
   energy_is_estimate: boolean;
   /** Null without a rate for it. */
   cost: number | null;
+  /** Held hours that are not in the cost. */
+  unpriced_hours: number;
   /** Null without a CO₂ factor. */
   co2_kg: number | null;
 }

@@ -30,6 +30,7 @@ EPILOG = """examples:
 """
 
 MAX_GPUS_SHOWN = 10
+LIST_WIDTH = 28
 SEEN_HERE = "seen here"
 LOOKBACK = "30d"
 STATE_LOOKBACK = "7d"
@@ -63,7 +64,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     names, explain = _KINDS[args.kind]
     if not args.name:
         for name in names():
-            print(f"{name:>28}  {explain(name).facts[0][1]}")
+            _print_fact(name, explain(name).facts[0][1], LIST_WIDTH)
         return 0
     explanation = explain(args.name)
     seen, problem = _seen(args, explanation)

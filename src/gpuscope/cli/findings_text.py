@@ -94,7 +94,7 @@ def _where(finding: Mapping[str, Any], *, has_rates: bool) -> str:
 def _summary(answer: Mapping[str, Any], has_rates: bool) -> Iterator[str]:
     coverage = _object(answer, "coverage")
     lost, known = _number(answer.get("cost_gpu_hours")), _number(coverage.get("known_gpu_hours"))
-    text = f"{_hours(lost)} lost of {_hours(known)} known"
+    text = f"cost of all findings: {_hours(lost)} of {_hours(known)} known"
     if lost is not None and known:
         text += f", {100 * lost / known:.0f} %"
     cost = _number(answer.get("cost"))
@@ -102,7 +102,7 @@ def _summary(answer: Mapping[str, Any], has_rates: bool) -> Iterator[str]:
         text += f"; {cost:,.2f} at {printable(str(answer['rate']), 60)} per GPU-hour"
     yield from _wrap(text, WIDTH)
     for model in answer.get("unpriced_models") or ():
-        yield f"no rate for model {printable(str(model), 60)}"
+        yield from _wrap(f"no rate for model {printable(str(model), 60)}: shown in hours", WIDTH)
     for sentence in coverage.get("missing") or ():
         yield from _wrap(f"missing: {printable(str(sentence), MAX_TEXT)}", WIDTH)
 

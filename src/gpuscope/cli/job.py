@@ -23,7 +23,7 @@ EPILOG = """examples:
   gpuscope job 4711
   gpuscope job 4711_3 --json
   gpuscope job ml/train-0 --html > receipt.html
-  scontrol update job 4711 AdminComment="$(gpuscope job 4711 --jobstats)"
+  sacctmgr -i update job where jobid=4711 set AdminComment="$(gpuscope job 4711 --jobstats)"
 """
 
 

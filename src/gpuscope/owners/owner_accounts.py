@@ -100,7 +100,8 @@ class OwnerAccounts:
         self._forget(at, gains)
         self.times = self._times.read()
         kinds = allocating if allocations is not ABSENT else frozenset[str]()
-        return tuple(self._uses(units, kinds)), tuple(self._unattributed(devices, units))
+        uses = self._uses(units, kinds, processes_known=processes_known)
+        return tuple(uses), tuple(self._unattributed(devices, units))
 
     def _gain(self, uuid: Uuid, counters: Mapping[Uuid, Counters], elapsed: float) -> _Gain:
         now = counters.get(uuid, Counters())
@@ -206,12 +207,19 @@ class OwnerAccounts:
             owner for owner in unit.owners if owner.kind == kind and (owner, uuid) in self._accounts
         )
 
-    def _uses(self, units: GpuUnits, allocating: frozenset[str]) -> Iterable[OwnerUse]:
+    def _uses(
+        self, units: GpuUnits, allocating: frozenset[str], *, processes_known: bool
+    ) -> Iterable[OwnerUse]:
         nothing = Holding()
         for (owner, uuid), account in self._accounts.items():
-            now = units[uuid].owners.get(owner) if uuid in units else None
+            unit = units.get(uuid)
+            now = unit.owners.get(owner) if unit is not None else None
             allocated = now is not None and owner.kind in allocating
             holding = now or nothing
+            memory = holding.memory_bytes
+            if unit is not None and now is not None and not now.processes:
+                # Allocated and not used: no memory, as 0 % of the SM time, if all processes are known.
+                memory = 0.0 if processes_known and unit.device.processes_known else ABSENT
             yield OwnerUse(
                 owner=owner,
                 gpu_uuid=account.gpu_uuid,
@@ -219,7 +227,7 @@ class OwnerAccounts:
                 here=now is not None,
                 processes=holding.processes,
                 allocated=holding.allocated if allocated else ABSENT,
-                memory_bytes=holding.memory_bytes,
+                memory_bytes=memory,
                 sm_ratio=holding.sm_ratio,
                 held_seconds=account.held_seconds,
                 gpu_seconds=account.gpu_seconds,

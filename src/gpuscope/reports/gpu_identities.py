@@ -25,6 +25,8 @@ class GpuIdentities:
     """By UUID of GPUs and MIG instances."""
     profiles: Mapping[str, str] = field(default_factory=dict)
     """By UUID of MIG instances."""
+    parents: Mapping[str, str] = field(default_factory=dict)
+    """UUIDs of GPUs, by UUID of their MIG instances."""
 
     def model(self, uuid: str) -> str:
         return self.models.get(uuid, "")
@@ -33,6 +35,10 @@ class GpuIdentities:
         return (
             self.nodes.get(labels.get("uuid", ""), "") or labels.get("node", "") or labels.get("instance", "")
         )
+
+    def board(self, uuid: str) -> str:
+        """The GPU's own UUID, of a GPU or a MIG instance."""
+        return self.parents.get(uuid, uuid)
 
     def profile(self, uuid: str) -> str:
         return self.profiles.get(uuid, "" if is_instance(uuid) else WHOLE_GPU)
@@ -46,15 +52,15 @@ async def read_gpu_identities(engine: QueryEngine, start_ms: int, end_ms: int) -
     async def infos(raw: str) -> list[dict[str, str]]:
         return [dict(labels) for labels in await engine.series([HOURLY_INFOS[raw], raw], start_ms, end_ms)]
 
-    models, nodes, profiles = {}, {}, {}
+    models, nodes, profiles, parents = {}, {}, {}, {}
     for labels in await infos("gpuscope_gpu_info"):
         uuid = labels.get("uuid", "")
         models[uuid], nodes[uuid] = labels.get("model", ""), labels.get("node", "")
     for labels in await infos("gpuscope_mig_info"):
         uuid, parent = labels.get("uuid", ""), labels.get("parent_uuid", "")
-        profiles[uuid] = labels.get("profile", "")
+        profiles[uuid], parents[uuid] = labels.get("profile", ""), parent
         models[uuid], nodes[uuid] = models.get(parent, ""), nodes.get(parent, "")
-    return GpuIdentities(models, nodes, profiles)
+    return GpuIdentities(models, nodes, profiles, parents)
 
 
 async def read_pod_label(

@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from gpuscope.health.thresholds import WAITING_RATIO
 from gpuscope.reports.job_receipt import HOUR, MIN_SECONDS_FOR_NOTES, JobReceipt, ReceiptNote
 from gpuscope.reports.report_sentence import ReportSentence
 
 MAX_NOTES: Final = 5
 LOW_EFFICIENCY: Final = 0.25
+EXPLAINED_EFFICIENCY: Final = WAITING_RATIO
+"""Below it a cause that the history shows is named, as a finding does."""
 LOW_MEMORY: Final = 0.25
 LONG_IDLE_SECONDS: Final = 1800.0
 UNEVEN: Final = 0.5
@@ -72,24 +75,26 @@ def _low_use(receipt: JobReceipt) -> Iterator[ReceiptNote]:
         yield ReceiptNote(
             ReportSentence("receipt.uneven", low=low, high=high), "torchrun --nproc-per-node=gpu …"
         )
-    if some_work and efficiency is not None and efficiency < LOW_EFFICIENCY and not receipt.unused_gpus:
-        yield _low_efficiency(receipt, efficiency)
+    if some_work and efficiency is not None and not receipt.unused_gpus:
+        yield from _low_efficiency(receipt, efficiency)
     idle = receipt.longest_idle_seconds
     if some_work and idle is not None and idle >= LONG_IDLE_SECONDS:
         sentence = ReportSentence(f"receipt.idle_{receipt.kind}", hours=idle / HOUR)
         yield ReceiptNote(sentence, _end_command(receipt))
 
 
-def _low_efficiency(receipt: JobReceipt, efficiency: float) -> ReceiptNote:
+def _low_efficiency(receipt: JobReceipt, efficiency: float) -> Iterator[ReceiptNote]:
     """Names a cause only if the history shows it."""
     busy = round(100 * efficiency)
     for kind, command in WAIT_COMMANDS.items():
         share = receipt.wait_shares.get(kind, 0.0)
-        if share >= MIN_WAIT_SHARE:
+        if share >= MIN_WAIT_SHARE and efficiency < EXPLAINED_EFFICIENCY:
             sentence = ReportSentence(f"receipt.low.{kind}", busy=busy, percent=round(100 * share))
-            return ReceiptNote(sentence, command)
-    sentence = ReportSentence("receipt.low", busy=busy)
-    return ReceiptNote(sentence, "py-spy dump --pid PID  # shows what it waits for, while it runs")
+            yield ReceiptNote(sentence, command)
+            return
+    if efficiency < LOW_EFFICIENCY:
+        sentence = ReportSentence("receipt.low", busy=busy)
+        yield ReceiptNote(sentence, "py-spy dump --pid PID  # shows what it waits for, while it runs")
 
 
 def _end_command(receipt: JobReceipt) -> str:

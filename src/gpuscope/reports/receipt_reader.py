@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 import numpy as np
@@ -15,18 +15,21 @@ from gpuscope.readings.throttle import NOT_THROTTLING
 from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
 from gpuscope.reports.gpu_identities import GpuIdentities, read_gpu_identities
 from gpuscope.reports.job_question import HELD_SECONDS, JobQuestion, find_job, not_found
-from gpuscope.reports.job_receipt import JobReceipt, ReceiptGpu
-from gpuscope.reports.receipt_notes import LOW_EFFICIENCY, find_notes
+from gpuscope.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
+from gpuscope.reports.receipt_notes import EXPLAINED_EFFICIENCY, find_notes
 from gpuscope.reports.report_sentence import ReportSentence
 
 RUNNING_MS: Final = 120_000
 """A job whose last sample is younger runs."""
 MARGIN_MS: Final = 60_000
+MIN_SPAN_MS: Final = 1_000
 MINUTE_MS: Final = 60_000
 MAX_WAIT_POINTS: Final = 500
 FINE_MS: Final = 5_000
 MAX_FINE_POINTS: Final = 10_000
 MAX_GPUS: Final = 4_096
+MIN_UNREAD_SECONDS: Final = 180.0
+"""Less is a matter of when agents and schedulers look."""
 _COUNTERS: Final = {
     "held_seconds": HELD_SECONDS,
     "gpu_seconds": "gpuscope_owner_gpu_seconds_total",
@@ -45,7 +48,7 @@ async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt
     if span is None:
         raise await not_found(engine, question)
     start_ms, last_ms = span
-    reader = _ReceiptReader(engine, question, start_ms - MARGIN_MS, min(last_ms + MARGIN_MS, question.end_ms))
+    reader = _ReceiptReader(engine, question, start_ms, max(last_ms, start_ms + MIN_SPAN_MS))
     receipt = await reader.read()
     receipt.is_running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
     receipt.notes = find_notes(receipt)
@@ -53,7 +56,7 @@ async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt
 
 
 async def _find_span(engine: QueryEngine, question: JobQuestion) -> tuple[int, int] | None:
-    """When the job first and last had a sample: in coarse chunks, then in fine steps of the first and last."""
+    """When it held its first GPU and its last: in coarse chunks, then two of them in fine steps."""
     selector = f"{_COUNTERS['held_seconds']}{{{question.matchers}}}"
     grid = ChunkGrid.of(question.start_ms, question.end_ms)
     coarse = await grid.read(engine, "last_over_time", selector)
@@ -62,45 +65,51 @@ async def _find_span(engine: QueryEngine, question: JobQuestion) -> tuple[int, i
     chunks = np.flatnonzero(coarse.present.any(axis=0))
     fine_ms = max(FINE_MS, grid.step_ms // MAX_FINE_POINTS)
 
-    async def fine(chunk: int) -> tuple[list[int], float]:
+    def steps(chunk: int) -> tuple[int, int, int]:
         end_ms = int(coarse.times_ms[chunk])
-        matrix = await engine.range(
-            f"max(last_over_time({selector}[{duration_text(fine_ms)}]))",
-            end_ms - grid.step_ms + fine_ms,
-            end_ms,
-            fine_ms,
-        )
-        there = np.flatnonzero(matrix.present[0]) if matrix.labels else np.empty(0, np.int64)
-        first = float(matrix.values[0, there[0]]) if len(there) else 0.0
-        return matrix.times_ms[there].tolist(), first
+        return end_ms - grid.step_ms + fine_ms, end_ms, fine_ms
 
-    times, held = await fine(int(chunks[0]))
-    last_times = times if chunks[-1] == chunks[0] else (await fine(int(chunks[-1])))[0]
-    first_ms = times[0] if times else int(coarse.times_ms[chunks[0]])
-    last_ms = last_times[-1] if last_times else int(coarse.times_ms[chunks[-1]])
+    first, last = int(chunks[0]), int(chunks[-1])
+    began = await engine.range(f"max(last_over_time({selector}[{duration_text(fine_ms)}]))", *steps(first))
+    there = np.flatnonzero(began.present[0]) if began.labels else np.empty(0, np.int64)
+    if not len(there):
+        return int(coarse.times_ms[first]), int(coarse.times_ms[last])
     # The first value is for how long the agent had seen it then.
-    return first_ms - round(held * 1000), last_ms
+    start_ms = int(began.times_ms[there[0]]) - round(float(began.values[0, there[0]]) * 1000)
+    # Its counters are there for minutes after its end: it ended when they stopped.
+    grown = await engine.range(f"sum(last_over_time({selector}[{duration_text(2 * MINUTE_MS)}]))", *steps(last))
+    there = np.flatnonzero(grown.present[0]) if grown.labels else there[:0]
+    if not len(there):
+        return start_ms, int(coarse.times_ms[last])
+    growing = np.flatnonzero(np.diff(grown.values[0, there]) > 0)
+    return start_ms, int(grown.times_ms[there[growing[-1] + 1 if len(growing) else 0]])
 
 
 class _ReceiptReader:
     def __init__(self, engine: QueryEngine, question: JobQuestion, start_ms: int, end_ms: int) -> None:
         self._engine = engine
         self._question = question
-        self._start_ms = start_ms
-        self._end_ms = end_ms
+        self._began_ms = start_ms
+        self._ended_ms = end_ms
+        # With margins: the samples of its start and end are up to a scrape interval away.
+        self._start_ms = start_ms - MARGIN_MS
+        self._end_ms = min(end_ms + MARGIN_MS, question.end_ms)
 
     async def read(self) -> JobReceipt:
         question = self._question
         gpus = await read_gpu_identities(self._engine, self._start_ms, self._end_ms)
         receipt = JobReceipt(question.kind, question.name, question.namespace)
-        receipt.started_at = (self._start_ms + MARGIN_MS) / 1000
+        receipt.started_at = self._began_ms / 1000
         units = await self._units(gpus)
         receipt.gpus = sorted(units.values(), key=lambda one: (one.node, len(one.gpu), one.gpu))
         receipt.run_seconds = max((one.held_seconds for one in receipt.gpus), default=0.0)
         await self._read_scheduler(receipt)
-        await self._read_throttling_and_xids(receipt)
-        if receipt.efficiency is not None and receipt.efficiency < LOW_EFFICIENCY:
+        # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
+        boards = {one.uuid: gpus.board(one.uuid) for one in receipt.gpus}
+        await self._read_throttling_and_xids(receipt, boards)
+        if receipt.efficiency is not None and receipt.efficiency < EXPLAINED_EFFICIENCY:
             await self._read_waits(receipt)
+        await self._note_unread(receipt, boards)
         self._note_missing(receipt)
         return receipt
 
@@ -121,11 +130,11 @@ class _ReceiptReader:
                     continue
                 unit = units.setdefault(key, _new_unit(labels, gpus))
                 setattr(unit, attribute, (getattr(unit, attribute) or 0.0) + total)
-        own, boards = self._question.matchers, self._uuids(units)
+        own, held = self._question.matchers, self._uuids(uuid for _, uuid in units)
         for attribute, selector in (
             ("memory_peak_bytes", f"gpuscope_owner_memory_bytes{{{own}}}"),
             ("longest_idle_seconds", f"gpuscope_owner_idle_seconds{{{own}}}"),
-            ("memory_total_bytes", f"gpuscope_gpu_memory_total_bytes{{{boards}}}"),
+            ("memory_total_bytes", f"gpuscope_gpu_memory_total_bytes{{{held}}}"),
         ):
             for key, value in (await self._highest(selector)).items():
                 if key in units:
@@ -137,9 +146,9 @@ class _ReceiptReader:
         found = labelled_values(await self._engine.instant(expression, self._end_ms))
         return {(labels.get("instance", ""), labels.get("uuid", "")): value for labels, value in found}
 
-    def _uuids(self, units: Mapping[UnitKey, ReceiptGpu]) -> str:
-        """A matcher for the GPUs of the job. UUIDs have no characters that a regular expression knows."""
-        listed = "|".join(sorted({uuid for _, uuid in units if uuid.replace("-", "").isalnum()}))
+    def _uuids(self, uuids: Iterable[str]) -> str:
+        """A matcher for them. UUIDs have no characters that a regular expression knows."""
+        listed = "|".join(sorted({uuid for uuid in uuids if uuid.replace("-", "").isalnum()}))
         return f"uuid=~{quote(listed)}"
 
     async def _read_scheduler(self, receipt: JobReceipt) -> None:
@@ -179,20 +188,20 @@ class _ReceiptReader:
         )
         return found[0][1] if found else None
 
-    async def _read_throttling_and_xids(self, receipt: JobReceipt) -> None:
-        boards = {(one.node, one.uuid): one for one in receipt.gpus}
-        uuids = self._uuids(boards)
+    async def _read_throttling_and_xids(self, receipt: JobReceipt, boards: Mapping[str, str]) -> None:
+        uuids = self._uuids(boards.values())
         if not boards:
             return
-        # Without the margins: what happened before the job is not the job's.
-        start_ms, end_ms = self._start_ms + MARGIN_MS, self._end_ms
+        # Without the margins: what happened before and after the job is not the job's.
         selector = f"gpuscope_gpu_throttled_seconds_total{{{uuids}}}"
-        throttled = await counter_growth(self._engine, selector, start_ms, end_ms)
+        throttled = await counter_growth(self._engine, selector, self._began_ms, self._ended_ms)
         for pairs, total in zip(throttled.labels, throttled.totals.tolist(), strict=True):
             reason = dict(pairs).get("reason", "")
             if reason not in NOT_THROTTLING and total >= 1:
                 receipt.throttled_seconds[reason] = max(total, receipt.throttled_seconds.get(reason, 0.0))
-        xids = await counter_growth(self._engine, f"gpuscope_gpu_xid_errors_total{{{uuids}}}", start_ms, end_ms)
+        # With a margin: the XID that ended the job is scraped after its end.
+        selector = f"gpuscope_gpu_xid_errors_total{{{uuids}}}"
+        xids = await counter_growth(self._engine, selector, self._began_ms, self._end_ms)
         for pairs, total in zip(xids.labels, xids.totals.tolist(), strict=True):
             if round(total):
                 code = dict(pairs).get("xid", "")
@@ -200,7 +209,7 @@ class _ReceiptReader:
 
     async def _read_waits(self, receipt: JobReceipt) -> None:
         """How much of the time a process of the job was above the threshold of each cause."""
-        start_ms, end_ms = self._start_ms + MARGIN_MS, self._end_ms
+        start_ms, end_ms = self._began_ms, self._ended_ms
         step_ms = max(MINUTE_MS, (end_ms - start_ms) // MAX_WAIT_POINTS)
         for kind, (metric, threshold) in WAIT_THRESHOLDS.items():
             expression = f"max({metric}{{{self._question.process_matchers}}})"
@@ -208,6 +217,37 @@ class _ReceiptReader:
             above = int(((matrix.values > threshold) & matrix.present).sum())
             if above:
                 receipt.wait_shares[kind] = above / len(matrix.times_ms)
+
+    async def _note_unread(self, receipt: JobReceipt, boards: Mapping[str, str]) -> None:
+        """Time of the job in which its GPUs were not read: before their history begins, and gaps in it."""
+        observed = f"gpuscope_gpu_observed_seconds_total{{{self._uuids(boards.values())}}}"
+        start_ms, end_ms = self._began_ms, self._ended_ms
+        unread_seconds = start_ms / 1000 - receipt.started_at
+        if unread_seconds >= MIN_UNREAD_SECONDS:
+            hours = unread_seconds / HOUR
+            receipt.not_known.append(ReportSentence("unknown.first_hours", hours=hours, at=start_ms // 1000))
+        elif receipt.waited_seconds is None and not await self._was_read_before(observed, start_ms):
+            receipt.not_known.append(ReportSentence("unknown.before", at=start_ms // 1000))
+        grown = await counter_growth(self._engine, observed, start_ms, end_ms)
+        read_seconds: dict[str, float] = {}
+        for pairs, total in zip(grown.labels, grown.totals.tolist(), strict=True):
+            uuid = dict(pairs).get("uuid", "")
+            read_seconds[uuid] = read_seconds.get(uuid, 0.0) + total
+        length = (end_ms - start_ms) / 1000
+        # Of a GPU that the job held for a part of its time, a gap need not be in that part.
+        lost = [
+            min(length - read_seconds[boards[one.uuid]], length - one.held_seconds)
+            for one in receipt.gpus
+            if boards[one.uuid] in read_seconds
+        ]
+        lost_seconds = sum(one for one in lost if one >= MIN_UNREAD_SECONDS)
+        if lost_seconds:
+            receipt.not_known.append(ReportSentence("unknown.gaps", hours=lost_seconds / HOUR))
+
+    async def _was_read_before(self, observed: str, start_ms: int) -> bool:
+        at_ms = start_ms - round(MIN_UNREAD_SECONDS * 1000)
+        expression = f"count(last_over_time({observed}[{duration_text(MARGIN_MS * 10)}]))"
+        return bool(labelled_values(await self._engine.instant(expression, at_ms)))
 
     def _note_missing(self, receipt: JobReceipt) -> None:
         unknown = receipt.not_known

@@ -36,7 +36,10 @@ REPORT_TEXTS: Final[dict[str, str]] = {
         "{node}: its counters grew {hours:.2f} h more than the range has: "
         "the clocks of the node and the server differ"
     ),
-    "missing.no_rate": "no rate for model {model}",
+    "missing.no_rate": "no rate for model {model}: {hours:.1f} GPU-hours are not in the cost",
+    "missing.no_energy": (
+        "{hours:.1f} GPU-hours are without energy: the GPUs do not measure it, or several owners share them"
+    ),
     "missing.no_gpu": "the history has no GPU in this range: no gpuscope agent, or older than the retention",
     "missing.not_read": "{hours:.1f} GPU-hours are missing: the agent was down, or the GPU was not read",
     "missing.unread": "{hours:.1f} h of the range are not read yet; ask again in a minute",
@@ -79,6 +82,9 @@ REPORT_TEXTS: Final[dict[str, str]] = {
     ),
     "receipt.short": "It ran for {percent} % of its time limit; jobs with a shorter limit start sooner.",
     "unknown.work": "the work of {hours:.2f} GPU-hours: the driver does not measure it by process",
+    "unknown.first_hours": "its first {hours:.1f} h, until {at}: its GPUs were not read then",
+    "unknown.before": "what it did before {at}, if it was there: its GPUs were not read then",
+    "unknown.gaps": "{hours:.1f} GPU-hours of its time: the agent was down, or a GPU did not answer",
     "unknown.requested_pod": "how many GPUs it requested: the history has no allocation of it",
     "unknown.requested_job": "how many GPUs it requested: no agent reads Slurm (docs/slurm.md)",
     "unknown.waited": "how long it waited: no agent reads Slurm (docs/slurm.md)",

@@ -39,6 +39,8 @@ class UsageRow:
     is_energy_estimate: bool = False
     """With the energy of MIG instances, which is estimated."""
     cost: float | None = None
+    unpriced: float = 0.0
+    """Held hours that are not in the cost: without a rate for the model, or without the amount it is for."""
     co2_kg: float | None = None
 
     @property
@@ -127,6 +129,7 @@ def total_row(rows: Iterable[UsageRow]) -> UsageRow:
             total.add_energy(row.energy_kwh, is_estimate=row.is_energy_estimate)
         if row.cost is not None:
             total.add_cost(row.cost)
+        total.unpriced += row.unpriced
         if row.co2_kg is not None:
             total.co2_kg = (total.co2_kg or 0.0) + row.co2_kg
     return total

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpuscope.engines.query_engine import QueryEngine
@@ -24,6 +25,8 @@ from gpuscope.series import Labels
 
 MAX_REFUSED: Final = 24
 """Parts of the range that an engine may refuse; then the report stops, with the engine's reason."""
+MIN_NO_ENERGY_SECONDS: Final = 360.0
+"""0.1 GPU-hours; an owner's energy begins one cycle after its time."""
 _HELD: Final = RolledUpCounter("gpu_held_seconds", is_by_owner=False)
 _BUSY: Final = RolledUpCounter("gpu_held_busy_seconds", is_by_owner=False)
 _UNKNOWN: Final = RolledUpCounter("gpu_held_unknown_seconds", is_by_owner=False)
@@ -99,6 +102,21 @@ class _Boards:
     wall_by_bucket: Floats
 
 
+@dataclass(slots=True)
+class _RowGaps:
+    """Held time that is in no row's cost, or in no row's energy."""
+
+    unpriced_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By model."""
+    no_energy_seconds: float = 0.0
+
+    def sentences(self) -> Iterator[ReportSentence]:
+        for model, seconds in sorted(self.unpriced_seconds.items()):
+            yield ReportSentence("missing.no_rate", model=model or "unknown", hours=seconds / HOUR)
+        if self.no_energy_seconds >= MIN_NO_ENERGY_SECONDS:
+            yield ReportSentence("missing.no_energy", hours=self.no_energy_seconds / HOUR)
+
+
 class _UsageReader:
     def __init__(self, engine: QueryEngine, question: UsageQuestion, plan: _Plan) -> None:
         self._engine = engine
@@ -113,7 +131,7 @@ class _UsageReader:
         history = UsageHistory(engine, buckets, pieces, with_daily)
         boards = await self._boards(history)
         gpus = await read_gpu_identities(engine, question.start_ms, question.end_ms)
-        rows, owners, unpriced = await self._rows(history, gpus)
+        rows, owners, gaps = await self._rows(history, gpus)
         report = UsageReport(
             by=question.grouping.by,
             start_ms=question.start_ms,
@@ -129,8 +147,7 @@ class _UsageReader:
         report.missing.extend(
             find_missing(report, boards.spans, boards.wall, boards.observed.totals, gpus, refused, snapped_ms)
         )
-        models = (model or "unknown" for model in sorted(unpriced))
-        report.missing.extend(ReportSentence("missing.no_rate", model=model) for model in models)
+        report.missing.extend(gaps.sentences())
         early = report.invariant.gpu_hours - sum(boards.wall.values()) / HOUR
         report.notes.extend(early_notes(report, early))
         report.notes.extend(await read_notes(engine, report))
@@ -181,8 +198,8 @@ class _UsageReader:
 
     async def _rows(
         self, history: UsageHistory, gpus: GpuIdentities
-    ) -> tuple[dict[tuple[str, ...], UsageRow], float, set[str]]:
-        """The rows, the hours of all owners, and the models without a price."""
+    ) -> tuple[dict[tuple[str, ...], UsageRow], float, _RowGaps]:
+        """The rows, the hours of all owners, and those without a price or energy."""
         question, grouping = self._question, self._question.grouping
         pod_labels: Mapping[tuple[str, str], str] = {}
         if grouping.label:
@@ -195,7 +212,7 @@ class _UsageReader:
             for column, counter in grouping.counters.items()
         }
         rows: dict[tuple[str, ...], UsageRow] = {}
-        unpriced: set[str] = set()
+        gaps = _RowGaps()
         for labels, seconds in grown["held"].totals.items():
             found = dict(labels)
             row = rows.setdefault(names.of(found), UsageRow(names.of(found)))
@@ -203,12 +220,14 @@ class _UsageReader:
             _add_to_row(row, seconds, amounts, is_estimate=is_instance(found.get("uuid", "")))
             model = gpus.model(found.get("uuid", ""))
             if question.rates is not None and not _add_cost(row, question.rates, model, seconds, amounts):
-                unpriced.add(model)
+                gaps.unpriced_seconds[model] += seconds
+            if amounts["energy"] is None:
+                gaps.no_energy_seconds += seconds
         if question.co2_grams_per_kwh is not None:
             for row in rows.values():
                 if row.energy_kwh is not None:
                     row.co2_kg = row.energy_kwh * question.co2_grams_per_kwh / 1000
-        return rows, grown["held"].total / HOUR, unpriced
+        return rows, grown["held"].total / HOUR, gaps
 
 
 def _add_to_row(
@@ -229,12 +248,12 @@ def _add_cost(
 ) -> bool:
     """False if the model has no price."""
     price = rates.price(model)
-    if price is None:
-        return False
     amount = {"held": held_seconds, "used": amounts["busy"], "kWh": amounts["energy"]}[rates.basis]
-    if amount is not None:
+    if price is None or amount is None:
+        row.unpriced += held_seconds / HOUR
+    else:
         row.add_cost(price * amount / (JOULES_PER_KWH if rates.basis == "kWh" else HOUR))
-    return True
+    return price is not None
 
 
 def _measured_seconds(wall: float, observed: float) -> float:

@@ -17,6 +17,7 @@ Escape = Callable[[str], str]
 WIDTH: Final = 80
 MIN_NAME: Final = 12
 MAX_NAME: Final = 30
+MIN_UNPRICED_HOURS: Final = 0.05
 
 
 def number_text(value: float | None, digits: int = 1) -> str:
@@ -29,6 +30,12 @@ def busy_percent(row: UsageRow) -> str:
 
 def energy_text(row: UsageRow) -> str:
     return ("~" if row.is_energy_estimate else "") + number_text(row.energy_kwh)
+
+
+def cost_text(row: UsageRow) -> str:
+    """At least that much, if some of its hours have no price."""
+    is_part = row.cost is not None and row.unpriced >= MIN_UNPRICED_HOURS
+    return ("≥ " if is_part else "") + number_text(row.cost, 2)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +62,7 @@ def usage_columns(report: UsageReport) -> list[UsageColumn]:
     if report.co2_grams_per_kwh is not None:
         columns.append(UsageColumn("kg CO₂", lambda row: number_text(row.co2_kg)))
     if report.rates is not None:
-        columns.append(UsageColumn("cost", lambda row: number_text(row.cost, 2)))
+        columns.append(UsageColumn("cost", cost_text))
     return columns
 
 
@@ -136,13 +143,14 @@ def to_csv(report: UsageReport, cell: Callable[[object], str]) -> str:
     writer = csv.writer(out)
     has_cost, has_co2 = report.rates is not None, report.co2_grams_per_kwh is not None
     heads = ["gpu_hours", "busy_hours", "idle_hours", "unknown_hours", "idle_held_hours", "energy_kwh"]
-    heads += ["energy_is_estimate", *(["cost"] if has_cost else []), *(["co2_kg"] if has_co2 else [])]
+    heads.append("energy_is_estimate")
+    heads += [*(["cost", "unpriced_hours"] if has_cost else []), *(["co2_kg"] if has_co2 else [])]
     writer.writerow([*parse_grouping(report.by).columns, *heads])
     for row in report.rows:
         numbers = [row.held, row.busy, row.idle, row.unknown, row.idle_held, row.energy_kwh]
         cells = ["" if one is None else f"{one:.6g}" for one in numbers]
         cells.append(str(row.is_energy_estimate).lower())
-        more = [*([row.cost] if has_cost else []), *([row.co2_kg] if has_co2 else [])]
+        more = [*([row.cost, row.unpriced] if has_cost else []), *([row.co2_kg] if has_co2 else [])]
         cells += ["" if one is None else f"{one:.6g}" for one in more]
         writer.writerow([*map(cell, row.names), *cells])
     return out.getvalue()

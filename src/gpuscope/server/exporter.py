@@ -1,7 +1,7 @@
 """An exporter's HTTP pages: `/metrics` from the latest snapshot, health checks, and a landing page.
 
-Each snapshot is rendered at most once per format. Formats requested recently are rendered when the snapshot is
-published, off the scrape path; others on the first request.
+Each snapshot is rendered at most once per format: when it is published, off the scrape path, if a scrape is due
+before the next one; else on the first request. Most snapshots of an agent are never asked for.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope import __version__
@@ -26,6 +26,7 @@ from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route, Router
+from gpuscope.server.request_rhythm import RequestRhythm
 
 RECENT_SECONDS = 300.0
 
@@ -39,44 +40,74 @@ class _Rendering:
     body: bytes | None = None
     gzipped: bytes | None = None
     requested_at: float = float("-inf")
+    rhythm: RequestRhythm = field(default_factory=RequestRhythm)
 
-    def encode_if_requested(self, families: list[MetricFamily], since: float) -> bytes | None:
-        """None if nobody has asked for this format since then; its bytes are not kept either."""
-        if self.requested_at > since:
-            return self.encoder.encode(families)
-        self.encoder.forget()
-        return None
+    def request(self, at: float) -> None:
+        self.requested_at = at
+        self.rhythm.record(at)
 
 
 @dataclass(slots=True)
 class _Latest:
     snapshot: Snapshot | None = None
-    families: list[MetricFamily] = field(default_factory=list)
+    families: list[MetricFamily] | None = None
+    """None: not built yet."""
 
 
 class Exporter:
     """Serves the last published snapshot. Thread-safe."""
 
     def __init__(
-        self, builders: Sequence[Builder], *, openmetrics: bool, title: str, needs_gpus: bool = True
+        self,
+        builders: Sequence[Builder],
+        *,
+        openmetrics: bool,
+        title: str,
+        needs_gpus: bool = True,
+        on_demand: bool = False,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        """`on_demand`: the builders need no snapshot but those that are rendered."""
         self._builders = builders
         self._title = title
         self._needs_gpus = needs_gpus
+        self._on_demand = on_demand
+        self._clock = clock
         self._text = _Rendering(TEXT_CONTENT_TYPE, text_encoder())
         self._openmetrics = _Rendering(OPENMETRICS_CONTENT_TYPE, openmetrics_encoder()) if openmetrics else None
         self._latest = _Latest()
+        self._published_at: float | None = None
         self._lock = threading.Lock()
+        self._build_lock = threading.Lock()
 
     def publish(self, snapshot: Snapshot) -> None:
-        families = [family for builder in self._builders for family in builder.to_families(snapshot)]
+        now = self._clock()
+        until = now if self._published_at is None else 2 * now - self._published_at
+        self._published_at = now
         renderings = [rendering for rendering in (self._text, self._openmetrics) if rendering is not None]
-        recent = time.monotonic() - RECENT_SECONDS
-        bodies = [r.encode_if_requested(families, since=recent) for r in renderings]
+        due = [rendering.rhythm.is_due(now, until) for rendering in renderings]
+        families = self._build(snapshot) if any(due) or not self._on_demand else None
+        bodies = [
+            rendering.encoder.encode(families) if is_due and families is not None else None
+            for rendering, is_due in zip(renderings, due, strict=True)
+        ]
         with self._lock:
             self._latest = _Latest(snapshot, families)
             for rendering, body in zip(renderings, bodies, strict=True):
                 rendering.body, rendering.gzipped = body, None
+                if now - rendering.requested_at > RECENT_SECONDS:
+                    rendering.encoder.forget()
+
+    def _build(self, snapshot: Snapshot) -> list[MetricFamily]:
+        with self._build_lock:  # a request may build while the next snapshot is published
+            return [family for builder in self._builders for family in builder.to_families(snapshot)]
+
+    def _families(self) -> list[MetricFamily]:
+        """Of the latest snapshot."""
+        latest = self._latest
+        if latest.families is None:
+            latest.families = [] if latest.snapshot is None else self._build(latest.snapshot)
+        return latest.families
 
     def handler(self, metrics_path: str = "/metrics", probes: Sequence[str] = ()) -> Handler:
         """`probes` are further paths that return OK while the process runs."""
@@ -100,18 +131,18 @@ class Exporter:
 
     def exposition(self) -> bytes:
         """The latest snapshot in text format, for `--once` and for text files."""
-        return encode_text(self._latest.families)
+        return encode_text(self._families())
 
     async def _metrics(self, request: Request) -> Response:
         rendering = self._text
         if self._openmetrics is not None and prefers_openmetrics(request.header("accept")):
             rendering = self._openmetrics
-        rendering.requested_at = time.monotonic()
+        rendering.request(self._clock())
         with self._lock:
             if self._latest.snapshot is None:
                 return text("no snapshot yet", 503)
             if rendering.body is None:
-                rendering.body = rendering.encoder.encode(self._latest.families)
+                rendering.body = rendering.encoder.encode(self._families())
             if "gzip" not in request.header("accept-encoding"):
                 return Response(rendering.body, content_type=rendering.content_type)
             if rendering.gzipped is None:

@@ -22,6 +22,7 @@ class ListenerPlan:
     families: tuple[str, ...]
     builders: tuple[Builder, ...]
     openmetrics: bool = False
+    on_demand: bool = False  # no builder needs to see every snapshot
     metrics_path: str = "/metrics"
     probes: tuple[str, ...] = ()  # further paths that return OK while the process runs
     web_config_file: str = ""
@@ -40,5 +41,6 @@ def own_listener(settings: Settings) -> ListenerPlan:
         families=families,
         builders=tuple(spec.build(settings) for spec in specs),
         openmetrics=all(spec.openmetrics for spec in specs),
+        on_demand=all(spec.on_demand for spec in specs),
         web_config_file=settings.web_config_file,
     )

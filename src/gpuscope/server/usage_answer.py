@@ -58,6 +58,7 @@ def _row(row: UsageRow) -> ReportRowJson:
         "energy_kwh": row.energy_kwh,
         "energy_is_estimate": row.is_energy_estimate,
         "cost": row.cost,
+        "unpriced_hours": row.unpriced,
         "co2_kg": row.co2_kg,
     }
 

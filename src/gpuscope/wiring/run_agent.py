@@ -98,7 +98,13 @@ class CollectorThreads:
 
 def build_exporter(plan: ListenerPlan) -> Exporter:
     needs_gpus = not families_without_gpus().issuperset(plan.families)
-    return Exporter(plan.builders, openmetrics=plan.openmetrics, title=plan.title, needs_gpus=needs_gpus)
+    return Exporter(
+        plan.builders,
+        openmetrics=plan.openmetrics,
+        title=plan.title,
+        needs_gpus=needs_gpus,
+        on_demand=plan.on_demand,
+    )
 
 
 def read_once(running: CollectorThreads, reads: int = 2, seconds_apart: float = 1.0) -> Snapshot:

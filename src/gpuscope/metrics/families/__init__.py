@@ -31,6 +31,9 @@ class FamilySpec:
     openmetrics: bool = (
         False  # compat families support text 0.0.4 only: OpenMetrics would rename their counters
     )
+    on_demand: bool = (
+        False  # its builder needs no snapshot but those that are scraped: it counts nothing itself
+    )
 
 
 def family_names() -> tuple[str, ...]:

@@ -31,6 +31,8 @@ class ReportRowJson(TypedDict):
     """True with the energy of MIG instances."""
     cost: float | None
     """Null without a rate for it."""
+    unpriced_hours: float
+    """Held hours that are not in the cost."""
     co2_kg: float | None
     """Null without a CO₂ factor."""
 

@@ -74,8 +74,13 @@ def _with_our_flags(plan: ListenerPlan, settings: Settings) -> ListenerPlan:
     if settings.families:
         specs = [load_family(name) for name in settings.families]
         builders = tuple(spec.build(settings) for spec in specs)
-        openmetrics = all(spec.openmetrics for spec in specs)
-        plan = replace(plan, families=settings.families, builders=builders, openmetrics=openmetrics)
+        plan = replace(
+            plan,
+            families=settings.families,
+            builders=builders,
+            openmetrics=all(spec.openmetrics for spec in specs),
+            on_demand=all(spec.on_demand for spec in specs),
+        )
     return plan
 
 

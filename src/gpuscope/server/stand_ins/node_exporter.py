@@ -66,6 +66,7 @@ def _configure(
         families=("host",),
         builders=(spec.build(settings),),
         openmetrics=spec.openmetrics,
+        on_demand=spec.on_demand,
         metrics_path=values.get("web.telemetry-path", "/metrics"),
         web_config_file=values.get("web.config.file", ""),
         source_settings=paths,

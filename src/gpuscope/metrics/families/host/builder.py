@@ -232,4 +232,5 @@ FAMILY = FamilySpec(
     summary="node_exporter's cpu, load, memory, filesystem, disk, network and uname metrics",
     build=lambda settings: HostFamily(),
     openmetrics=True,  # every counter ends in _total, so no series is renamed
+    on_demand=True,
 )

@@ -55,4 +55,5 @@ FAMILY = FamilySpec(
     summary="gpuscope_*: every device, MIG instance, process and event, in base units",
     build=lambda settings: NativeBuilder(),
     openmetrics=True,
+    on_demand=True,
 )

@@ -75,7 +75,7 @@ class OwnerMetrics:
         for row in self._use_rows:
             yield row.family(
                 [
-                    Sample(labels, int(value) if isinstance(value, bool) else value)
+                    (labels, int(value) if isinstance(value, bool) else value)
                     for labels, use in uses
                     if (use.here or row.name in _COUNTERS)
                     and (value := getattr(use, row.reading)) is not ABSENT
@@ -88,11 +88,7 @@ class OwnerMetrics:
         )
         for row in self._left_rows:
             yield row.family(
-                [
-                    Sample(labels, value)
-                    for labels, one in left
-                    if (value := getattr(one, row.reading)) is not ABSENT
-                ]
+                [(labels, value) for labels, one in left if (value := getattr(one, row.reading)) is not ABSENT]
             )
         if self._has_times:
             yield from self._times(snapshot, names)

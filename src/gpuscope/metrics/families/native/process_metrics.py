@@ -18,7 +18,7 @@ from gpuscope.metrics.families.native.table import (
     PROCESS_METRICS,
     PROCESS_WORK_METRICS,
 )
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
+from gpuscope.metrics.sample import LabelSet, MetricFamily, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.metrics.unit_processes import REST, UnitProcesses, processes_by_unit, unit_names
 from gpuscope.readings import (
@@ -38,6 +38,8 @@ _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
 # A sum of start times has no meaning, and a sum of `active` would not be 0 or 1.
 _SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since", "active"}
 
+_STATES = (ACTIVE, IDLE, UNKNOWN)
+
 
 class ProcessMetrics:
     def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
@@ -46,6 +48,7 @@ class ProcessMetrics:
         self._work_rows = [row for row in PROCESS_WORK_METRICS if row.name in only]
         self._labels: dict[tuple[object, ...], LabelSet] = {}
         self._info: dict[tuple[object, ...], LabelSet] = {}
+        self._state_labels: dict[tuple[str, Uuid], tuple[LabelSet, ...]] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         if snapshot.processes is ABSENT:
@@ -59,13 +62,13 @@ class ProcessMetrics:
             yield self._info_family(units)
         for row in self._rows:
             samples = [
-                Sample(labels, value)
+                (labels, value)
                 for (_, labels), process in labelled
                 if (value := getattr(process, row.reading)) is not ABSENT
             ]
             if row.reading in _SUMMABLE:
                 samples += [
-                    Sample(labels, value)
+                    (labels, value)
                     for labels, unit in rest
                     if (value := unit.rest_sum(row.reading)) is not ABSENT
                 ]
@@ -73,13 +76,36 @@ class ProcessMetrics:
         for row in self._work_rows:
             yield row.family(
                 [
-                    Sample(labels, value)
+                    (labels, value)
                     for (_, labels), process in labelled
                     if (value := getattr(process.work, row.reading)) is not ABSENT
                 ]
             )
         if GPU_PROCESSES.name in self._only:
-            yield _counts(snapshot.devices, snapshot.processes, names)
+            yield self._counts(snapshot.devices, snapshot.processes, names)
+
+    def _counts(
+        self, devices: Iterable[Device], processes: Iterable[Process], names: dict[Uuid, str]
+    ) -> MetricFamily:
+        """The number of processes by state, with 0 for a GPU without processes."""
+        counts: dict[Uuid, Counter[str]] = {}
+        for device in devices:
+            if not device.lost:
+                for part in device.instances or (device,):
+                    if part.processes_known:
+                        counts[part.uuid] = Counter()
+        for process in processes:
+            uuid = unit_uuid(process)
+            counts.setdefault(uuid, Counter())[process.state] += 1
+        known, self._state_labels = self._state_labels, {}
+        samples = []
+        for uuid, by_state in counts.items():
+            key = names.get(uuid, ""), uuid
+            labels = self._state_labels[key] = known.get(key) or tuple(
+                LabelSet((("gpu", key[0]), ("uuid", uuid), ("state", state))) for state in _STATES
+            )
+            samples += [(one, by_state[state]) for one, state in zip(labels, _STATES, strict=True)]
+        return GPU_PROCESSES.family(samples)
 
     def _info_family(self, units: list[UnitProcesses]) -> MetricFamily:
         info: dict[tuple[object, ...], LabelSet] = {}
@@ -88,7 +114,7 @@ class ProcessMetrics:
                 key = (unit.gpu, unit.uuid, process.pid, process.owner)
                 info[key] = self._info.get(key) or _info_labels(process, unit)
         self._info = info
-        return PROCESS_INFO.family([Sample(labels, 1) for labels in info.values()])
+        return PROCESS_INFO.family([(labels, 1) for labels in info.values()])
 
     def _labels_of(self, process: Process, unit: UnitProcesses) -> tuple[tuple[object, ...], LabelSet]:
         shown = process.labels
@@ -126,23 +152,3 @@ def pod_label_pairs(labels: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
 def _rest_labels(unit: UnitProcesses) -> LabelSet:
     known = {"gpu": unit.gpu, "uuid": unit.uuid, "pid": REST}
     return LabelSet((name, known.get(name, "")) for name in PROCESS_LABELS)
-
-
-def _counts(devices: Iterable[Device], processes: Iterable[Process], names: dict[Uuid, str]) -> MetricFamily:
-    """The number of processes by state, with 0 for a GPU without processes."""
-    counts: dict[Uuid, Counter[str]] = {}
-    for device in devices:
-        if not device.lost:
-            for part in device.instances or (device,):
-                if part.processes_known:
-                    counts[part.uuid] = Counter()
-    for process in processes:
-        uuid = unit_uuid(process)
-        counts.setdefault(uuid, Counter())[process.state] += 1
-    return GPU_PROCESSES.family(
-        [
-            Sample(LabelSet((("gpu", names.get(uuid, "")), ("uuid", uuid), ("state", state))), by_state[state])
-            for uuid, by_state in counts.items()
-            for state in (ACTIVE, IDLE, UNKNOWN)
-        ]
-    )
