@@ -32,7 +32,6 @@ PURE_FOLDERS = ("readings", "metrics", "promql", "health", "rules/templates")
 
 THREADS_ELSEWHERE = {
     "engines/embedded_engine.py": "a query is computed in the caller's executor, not in the event loop",
-    "engines/http_engine.py": "reading 60 MB of the live picture's samples must not stop the event loop",
     "scrape/loop.py": "parsing a large scrape holds up the other targets, so the wiring's workers do it",
     "scrape/providers/http_provider.py": "decoding a large answer holds up scrapes: the wiring's workers do it",
     "scrape/providers/object_watch.py": "decoding a page of pods holds up scrapes: the wiring's workers do it",

@@ -94,8 +94,8 @@ REACHED_BY = {
     "idle_audit_max_bytes": "notify/test_idle_policy.py::test_the_audit_log_is_bounded_and_private",
     "report_max_concurrency": "server/test_report_routes.py::test_reports_at_once_are_bounded",
     "report_max_rows": "server/test_report_routes.py::test_rows_are_bounded_and_the_total_has_all",
-    "engine_max_response_values": "query_engines/test_hostile_engine.py::"
-    "test_a_response_of_many_values_is_refused",
+    "engine_max_answers_bytes": "query_engines/test_hostile_engine.py::"
+    "test_answers_that_are_read_at_once_share_one_budget",
     "engine_max_response_bytes": "query_engines/test_http_engine.py::"
     "test_an_answer_that_is_too_large_is_not_read_to_its_end",
     "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue",

@@ -229,17 +229,18 @@ class Limits:
         128 << 20,
         parse_bytes,
         "query",
-        "maximum size of a response of the --store engine that is read whole; others are not limited",
-        why="the live picture of 1,000 nodes of 8 GPUs is 60 MB; decoding takes four times that for a moment",
+        "maximum size of a response of the --store engine that is read here; others are not limited",
+        why="the live picture of 1,000 nodes of 8 GPUs is 60 MB",
         metavar="128MiB",
     )
 
-    engine_max_response_values: int = _limit(
-        8_000_000,
-        parse_positive,
+    engine_max_answers_bytes: int = _limit(
+        320 << 20,
+        parse_bytes,
         "query",
-        "maximum JSON values in a response of the --store engine that is read whole",
-        why="at most 500 MiB; the live picture of 1,000 nodes has 3 million; 128 MiB of [] would be 3 GB",
+        "maximum memory of all responses of the --store engine that are being read, without their text",
+        why="the live picture of 1,000 nodes of 8 GPUs takes half; small texts decode to 30 times their size",
+        metavar="320MiB",
     )
 
     findings_max_range: float = _limit(

@@ -67,6 +67,12 @@ def _many_series(victim: Victim, watch: Watch) -> None:
     assert _send(victim, watch, 8, "/api/v1/series", **{"match[]": selectors}) <= {200, 503}
 
 
+def _many_regexes(victim: Victim, watch: Watch) -> None:
+    selectors = [f'wide{{id=~"(s|t).*[0-9]+{n}|{n}[a-z]+"}}' for n in range(900)]
+    assert _send(victim, watch, 4, "/api/v1/series", **{"match[]": selectors}) == {503}
+    assert victim.limit_reached("query_timeout") > 0
+
+
 ATTACKS = (
     Attack(
         "nested label_replace over many series",
@@ -105,6 +111,15 @@ ATTACKS = (
         "eight requests for series with 900 match[], each of which matches 20,000 series",
         "each series is read once; other clients are served",
         _many_series,
+        prepare=_fill,
+        slow=True,
+    ),
+    Attack(
+        "900 regular expressions over many values",
+        "four requests for series with 900 match[], each with another regular expression over 20,000 values",
+        "the query time limit ends them, also within a regular expression; other clients are served",
+        _many_regexes,
+        ("server", "--query-timeout", "3s"),
         prepare=_fill,
         slow=True,
     ),

@@ -9,11 +9,14 @@ the attack. Then `run` asserts `holds`.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 from tests.hostile.victim import MIB, Victim, Watch, running
+from tests.local_server import serving_http
 
 COMMON = (
     "memory grows by at most 512 MiB",
@@ -36,6 +39,8 @@ class Attack:
     env: Mapping[str, str] = field(default_factory=dict)
     files: int | None = None
     """RLIMIT_NOFILE of the victim."""
+    engine: type[BaseHTTPRequestHandler] | None = None
+    """The engine behind `--store {engine}` of the command."""
     question: str = "/api/v1/query?query=up"
     """The request of the other client."""
     prepare: Callable[[Victim], None] | None = None
@@ -64,9 +69,16 @@ def catalogue() -> tuple[Attack, ...]:
     return tuple(found)
 
 
+def _with_engine(command: Sequence[str], port: int) -> list[str]:
+    return [word.replace("{engine}", f"http://127.0.0.1:{port}") for word in command]
+
+
 def carry_out(attack: Attack) -> Outcome:
     """Run one attack on a new victim; raises AssertionError if `holds` is not fulfilled."""
-    with running(attack.command, env=attack.env, files=attack.files) as victim:
+    with (
+        nullcontext(0) if attack.engine is None else serving_http(attack.engine) as port,
+        running(_with_engine(attack.command, port), env=attack.env, files=attack.files) as victim,
+    ):
         (
             victim.get("/-/healthy"),
             victim.get(attack.question),

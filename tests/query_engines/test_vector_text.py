@@ -10,10 +10,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.engines.answer_memory import AnswerMemory
+from gpuscope.engines.answer_text import SeriesText
 from gpuscope.engines.engine_errors import EngineBadQuery, EngineResultTooLarge
 from gpuscope.engines.json_results import read_vector
 from gpuscope.engines.shared_labels import ANSWERS_PER_GENERATION, LabelDicts, SharedLabels
 from gpuscope.engines.vector_text import VectorText
+from gpuscope.limits import LIMITS_REACHED
+from gpuscope.promql.result import Vector
 
 _TEXTS = st.text(max_size=8) | st.sampled_from(
     ['"]},{"metric":{', ',"value":[1,"', '\\"]}]', '"result":[{"metric":', "{}", '},"value":[', "\\"]
@@ -30,27 +34,33 @@ def _text(value: float) -> str:
     return {"inf": "+Inf", "-inf": "-Inf", "nan": "NaN"}.get(str(value), repr(value))
 
 
+def read(reader: VectorText, body: bytes, max_series: int | None = None) -> tuple[Vector, int]:
+    """The vector, and how many batches were read as JSON."""
+    text, rows = SeriesText(), reader.begin(max_series)
+    batches = [text.feed(body)]
+    last, frame = text.finish()
+    for batch in (*batches, last):
+        if batch:
+            rows.add(batch)
+    return rows.to_vector(orjson.loads(frame)), rows.batches_read_as_json
+
+
 @given(_ROWS, st.lists(_TEXTS, max_size=2))
 def test_it_reads_what_json_reads(rows: list[tuple[dict[str, str], float]], warnings: list[str]) -> None:
     document = answer(rows, warnings=warnings)
     expected, reader = read_vector(document), VectorText()
     for _ in range(2):  # decoded, then known
-        found = reader.read(orjson.dumps(document))
-        if found is None:  # left to JSON's reader
-            assert not rows or b'"]}]' in orjson.dumps(warnings)
-            return
+        found, as_json = read(reader, orjson.dumps(document))
+        assert as_json == 0
         assert list(found.labels) == list(expected.labels)
-        assert found.labels[0] == expected.labels[0]
         np.testing.assert_array_equal(found.values, expected.values)
         assert (found.time_ms, found.warnings) == (expected.time_ms, expected.warnings)
 
 
 def test_a_label_set_is_decoded_once_and_stays_the_same_object() -> None:
     reader = VectorText()
-    first = reader.read(orjson.dumps(answer([({"uuid": "a"}, 1.0), ({"uuid": "b"}, 2.0)])))
-    second = reader.read(orjson.dumps(answer([({"uuid": "b"}, 3.0), ({"uuid": "c"}, 4.0)])))
-    assert first is not None
-    assert second is not None
+    first, _ = read(reader, orjson.dumps(answer([({"uuid": "a"}, 1.0), ({"uuid": "b"}, 2.0)])))
+    second, _ = read(reader, orjson.dumps(answer([({"uuid": "b"}, 3.0), ({"uuid": "c"}, 4.0)])))
     assert isinstance(first.labels, SharedLabels)
     assert isinstance(second.labels, SharedLabels)
     assert second.labels.dicts[0] is first.labels.dicts[1]
@@ -61,39 +71,71 @@ def test_a_label_set_is_decoded_once_and_stays_the_same_object() -> None:
 def test_label_sets_of_no_recent_answer_are_forgotten() -> None:
     reader = VectorText()
     for number in range(10 * ANSWERS_PER_GENERATION):
-        assert reader.read(orjson.dumps(answer([({"pid": str(number)}, 1.0), ({"pid": "stays"}, 1.0)])))
+        read(reader, orjson.dumps(answer([({"pid": str(number)}, 1.0), ({"pid": "stays"}, 1.0)])))
     assert len(reader.labels) < 3 * ANSWERS_PER_GENERATION
     assert reader.labels.decoded == 10 * ANSWERS_PER_GENERATION + 1
+
+
+def test_kept_label_sets_are_bounded_and_one_answer_too_many_does_not_stop_the_next() -> None:
+    memory = AnswerMemory(100_000)
+    reader = VectorText(memory)
+    for number in range(10):  # 50 kB of new label sets each
+        read(reader, orjson.dumps(answer([({"pid": f"{number}-{one}"}, 1.0) for one in range(100)])))
+        assert 0 < memory.held_bytes <= 100_000
+    before = LIMITS_REACHED.counts()["engine_max_answers_bytes"]
+    with pytest.raises(EngineResultTooLarge, match="engine_max_answers_bytes"):
+        read(reader, orjson.dumps(answer([({"pid": str(one)}, 1.0) for one in range(1_000)])))
+    assert LIMITS_REACHED.counts()["engine_max_answers_bytes"] == before + 1
+    assert memory.held_bytes == 0
+    assert len(read(reader, orjson.dumps(answer([({"pid": "1"}, 1.0)])))[0].labels) == 1
 
 
 GOOD = orjson.dumps(answer([({"uuid": "a"}, 1.0), ({"uuid": "b"}, 2.0)]))
 
 
 @pytest.mark.parametrize(
+    ("body", "series"),
+    [
+        (orjson.dumps(answer([({"uuid": "a"}, 1.0)]), option=orjson.OPT_INDENT_2), 1),
+        (GOOD.replace(b'"value":', b'"value": '), 2),
+        (GOOD.replace(b"1794854833.135", b"1", 1), 2),
+        (orjson.dumps({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}), 1),
+    ],
+)
+def test_other_forms_are_read_as_json(body: bytes, series: int) -> None:
+    reader = VectorText()
+    for _ in range(2):
+        assert read(reader, GOOD)[1] == 0
+        found, _ = read(reader, body)
+        expected = read_vector(orjson.loads(body))
+        assert (list(found.labels), found.values.tolist()) == (list(expected.labels), expected.values.tolist())
+        assert len(found.labels) == series
+
+
+@pytest.mark.parametrize(
     "body",
     [
-        orjson.dumps(answer([({"uuid": "a"}, 1.0)]), option=orjson.OPT_INDENT_2),
-        GOOD.replace(b'"success"', b'"error"'),
         GOOD.replace(b'"value"', b'"histogram"'),
         GOOD.replace(b'"1.0"', b'"one"'),
         GOOD.replace(b'"a"', b"1"),
         GOOD.replace(b'"a"', b'"a'),
-        GOOD.replace(b"1794854833.135", b"1", 1),
         GOOD[:-1],
         GOOD.replace(b'{"uuid":"b"}', b'["uuid"]'),
-        orjson.dumps({"status": "success", "data": {"resultType": "scalar", "result": [1, "2"]}}),
         b"",
         b"not JSON",
     ],
 )
-def test_other_texts_are_left_to_jsons_reader(body: bytes) -> None:
+def test_other_texts_are_a_value_error(body: bytes) -> None:
     reader = VectorText()
-    assert reader.read(GOOD) is not None
-    assert reader.read(body) is None
+    read(reader, GOOD)
+    with pytest.raises(ValueError, match=r".*"):
+        read(reader, body)
 
 
 def test_errors_that_are_about_the_query_are_the_same() -> None:
     with pytest.raises(EngineResultTooLarge):
-        VectorText().read(GOOD, max_series=1)
+        read(VectorText(), GOOD, max_series=1)
     with pytest.raises(EngineBadQuery):
-        VectorText().read(GOOD.replace(b'"vector"', b'"matrix"'))
+        read(VectorText(), GOOD.replace(b'"vector"', b'"matrix"'))
+    with pytest.raises(EngineBadQuery, match="range vector"):
+        read(VectorText(), GOOD.replace(b'"value":[', b'"values":[['))

@@ -1,7 +1,8 @@
 """One Prometheus-compatible engine over HTTP: requests out, checked responses back. No PromQL, no numpy.
 
-`open` gives a response whose body is still to be read (the API proxy streams it); `post_form` reads Prometheus'
-JSON whole, bounded by `engine_max_response_bytes`. A response that is not Prometheus' API is an `EngineError`.
+`open` gives a response whose body is still to be read (the API proxy streams it); `read_series` and `read_list`
+read a result while it arrives, `post_form` and `get` one that is small. All are bounded by
+`engine_max_response_bytes`. A response that is not Prometheus' API is an `EngineError`.
 """
 
 from __future__ import annotations
@@ -9,13 +10,15 @@ from __future__ import annotations
 import asyncio
 import time
 import zlib
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 import httpx2
 import orjson
 
+from gpuscope.engines.answer_memory import AnswerMemory, MemoryShare
+from gpuscope.engines.answer_text import BATCH_BYTES, ListText, SeriesText
 from gpuscope.engines.engine_errors import (
     EngineApiNotFound,
     EngineBadQuery,
@@ -39,11 +42,17 @@ MAX_QUOTED_CHARACTERS: Final = 300
 """Of an engine's own text in our message."""
 MAX_ERROR_CHARACTERS: Final = 2000
 """Of an engine's error about a query: a long query is quoted in it."""
-MAX_PIECE_BYTES: Final = 1 << 20
+MAX_PIECE_BYTES: Final = BATCH_BYTES
+MAX_VALUES: Final = 2_000_000
+"""JSON values of an answer that is decoded whole: 350 MB at most, in a command of the terminal."""
+MAX_DESCRIPTION_BYTES: Final = 1 << 20
+"""What an engine says about itself."""
 CONNECT_SECONDS: Final = 10.0
 ANSWER_SECONDS: Final = 150.0
 """Longer than any engine's own query timeout, so that the client gets the engine's error and not ours."""
 ENDPOINTS_OF_EVERY_ENGINE: Final = ("/query", "/query_range", "/series", "/labels")
+
+_MALFORMED: Final = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 Form = Mapping[str, str | Sequence[str]]
 
@@ -97,6 +106,15 @@ class EngineResponse:
     async def read(self, max_bytes: int) -> bytes:
         """The whole body, decompressed."""
         pieces: list[bytes] = []
+
+        async def keep(piece: bytes) -> None:
+            pieces.append(piece)
+
+        await self.read_pieces(max_bytes, keep)
+        return b"".join(pieces)
+
+    async def read_pieces(self, max_bytes: int, take: Callable[[bytes], Awaitable[None]]) -> None:
+        """The body, decompressed, in pieces of at most MAX_PIECE_BYTES."""
         size = 0
         try:
             # httpx2's timeout is for each read: a byte a minute would never end.
@@ -109,12 +127,11 @@ class EngineResponse:
                             f"{self.url}: the response is larger than {max_bytes} bytes "
                             "(engine_max_response_bytes)"
                         )
-                    pieces.append(piece)
+                    await take(piece)
         except TimeoutError:
             raise EngineTimeout(f"{self.url} did not answer within {ANSWER_SECONDS:.0f} s") from None
         except (httpx2.HTTPError, zlib.error) as error:
             raise self._broken_off(error) from None
-        return b"".join(pieces)
 
     async def close(self) -> None:
         await self._response.aclose()
@@ -137,7 +154,8 @@ class EngineConnection:
     """How a user gives credentials; part of the message when they are refused."""
     use_environment_proxies: bool = False
     max_response_bytes: int = Limits().engine_max_response_bytes
-    max_response_values: int = Limits().engine_max_response_values
+    memory: AnswerMemory = field(default_factory=AnswerMemory)
+    """Of all connections to this engine."""
     _client: httpx2.AsyncClient | None = field(default=None, repr=False)
 
     async def close(self) -> None:
@@ -146,6 +164,8 @@ class EngineConnection:
 
     async def open(self, endpoint: str, method: str, path: str, **parts: Any) -> EngineResponse:
         """`parts` are httpx2's: headers, content, data. `endpoint` is its name for the observer."""
+        if asyncio.current_task() is None:
+            await asyncio.sleep(0)  # httpx2 needs one, and a request that was answered eagerly so far has none
         try:
             request = self._request(method, path, **parts)
         except httpx2.InvalidURL as error:
@@ -167,14 +187,59 @@ class EngineConnection:
     async def post_form(self, endpoint: str, form: Form, path: str = "") -> dict[str, Any]:
         """The whole answer of `/api/v1/<endpoint>` as decoded JSON; its `status` is `success`."""
         response = await self.open(endpoint, "POST", path or f"/api/v1/{endpoint}", data=dict(form))
-        return self.decode(*await self._read_body(response))
-
-    async def post_form_body(self, endpoint: str, form: Form) -> tuple[bytes, int]:
-        """The whole body of the answer, for `decode` or another reader, and its status code."""
-        return await self._read_body(await self.open(endpoint, "POST", f"/api/v1/{endpoint}", data=dict(form)))
+        return await self._decode_whole(response, self.max_response_bytes)
 
     async def get(self, endpoint: str, path: str) -> dict[str, Any]:
-        return self.decode(*await self._read_body(await self.open(endpoint, "GET", path)))
+        """An answer of at most MAX_DESCRIPTION_BYTES."""
+        response = await self.open(endpoint, "GET", path)
+        return await self._decode_whole(response, min(MAX_DESCRIPTION_BYTES, self.max_response_bytes))
+
+    async def read_series(
+        self, endpoint: str, form: Form, add: Callable[[bytes], int], share: MemoryShare
+    ) -> dict[str, Any]:
+        """Gives the series of a query's result to `add`, in batches of JSON text, and adds the memory that it
+        returns to the share. Returns the answer without them; a ValueError of `add` is an EngineError."""
+        text = SeriesText()
+
+        async def take(piece: bytes) -> None:
+            batch = text.feed(piece)
+            if batch:
+                await share.add(add(batch))
+                await asyncio.sleep(0)  # a batch takes some milliseconds; pieces may come without waiting
+
+        response = await self.open(endpoint, "POST", f"/api/v1/{endpoint}", data=dict(form))
+        try:
+            await response.read_pieces(self.max_response_bytes, take)
+            last, frame = text.finish()
+            if last:
+                await share.add(add(last))
+        except _MALFORMED as error:
+            raise self.invalid_answer(error) from None
+        finally:
+            await response.close()
+        return self.decode(frame, response.status)
+
+    async def read_list(
+        self, response: EngineResponse, key: str, add: Callable[[list[Any]], int], share: MemoryShare
+    ) -> dict[str, Any]:
+        """Gives the elements of the list with this key to `add`, in batches, as `read_series` does."""
+        text = ListText(key)
+
+        async def take(piece: bytes) -> None:
+            elements = text.feed(piece)
+            if elements:
+                await share.add(add(elements))
+                await asyncio.sleep(0)
+
+        try:
+            await response.read_pieces(self.max_response_bytes, take)
+            last, frame = text.finish()
+            await share.add(add(last))
+        except _MALFORMED as error:
+            raise self.invalid_answer(error) from None
+        finally:
+            await response.close()
+        return self.decode(frame, response.status)
 
     async def request_json(self, method: str, path: str, body: Any = None) -> Any:
         """The decoded answer of a route that is not Prometheus' API; `body` is sent as JSON."""
@@ -183,7 +248,8 @@ class EngineConnection:
             parts = {"content": orjson.dumps(body), "headers": {"content-type": "application/json"}}
         response = await self.open(path, method, path, **parts)
         try:
-            content = self._checked(await response.read(self.max_response_bytes))
+            content = await response.read(self.max_response_bytes)
+            self._check_values(content)
             answer = orjson.loads(content) if content else None
         except ValueError as error:
             raise self.invalid_answer(error) from None
@@ -196,11 +262,13 @@ class EngineConnection:
             raise self._query_error(reason, response.status)
         return answer
 
-    async def _read_body(self, response: EngineResponse) -> tuple[bytes, int]:
+    async def _decode_whole(self, response: EngineResponse, max_bytes: int) -> dict[str, Any]:
         try:
-            return self._checked(await response.read(self.max_response_bytes)), response.status
+            body = await response.read(max_bytes)
         finally:
             await response.close()
+        self._check_values(body)
+        return self.decode(body, response.status)
 
     def decode(self, body: bytes, http_status: int) -> dict[str, Any]:
         """The answer as decoded JSON; its `status` is `success`."""
@@ -214,15 +282,10 @@ class EngineConnection:
         found: dict[str, Any] = answer
         return found
 
-    def _checked(self, body: bytes) -> bytes:
-        # Before it is decoded: each value takes 60 bytes and more, also an empty one.
-        if sum(map(body.count, (b",", b"[", b"{"))) > self.max_response_values:
-            LIMITS_REACHED.count("engine_max_response_values")
-            raise EngineResultTooLarge(
-                f"{self.url}: the answer has more than {self.max_response_values} values "
-                "(engine_max_response_values)"
-            )
-        return body
+    def _check_values(self, body: bytes) -> None:
+        # Before it is decoded: each value takes up to 160 bytes, also an empty one.
+        if sum(map(body.count, (b",", b"[", b"{"))) > MAX_VALUES:
+            raise EngineResultTooLarge(f"{self.url}: the answer has more than {MAX_VALUES} values")
 
     def invalid_answer(self, error: Exception) -> EngineError:
         message = f"{self.url}: the answer cannot be read: {error!r}"[: len(self.url) + MAX_QUOTED_CHARACTERS]

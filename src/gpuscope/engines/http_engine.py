@@ -1,19 +1,21 @@
 """`QueryEngine` over a Prometheus-compatible HTTP API.
 
 `nocache=1` is for VictoriaMetrics: without it, it moves the times of a range query to multiples of the step and
-answers an instant query of the last 30 seconds with older samples. Other engines ignore it.
+answers an instant query of the last 30 seconds with older samples. Other engines ignore it. Results are read
+while they arrive: neither their text nor their decoded JSON is in memory as a whole.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
+from gpuscope.engines.answer_memory import MemoryShare
 from gpuscope.engines.engine_errors import EngineEndpointMissing, EngineError
-from gpuscope.engines.http_connection import MAX_QUOTED_CHARACTERS, EngineConnection, Form
-from gpuscope.engines.json_results import read_labels, read_matrix, read_vector
+from gpuscope.engines.http_connection import MAX_QUOTED_CHARACTERS, EngineConnection, EngineResponse
+from gpuscope.engines.json_results import MatrixRows, VectorRows, labels_bytes, read_labels, text_bytes
 from gpuscope.engines.query_engine import EngineInfo, check_size
 from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import Limits
@@ -27,24 +29,32 @@ ScrapeErrors = dict[tuple[str, str], tuple[str, str]]
 """By job and instance: the scraped URL and the last error."""
 
 _DAY_MS: Final = 86_400_000
-_LARGE_BODY_BYTES: Final = 1 << 18
+_TEXT_BYTES: Final = 100
+_TARGET_BYTES: Final = 3000
+"""Two names, a URL and an error."""
 _EXACT_TIMES: Final = {"nocache": "1"}
 _MALFORMED: Final = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 
 class HttpEngine:
-    """Belongs to one event loop, as its connection does. With `vector_text`, instant queries are read with it:
-    for a caller that repeats a few queries with very many series."""
+    """Belongs to one event loop, as its connection does.
+
+    With `vector_text`, instant queries are read with it: for a caller that repeats a few queries with very many
+    series. With `holds_memory`, the memory of a result is counted until the next one is read or the engine is
+    closed, else until the result is returned: for a caller that is gone when it has what it needs, a report."""
 
     def __init__(
         self,
         connection: EngineConnection,
         max_samples: int = Limits().query_max_samples,
         vector_text: VectorText | None = None,
+        *,
+        holds_memory: bool = False,
     ) -> None:
         self.connection = connection
         self._max_samples = max_samples
         self._vector_text = vector_text
+        self._held: MemoryShare | None = connection.memory.share() if holds_memory else None
         self._hides_resets: bool | None = None
 
     @property
@@ -62,9 +72,10 @@ class HttpEngine:
         form = {"query": expression, **_EXACT_TIMES, **_timeout(timeout_seconds)}
         if at_ms is not None:
             form["time"] = _seconds(at_ms)
-        if self._vector_text is not None:
-            return await self._post_for_text(self._vector_text, form, max_series)
-        return await self._post("query", form, lambda answer: read_vector(answer, max_series))
+        rows = VectorRows(max_series) if self._vector_text is None else self._vector_text.begin(max_series)
+        async with self._share() as share:
+            frame = await self.connection.read_series("query", form, rows.add, share)
+            return self._checked(frame, rows.to_vector)
 
     async def range(
         self,
@@ -80,11 +91,10 @@ class HttpEngine:
         form = {"query": expression, **times, **_EXACT_TIMES, **_timeout(timeout_seconds)}
         # A step in seconds would lose a millisecond in Prometheus' floats, and the times would drift.
         steps = Steps.between(start_ms, end_ms, max(1, step_ms))
-
-        def read(answer: Mapping[str, Any]) -> Matrix:
-            return read_matrix(answer, steps, max_series=max_series, max_samples=self._max_samples)
-
-        return await self._post("query_range", form, read)
+        rows = MatrixRows(steps, max_series, self._max_samples)
+        async with self._share() as share:
+            frame = await self.connection.read_series("query_range", form, rows.add, share)
+            return self._checked(frame, rows.to_matrix)
 
     async def series(
         self,
@@ -94,13 +104,18 @@ class HttpEngine:
         *,
         max_series: int | None = None,
     ) -> list[Labels]:
-        found = await self._post(
-            "series",
-            {"match[]": selectors, **_span(start_ms, end_ms)},
-            lambda answer: sorted(map(read_labels, answer["data"])),
-        )
-        check_size(len(found), max_series, "series")
-        return found
+        form = {"match[]": selectors, **_span(start_ms, end_ms)}
+        found: list[Labels] = []
+
+        def add(elements: list[Any]) -> int:
+            labels = list(map(read_labels, elements))
+            found.extend(labels)
+            check_size(len(found), max_series, "series")
+            return labels_bytes(labels)
+
+        response = await self.connection.open("series", "POST", "/api/v1/series", data=form)
+        await self._read_list(response, "data", add)
+        return sorted(found)
 
     async def label_values(
         self,
@@ -117,10 +132,15 @@ class HttpEngine:
         ]  # fmt: skip
         query = "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in parameters)
         path = f"/api/v1/label/{quote(label, safe='')}/values?{query}"
-        answer = await self.connection.get("label_values", path)
-        found = self._checked(answer, lambda answer: sorted(map(_text, answer["data"])))
-        check_size(len(found), max_values, "values")
-        return found
+        found: list[str] = []
+
+        def add(elements: list[Any]) -> int:
+            found.extend(map(_text, elements))
+            check_size(len(found), max_values, "values")
+            return sum(_TEXT_BYTES + text_bytes(one) for one in elements)
+
+        await self._read_list(await self.connection.open("label_values", "GET", path), "data", add)
+        return sorted(found)
 
     async def describe(self) -> EngineInfo:
         """Empty fields where the engine has no such endpoint; EngineError if it does not answer at all."""
@@ -143,11 +163,18 @@ class HttpEngine:
 
     async def scrape_errors(self) -> ScrapeErrors:
         """Empty where the engine does not scrape: Thanos and Mimir have no targets."""
+        found: ScrapeErrors = {}
+
+        def add(elements: list[Any]) -> int:
+            found.update(read_scrape_errors(elements))
+            return _TARGET_BYTES * len(elements)
+
         try:
-            answer = await self.connection.get("targets", "/api/v1/targets?state=active")
-            return self._checked(answer, read_scrape_errors)
+            response = await self.connection.open("targets", "GET", "/api/v1/targets?state=active")
+            await self._read_list(response, "activeTargets", add)
         except EngineError:
             return {}
+        return found
 
     async def find_problem(self) -> str:
         """Empty if the engine answers a query, else one sentence."""
@@ -158,7 +185,26 @@ class HttpEngine:
         return ""
 
     async def close(self) -> None:
+        if self._held is not None:
+            self._held.release()
         await self.connection.close()
+
+    @asynccontextmanager
+    async def _share(self) -> AsyncIterator[MemoryShare]:
+        """For one result."""
+        share = self._held or self.connection.memory.share()
+        share.release()  # of the result before
+        try:
+            yield share
+        finally:
+            if share is not self._held:
+                share.release()
+
+    async def _read_list(
+        self, response: EngineResponse, key: str, add: Callable[[list[Any]], int]
+    ) -> Mapping[str, Any]:
+        async with self._share() as share:
+            return await self.connection.read_list(response, key, add, share)
 
     async def _get_status(self, page: str) -> Mapping[str, Any]:
         try:
@@ -168,22 +214,6 @@ class HttpEngine:
         data = answer.get("data")
         return data if isinstance(data, dict) else {}
 
-    async def _post(self, endpoint: str, form: Form, read: Callable[[Mapping[str, Any]], T]) -> T:
-        return self._checked(await self.connection.post_form(endpoint, form), read)
-
-    async def _post_for_text(self, text: VectorText, form: Form, max_series: int | None) -> Vector:
-        body, status = await self.connection.post_form_body("query", form)
-
-        def read() -> Vector:
-            found = text.read(body, max_series)
-            if found is not None:
-                return found
-            answer = self.connection.decode(body, status)
-            return self._checked(answer, lambda answer: read_vector(answer, max_series))
-
-        # Reading 60 MB takes a second, in which the event loop has other clients.
-        return await asyncio.to_thread(read) if len(body) > _LARGE_BODY_BYTES else read()
-
     def _checked(self, answer: Mapping[str, Any], read: Callable[[Mapping[str, Any]], T]) -> T:
         try:
             return read(answer)
@@ -191,13 +221,13 @@ class HttpEngine:
             raise self.connection.invalid_answer(error) from None
 
 
-def read_scrape_errors(answer: Mapping[str, Any]) -> ScrapeErrors:
+def read_scrape_errors(targets: Sequence[Any]) -> ScrapeErrors:
     return {
         (str(target["labels"].get("job", "")), str(target["labels"].get("instance", ""))): (
             str(target.get("scrapeUrl", ""))[:MAX_QUOTED_CHARACTERS],
             str(target.get("lastError", ""))[:MAX_QUOTED_CHARACTERS],
         )
-        for target in answer["data"]["activeTargets"]
+        for target in targets
     }
 
 

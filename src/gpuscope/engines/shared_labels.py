@@ -12,6 +12,7 @@ from typing import Final, overload
 
 import numpy as np
 
+from gpuscope.engines.answer_memory import MemoryShare
 from gpuscope.label_columns import LabelColumns, PairTable
 from gpuscope.series import Labels
 
@@ -19,17 +20,23 @@ LabelDict = dict[str, str]
 
 ANSWERS_PER_GENERATION: Final = 64
 """A live picture takes two to four answers: a series stays known for twenty seconds after its last sample."""
+LABEL_SET_BYTES: Final = 400
+"""Of a dictionary of labels and its key without their text."""
 _MAX_LAYOUTS: Final = 8
 """Queries of the live picture select different label names; each selection has its own keys."""
 
 
 class RecentLabels:
-    """Label sets by their encoded form. Those that no recent answer had are forgotten."""
+    """Label sets by their encoded form. Those that no recent answer had are forgotten. `share` bounds them; the
+    series of the embedded store have a limit of their own."""
 
-    def __init__(self, decode: Callable[[bytes], LabelDict]) -> None:
+    def __init__(self, decode: Callable[[bytes], LabelDict], share: MemoryShare | None = None) -> None:
         self._decode = decode
+        self._share = share
         self._young: dict[bytes, LabelDict] = {}
         self._old: dict[bytes, LabelDict] = {}
+        self._young_bytes = 0
+        self._old_bytes = 0
         self._answers = 0
         self.decoded = 0
         """Label sets decoded so far."""
@@ -37,21 +44,44 @@ class RecentLabels:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
-    def find(self, keys: Sequence[bytes]) -> list[LabelDict]:
-        """The label sets of one answer."""
+    def begin_answer(self) -> None:
         self._answers += 1
-        if self._answers % ANSWERS_PER_GENERATION == 0:
+        is_large = self._share is not None and self._young_bytes > self._share.max_bytes // 2
+        if is_large or self._answers % ANSWERS_PER_GENERATION == 0:
             self._old, self._young = self._young, {}
+            self._old_bytes, self._young_bytes = self._young_bytes, 0
+
+    def find(self, keys: Sequence[bytes]) -> list[LabelDict]:
+        """The label sets of an answer, or of a part of it."""
         known, look = self._young.get, self._look
-        return [known(key) or look(key) for key in keys]
+        found = [known(key) or look(key) for key in keys]
+        if self._share is not None:
+            self._count_memory(self._share)
+        return found
 
     def _look(self, key: bytes) -> LabelDict:
+        size = LABEL_SET_BYTES + 2 * len(key)
         labels = self._old.pop(key, None)
         if labels is None:
             labels = self._decode(key)
             self.decoded += 1
-        self._young[key] = labels
+        else:
+            self._old_bytes -= size
+        if key not in self._young:  # an empty set is looked up each time
+            self._young[key] = labels
+            self._young_bytes += size
         return labels
+
+    def _count_memory(self, share: MemoryShare) -> None:
+        if share.resize(self._young_bytes + self._old_bytes):
+            return
+        self._old, self._old_bytes = {}, 0
+        if share.resize(self._young_bytes):
+            return
+        # The next answer starts with nothing known, so that it can be read if it is smaller.
+        self._young, self._young_bytes = {}, 0
+        share.release()
+        share.refuse()
 
 
 class SharedLabels(Sequence[Labels]):
@@ -102,6 +132,7 @@ class LabelDicts:
         recent = self._by_names.get(labels.names)
         if recent is None:
             recent = self._by_names[labels.names] = RecentLabels(lambda key: _to_dict(table, key))
+        recent.begin_answer()
         codes = np.ascontiguousarray(labels.codes.T, dtype=np.int32)
         return recent.find(codes.view(f"V{codes.itemsize * codes.shape[1]}").ravel().tolist())
 

@@ -1,61 +1,42 @@
 """Reads the JSON of an instant vector by its text, so that label sets seen before are not decoded again.
 
-Input: the body of `/api/v1/query`. Output: a `Vector` with `SharedLabels`, or None where the text has another
-form than Prometheus and VictoriaMetrics write; then it is read as JSON. A live picture repeats the same series
+Input: the answer of `/api/v1/query` in batches. Output: a `Vector` with `SharedLabels`. A batch whose text has
+another form than Prometheus and VictoriaMetrics write is read as JSON. A live picture repeats the same series
 every few seconds, and decoding their labels is most of the work of reading it.
 """
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final
 
 import numpy as np
 import orjson
 
-from gpuscope.engines.json_results import read_vector
+from gpuscope.engines.answer_memory import AnswerMemory
+from gpuscope.engines.answer_text import ELEMENT_START
+from gpuscope.engines.json_results import SERIES_BYTES, VectorRows, read_vector
 from gpuscope.engines.query_engine import check_size
 from gpuscope.engines.shared_labels import LabelDict, RecentLabels, SharedLabels
 from gpuscope.promql.result import Vector
 
-# In valid JSON the first three cannot be inside a string: a quote there has a backslash before it. A string may
-# begin like _END; the rest of the answer is then not JSON, and the whole answer is read as JSON instead.
-_BEGIN: Final = b'"result":[{"metric":'
-_BETWEEN: Final = b'"]},{"metric":'
+# In valid JSON these cannot be inside a string: a quote there has a backslash before it.
+_BETWEEN: Final = b'"]},' + ELEMENT_START
 _BEFORE_TIME: Final = b',"value":['
-_END: Final = b'"]}]'
-_EMPTY_RESULT: Final = b'"result":['
+_END: Final = b'"]}'
 
 
 class VectorText:
-    def __init__(self) -> None:
-        self.labels = RecentLabels(self._decode)
+    """Keeps the label sets of one caller's answers."""
+
+    def __init__(self, memory: AnswerMemory | None = None) -> None:
+        self.labels = RecentLabels(self._decode, (memory or AnswerMemory()).share())
         self._values: dict[str, str] = {}
 
-    def read(self, body: bytes, max_series: int | None = None) -> Vector | None:
-        begin, end = body.find(_BEGIN), body.rfind(_END)
-        if not 0 <= begin < end:
-            return None  # an empty vector, a scalar, an error
-        try:
-            # The same answer without its series: status, type, warnings.
-            frame = orjson.loads(body[: begin + len(_EMPTY_RESULT)] + body[end + len(_END) - 1 :])
-            if frame["status"] != "success":
-                return None
-            empty = read_vector(frame)
-            pieces = body[begin + len(_BEGIN) : end].split(_BETWEEN)
-            check_size(len(pieces), max_series, "series")
-            return self._to_vector(pieces, empty)
-        except (ValueError, KeyError, TypeError, OverflowError):
-            return None
-
-    def _to_vector(self, pieces: list[bytes], empty: Vector) -> Vector:
-        time_text = pieces[0].rpartition(_BEFORE_TIME)[2].partition(b",")[0]
-        # All samples of an instant vector have the same time, so the text before each value is the same.
-        before_value = _BEFORE_TIME + time_text + b',"'
-        rows = [piece.rpartition(before_value) for piece in pieces]
-        values = np.array([float(row[2]) for row in rows], dtype=np.float64)
-        dicts = self.labels.find([row[0] for row in rows])
-        time_ms = round(float(time_text) * 1000)
-        return Vector(time_ms, SharedLabels(dicts), values, empty.warnings, empty.infos)
+    def begin(self, max_series: int | None = None) -> TextRows:
+        """For the batches of one answer."""
+        self.labels.begin_answer()
+        return TextRows(self.labels, max_series)
 
     def _decode(self, text: bytes) -> LabelDict:
         decoded = orjson.loads(text)
@@ -65,3 +46,52 @@ class VectorText:
             self._values = {}
         share = self._values.setdefault  # a UUID is in twenty series
         return {name: share(value, value) for name, value in decoded.items()}
+
+
+class TextRows:
+    def __init__(self, labels: RecentLabels, max_series: int | None) -> None:
+        self._recent = labels
+        self._max_series = max_series
+        self._dicts: list[LabelDict] = []
+        self._values: list[float] = []
+        self._time_ms: int | None = None
+        self.batches_read_as_json = 0
+
+    def add(self, batch: bytes) -> int:
+        """The memory that the rows take; label sets are counted where they are kept."""
+        try:
+            dicts, values, time_ms = self._split(batch)
+        except (ValueError, OverflowError):
+            dicts, values, time_ms = self._read_json(batch)
+        check_size(len(self._dicts) + len(dicts), self._max_series, "series")
+        if self._time_ms is None:
+            self._time_ms = time_ms
+        self._dicts += dicts
+        self._values += values
+        return SERIES_BYTES // 2 * len(dicts)
+
+    def to_vector(self, frame: Mapping[str, Any]) -> Vector:
+        if self._time_ms is None:  # a scalar, an empty vector, or another form of JSON
+            return read_vector(frame, self._max_series)
+        empty, values = read_vector(frame), np.array(self._values, dtype=np.float64)
+        return Vector(self._time_ms, SharedLabels(self._dicts), values, empty.warnings, empty.infos)
+
+    def _split(self, batch: bytes) -> tuple[list[LabelDict], list[float], int]:
+        if not batch.startswith(ELEMENT_START) or not batch.endswith(_END):
+            raise ValueError("another form")
+        pieces = batch[len(ELEMENT_START) : -len(_END)].split(_BETWEEN)
+        time_text = pieces[0].rpartition(_BEFORE_TIME)[2].partition(b",")[0]
+        # All samples of an instant vector have the same time, so the text before each value is the same.
+        before_value = _BEFORE_TIME + time_text + b',"'
+        rows = [piece.rpartition(before_value) for piece in pieces]
+        values = [float(row[2]) for row in rows]
+        return self._recent.find([row[0] for row in rows]), values, round(float(time_text) * 1000)
+
+    def _read_json(self, batch: bytes) -> tuple[list[LabelDict], list[float], int]:
+        self.batches_read_as_json += 1
+        rows = VectorRows()
+        rows.add(batch)
+        vector = rows.to_vector({"data": {"resultType": "vector", "result": []}})
+        # By another text, so that these are bounded and kept as the others are.
+        dicts = self._recent.find([orjson.dumps(dict(labels)) for labels in vector.labels])
+        return dicts, vector.values.tolist(), vector.time_ms

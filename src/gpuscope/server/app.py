@@ -6,6 +6,7 @@ the page's files, which show the login form.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
@@ -31,8 +32,10 @@ def build_app(
         reason = ready()
         return text(reason, 503) if reason else text("gpuscope is ready.")
 
+    metrics_text = _SharedText(own_metrics)
+
     async def metrics(request: Request) -> Response:
-        return Response(own_metrics(), 200, TEXT_CONTENT_TYPE)
+        return Response(metrics_text.newer_than(request.received_at), 200, TEXT_CONTENT_TYPE)
 
     router = Router(
         [
@@ -45,3 +48,20 @@ def build_app(
         fallback=page_files,
     )
     return with_security_headers(router if access is None else with_access_policy(access, router))
+
+
+class _SharedText:
+    """A text that several requests share if they all waited when it was made.
+
+    /metrics of a server takes 3 ms: without this, 100 clients in the queue delay the next one by 0.3 s."""
+
+    def __init__(self, render: Callable[[], bytes]) -> None:
+        self._render = render
+        self._text = b""
+        self._began_at = float("-inf")
+
+    def newer_than(self, received_at: float) -> bytes:
+        if received_at >= self._began_at:
+            began_at = time.monotonic()
+            self._text, self._began_at = self._render(), began_at
+        return self._text

@@ -51,7 +51,7 @@ def live_from_engine(engine: HttpEngine) -> LiveFleet:
             found.append(TargetHealth(labels=labels, url=url, error=error))
         return found
 
-    live_engine = HttpEngine(engine.connection, vector_text=VectorText())
+    live_engine = HttpEngine(engine.connection, vector_text=VectorText(engine.connection.memory))
     return LiveFleet(
         EngineSamples(live_engine).read,
         engine.name,

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
+from gpuscope.engines.answer_memory import AnswerMemory
 from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
@@ -58,15 +59,15 @@ def run_over_engine(settings: Settings) -> None:
     _warn_of_unused(settings, config)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
-    stats = EngineStats()
-    engine = new_engine(settings, stats)
+    engines = _Engines(settings)
+    engine = engines.new()
     notifying = Notifying(settings, listen)
-    rules = _rules_over_engine(settings, config, listen, stats, notifying)
+    rules = _rules_over_engine(engines, config, listen, notifying)
     live = live_from_engine(engine)
-    parts = _Parts(settings, engine, stats, notifying, rules, live, findings_over_time(engine, live, settings))
+    parts = _Parts(engines, engine, notifying, rules, live, findings_over_time(engine, live, settings))
     # An engine that is unreachable or refuses us is logged at the start, not at the first request.
-    threading.Thread(target=_check_once, args=(settings, stats), daemon=True).start()
-    scheduled = ScheduledThreads(settings, lambda: new_engine(settings, stats), notifying.notifier)
+    threading.Thread(target=_check_once, args=(engines,), daemon=True).start()
+    scheduled = ScheduledThreads(settings, engines.new_for_report, notifying.notifier)
 
     def reload() -> None:
         if rules is not None:
@@ -80,13 +81,29 @@ def run_over_engine(settings: Settings) -> None:
         serve(_build_app(parts, web, reload), listen, web, settings, reload, [parts.past.watch])
 
 
+class _Engines:
+    """Makes one `HttpEngine` for each thread: a connection belongs to one event loop."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self.stats = EngineStats()
+        self._memory = AnswerMemory(settings.engine_max_answers_bytes)
+
+    def new(self, *, holds_memory: bool = False) -> HttpEngine:
+        connection = build_engine_connection(self.settings, self.stats, self._memory)
+        return HttpEngine(connection, self.settings.query_max_samples, holds_memory=holds_memory)
+
+    def new_for_report(self) -> HttpEngine:
+        """A report works on each result for seconds, and is closed at its end."""
+        return self.new(holds_memory=True)
+
+
 @dataclass(frozen=True, slots=True)
 class _Parts:
     """What runs here, and the metrics about it."""
 
-    settings: Settings
+    engines: _Engines
     engine: HttpEngine
-    stats: EngineStats
     notifying: Notifying
     rules: RuleEvaluation | None
     live: LiveFleet
@@ -97,8 +114,8 @@ class _Parts:
     def own_families(self) -> list[MetricFamily]:
         return [
             *build_families(),
-            *engine_families(self.stats),
-            *limit_families(self.settings),
+            *engine_families(self.engines.stats),
+            *limit_families(self.engines.settings),
             *(self.rules.families() if self.rules is not None else ()),
             *self.reloads.families(self.started_at),
             *self.notifying.families(),
@@ -107,7 +124,7 @@ class _Parts:
 
 
 def _build_app(parts: _Parts, web: Web, reload: Callable[[], None]) -> Handler:
-    settings, stats = parts.settings, parts.stats
+    settings = parts.engines.settings
     has_login = web.access.authenticator is not None
     return build_app(
         [
@@ -115,7 +132,7 @@ def _build_app(parts: _Parts, web: Web, reload: Callable[[], None]) -> Handler:
             *ProxyApi(parts.engine.connection).routes(),
             *parts.notifying.routes(),
             *reload_routes(parts.reloads, parts.notifying.notifier, parts.started_at, reload),
-            *report_routes(ReportThreads(lambda: new_engine(settings, stats), settings), settings),
+            *report_routes(ReportThreads(parts.engines.new_for_report, settings), settings),
             *page_routes(parts.live, settings, parts.past.answer, grafana_url=settings.grafana_url),
             server_route(engine_status(parts.engine.name, has_login=has_login)),
         ],
@@ -123,11 +140,6 @@ def _build_app(parts: _Parts, web: Web, reload: Callable[[], None]) -> Handler:
         ready=lambda: "",
         access=web.access,
     )
-
-
-def new_engine(settings: Settings, stats: EngineStats) -> HttpEngine:
-    """Return one for each thread: a connection belongs to one event loop."""
-    return HttpEngine(build_engine_connection(settings, stats), settings.query_max_samples)
 
 
 def _warn_of_unused(settings: Settings, config: ScrapeConfig) -> None:
@@ -146,28 +158,30 @@ def _warn_of_unused(settings: Settings, config: ScrapeConfig) -> None:
 
 
 def _rules_over_engine(
-    settings: Settings,
+    engines: _Engines,
     config: ScrapeConfig,
     listen: tuple[str, int],
-    stats: EngineStats,
     notifying: Notifying,
 ) -> RuleEvaluation | None:
     """None without rule files: the engine's own rules are shown then."""
+    settings = engines.settings
     if not settings.rules and not config.rule_files:
         return None
-    return engine_rules(settings, listen, lambda: new_engine(settings, stats), config, [notifying.notifier])
+    return engine_rules(settings, listen, engines.new, config, [notifying.notifier])
 
 
-def _check_once(settings: Settings, stats: EngineStats) -> None:
+def _check_once(engines: _Engines) -> None:
     async def check() -> None:
-        engine = new_engine(settings, stats)
+        engine = engines.new()
         await engine.find_problem()  # `stats` logs and counts it
         await engine.close()
 
     asyncio.run(check())
 
 
-def build_engine_connection(settings: Settings, stats: EngineStats) -> EngineConnection:
+def build_engine_connection(
+    settings: Settings, stats: EngineStats, memory: AnswerMemory | None = None
+) -> EngineConnection:
     """To the engine of `--store`."""
     http = HttpConfig()
     if settings.store_http_config:
@@ -182,5 +196,5 @@ def build_engine_connection(settings: Settings, stats: EngineStats) -> EngineCon
         http,
         stats,
         max_response_bytes=settings.engine_max_response_bytes,
-        max_response_values=settings.engine_max_response_values,
+        memory=memory or AnswerMemory(settings.engine_max_answers_bytes),
     )

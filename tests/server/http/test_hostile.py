@@ -293,6 +293,25 @@ def test_connections_without_a_request_are_evicted_before_idle_ones() -> None:
     assert [response.split()[1] for response in responses] == [b"200"] * 3
 
 
+def test_connections_of_the_address_that_has_most_are_evicted_first() -> None:
+    async def talk(port: int) -> bytes:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)  # the oldest
+        writer.write(GET[:-2])
+        others = [
+            await asyncio.open_connection("127.0.0.1", port, local_addr=(f"127.0.0.{host}", 0))
+            for host in (2, 2, 2, 3)
+        ]
+        with contextlib.suppress(ConnectionResetError):
+            assert await others[0][0].read() == b""
+        writer.write(GET[-2:])
+        response = await reader.readuntil(b"hello\n")
+        for one in (writer, *(other for _, other in others)):
+            one.close()
+        return response
+
+    assert with_server(talk, limits=Limits(max_connections=4)).split()[1] == b"200"
+
+
 def test_stop_finishes_running_requests_within_the_grace_period() -> None:
     async def run(answers_after: float, grace: float) -> bytes:
         async def slow(request: Request) -> Response:

@@ -7,7 +7,6 @@ credentials or is not a Prometheus is an error in Prometheus' own format.
 
 from __future__ import annotations
 
-import asyncio
 import functools
 from collections.abc import AsyncIterator
 
@@ -48,7 +47,6 @@ class ProxyApi:
             return error_answer(error.error_type, str(error))
         target = request.raw_path + (b"?" + request.query if request.query else b"")
         headers = {name: value for name, value in request.headers if name in REQUEST_HEADERS}
-        await asyncio.sleep(0)  # httpx2 needs a current task, and until here there may be none
         try:
             response = await self._connection.open(
                 endpoint, request.method, target.decode("latin-1"), headers=headers, content=body or None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -148,6 +149,8 @@ class Request:
     """Called if the client disconnects before the response is complete."""
     state: dict[str, Any] = field(default_factory=dict)
     """Values that one handler passes to the next."""
+    received_at: float = field(default_factory=time.monotonic)
+    """When its head was complete; it may have waited since."""
 
     def header(self, name: str, default: str = "") -> str:
         """The first value of this header."""

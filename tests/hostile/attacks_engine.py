@@ -1,0 +1,112 @@
+"""Attacks by the engine behind `--store`: answers that are large, or small and large once decoded."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from urllib.parse import parse_qs
+
+from tests.hostile.catalogue import Attack
+from tests.hostile.victim import MIB, Victim, Watch
+from tests.local_server import QuietHandler
+
+READERS = ("/api/live", "/api/report?since=7d", "/api/job?id=1&since=7d", "/api/findings?since=31d")
+"""Each of them reads answers of the engine; reports do it in threads of their own."""
+EMPTY = b'{"status":"success","data":{"resultType":"vector","result":[]}}'
+OTHER_CLIENT = "/api/v1/query?query=up"
+BATCH = 2_000
+Elements = Callable[[int, bytes, bytes], bytes]
+"""Some elements of a result, from their number, the kind of result and a time of it."""
+
+
+def _engine(elements: Elements, size: int) -> type[QuietHandler]:
+    """Answers the other client, and everybody else with `size` bytes of elements."""
+
+    class HostileEngine(QuietHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            if self.path == OTHER_CLIENT:
+                self.answer(EMPTY)
+            else:
+                self._send_large({})
+
+        def do_POST(self) -> None:
+            self._send_large(parse_qs(self.read_body().decode()))
+
+        def _send_large(self, form: dict[str, list[str]]) -> None:
+            self.send_response(200)
+            self.send_header("content-type", "application/json")
+            self.send_header("connection", "close")
+            self.end_headers()
+            is_list = self.path.startswith(("/api/v1/series", "/api/v1/label"))
+            kind = b"series" if is_list else b"matrix" if "step" in form else b"vector"
+            at = form.get("start", ["1"])[0].encode()
+            within = b"" if is_list else b'{"resultType":"%b","result":' % kind
+            with contextlib.suppress(OSError):  # it was refused
+                sent = self.wfile.write(b'{"status":"success","data":' + within + b"[")
+                for number in itertools.count():
+                    sent += self.wfile.write(elements(number, kind, at))
+                    if sent > size:
+                        break
+                self.wfile.write(b"{}]}" if is_list else b"{}]}}")
+
+    return HostileEngine
+
+
+def _many_series(number: int, kind: bytes, at: bytes) -> bytes:
+    first = number * BATCH
+    labels = [b'{"instance":"%x","uuid":"%x"}' % (one, one) for one in range(first, first + BATCH)]
+    if kind == b"series":
+        return b",".join(labels) + b","
+    points = b'"value":[%b,"1"]' if kind == b"vector" else b'"values":[[%b,"1"]]'
+    return b"".join(b'{"metric":%b,%b},' % (one, points % at) for one in labels)
+
+
+def _dense_text(number: int, kind: bytes, at: bytes) -> bytes:
+    return b'{"a":"b"},' * BATCH
+
+
+def _read_all(victim: Victim, watch: Watch) -> None:
+    with ThreadPoolExecutor(2 * len(READERS)) as clients:
+        answers = [clients.submit(victim.get, path) for path in READERS * 2]
+        watch.meanwhile()
+        statuses = {answer.result()[0] for answer in answers}
+    assert statuses <= {200, 404, 422, 502, 503}, statuses
+    assert "Traceback" not in victim.log()
+
+
+def _read_many_series(victim: Victim, watch: Watch) -> None:
+    _read_all(victim, watch)
+    assert victim.limit_reached("engine_max_answers_bytes") > 0
+
+
+def _attack(name: str, sends: str, elements: Elements, run: Callable[[Victim, Watch], None]) -> Attack:
+    return Attack(
+        name,
+        sends,
+        "answers that are read at the same time share one budget of memory",
+        run,
+        ("server", "--store", "{engine}"),
+        engine=_engine(elements, 120 * MIB),
+        question=OTHER_CLIENT,
+        slow=True,
+    )
+
+
+ATTACKS = (
+    _attack(
+        "an engine with millions of series",
+        "120 MB of small series in answer to each of four requests of the page at once",
+        _many_series,
+        _read_many_series,
+    ),
+    _attack(
+        "an engine with dense JSON",
+        "120 MB of small objects, which are 3.6 GB once decoded, to four requests of the page at once",
+        _dense_text,
+        _read_all,
+    ),
+)
