@@ -49,14 +49,7 @@ describe("rows of several nodes", () => {
 });
 
 it("hours that are few are not shown as none", () => {
-  expect([0, 0.01, 0.05, 12.34, 100.4, undefined].map(formatHours)).toEqual([
-    "0.0",
-    "<0.1",
-    "0.1",
-    "12.3",
-    "100",
-    "–",
-  ]);
+  expect([0, 0.01, 0.05, 12.34, 100.4, undefined].map(formatHours)).toEqual(["0.0", "<0.1", "0.1", "12.3", "100", "–"]);
 });
 
 describe("the order of tables", () => {
