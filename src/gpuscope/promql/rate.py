@@ -95,7 +95,7 @@ def _extrapolated_by_axis(
 ) -> tuple[Floats, Bools]:
     """As `extrapolated`: what depends only on times is computed once for all series of a scrape."""
     axis, intervals = axes.axis, axes.high - axes.low - 1
-    # Of a window without two samples nothing is used: both of its positions are one that exists.
+    # A window without two samples has no result: its two positions are any that exist.
     low = np.minimum(windows.low, len(windows.values) - 1)
     last = np.maximum(windows.high - 1, low)
     first_value = windows.values.take(low)

@@ -22,7 +22,7 @@ from gpuscope.series_columns import SeriesColumns
 MAX_WINDOWS = 65_536
 MAX_WINDOW_SAMPLES = 4_000_000
 MIN_AXES = 32
-"""So many time axes are worth finding out which times are searched twice."""
+"""From this many time axes on it pays to find times that would be searched twice."""
 MAX_SPREAD = 3
 """Windows are made over the values in place if these take at most so many times their own space."""
 

@@ -29,7 +29,7 @@ FINE_MS: Final = 5_000
 MAX_FINE_POINTS: Final = 10_000
 MAX_GPUS: Final = 4_096
 MIN_UNREAD_SECONDS: Final = 180.0
-"""Less is a matter of when agents and schedulers look."""
+"""Shorter gaps come from the different read times of agents and schedulers."""
 _COUNTERS: Final = {
     "held_seconds": HELD_SECONDS,
     "gpu_seconds": "gpuscope_owner_gpu_seconds_total",

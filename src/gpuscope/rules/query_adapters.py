@@ -19,7 +19,7 @@ from gpuscope.store import StoreError
 
 
 class EvaluatorQueries:
-    """Over the evaluator of this process. `stopping` ends every query: a slow one must not keep the program."""
+    """Over the evaluator of this process. `stopping` ends every query: a slow one must not delay the exit."""
 
     def __init__(self, evaluator: Engine, stopping: threading.Event | None = None) -> None:
         self._evaluator = evaluator
