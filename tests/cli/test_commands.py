@@ -103,12 +103,22 @@ def test_an_address_in_use_is_exit_2_and_one_sentence(command: str, tmp_path: Pa
     assert "Traceback" not in done.stderr
 
 
+NO_GPU = ("--source", "nvidia-smi", "--nvidia-smi-command", "/nonexistent/nvidia-smi")
+
+
 def test_no_gpu_is_exit_3_and_says_why() -> None:
-    done = run("agent", "--source", "nvidia-smi", "--nvidia-smi-command", "/nonexistent/nvidia-smi", "--once")
+    done = run("agent", *NO_GPU, "--once")
     assert done.returncode == 3
     assert "no GPU readable" in done.stderr
     assert "Traceback" not in done.stderr
     assert 'gpuscope_source_up{source="nvidia-smi"} 0' in done.stdout, "the failure is a metric too"
+
+
+def test_fields_of_no_gpu_are_exit_3() -> None:
+    done = run("fields", "--here", *NO_GPU)
+    assert (done.returncode, done.stdout) == (3, "")
+    assert "no GPU readable" in done.stderr
+    assert run("fields", *NO_GPU).returncode == 0, "the list of all fields needs no GPU"
 
 
 @pytest.mark.parametrize(

@@ -92,14 +92,12 @@ def test_clients_without_their_library(said: str, fix: str) -> None:
 @pytest.mark.parametrize(
     ("flags", "what", "fix"),
     [
-        ({"slurm": "restd"}, "no address", "--slurm-rest"),
         ({"slurm": "restd", "slurm_rest": "http://a:6820"}, "no JWT", "scontrol token"),
         (
             {"slurm": "restd", "slurm_rest": "/nowhere/s"},
             "/nowhere/s is not there",
             "mount the folder /nowhere",
         ),
-        ({"slurm": "metrics"}, "no address", "MetricsType"),
     ],
 )
 def test_other_ways(flags: dict[str, str], what: str, fix: str) -> None:

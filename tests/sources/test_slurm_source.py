@@ -9,12 +9,13 @@ import pytest
 
 from gpuscope.collect.source_policy import choose_sources
 from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.errors import SourceError, SourceMissing
+from gpuscope.errors import SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Reading
 from gpuscope.readings.slurm import SlurmState
 from gpuscope.settings import Settings, load_settings
 from gpuscope.source_plan import families_without_gpus
 from gpuscope.sources import SourceSpec
+from gpuscope.sources.slurm import SOURCE
 from gpuscope.sources.slurm.backends import choose_mode, open_backend
 from gpuscope.sources.slurm.plan import SlurmSettings
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands, client_environment
@@ -270,5 +271,9 @@ def test_a_wrong_address_is_one_sentence() -> None:
     own = Settings(slurm="restd", slurm_rest="slurm.example:6820").view(SlurmSettings)
     with pytest.raises(Exception, match=r"--slurm-rest: 'slurm\.example:6820' is not http://HOST:PORT"):
         open_backend(own)
-    with pytest.raises(SourceError, match="needs --slurm-rest"):
-        open_backend(Settings(slurm="restd").view(SlurmSettings))
+
+
+@pytest.mark.parametrize("mode", ["restd", "metrics"])
+def test_a_mode_without_its_address_is_refused_at_the_start(mode: str) -> None:
+    with pytest.raises(UsageError, match=f"^--slurm {mode} needs .*: --slurm-"):
+        SOURCE.check(Settings(slurm=mode))

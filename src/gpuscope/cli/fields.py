@@ -37,6 +37,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
 
+    if args.here:
+        wiring.require_gpu(snapshot)
+
     def has(field: Field) -> bool | None:
         """None if there is no GPU."""
         return field.is_here(snapshot.devices, snapshot.driver) if snapshot.devices else None

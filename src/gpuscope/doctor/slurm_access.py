@@ -14,7 +14,7 @@ from gpuscope.owners.slurm_pids import CONFIGURATIONS
 from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import SlurmQuery, SlurmState
 from gpuscope.sources.slurm.backends import choose_mode
-from gpuscope.sources.slurm.plan import AUTO, COMMANDS, METRICS, OFF, RESTD, SlurmSettings
+from gpuscope.sources.slurm.plan import AUTO, COMMANDS, OFF, RESTD, SlurmSettings
 
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 _LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot")
@@ -36,9 +36,6 @@ def slurm_access(context: DoctorContext) -> Iterator[CheckResult]:
         yield from _clients(context, own)
     elif mode == RESTD:
         yield from _rest(context, own)
-    elif mode == METRICS and not own.slurm_metrics:
-        fix = "--slurm-metrics http://CONTROLLER:6817, and MetricsType=metrics/openmetrics in slurm.conf"
-        yield CheckResult(Verdict.BAD, "--slurm metrics has no address to read", fix)
 
 
 def _is_requested(own: SlurmSettings) -> bool:
@@ -98,11 +95,7 @@ def _path(own: SlurmSettings, name: str) -> str:
 
 def _rest(context: DoctorContext, own: SlurmSettings) -> Iterator[CheckResult]:
     address = own.slurm_rest.removeprefix("unix:")
-    if not address:
-        yield CheckResult(
-            Verdict.BAD, "--slurm restd has no address to read", "--slurm-rest http://HOST:6820 or SOCKET"
-        )
-    elif not address.startswith("/"):
+    if not address.startswith("/"):
         token = own.slurm_rest_token_file or context.environment.get("SLURM_JWT")
         if not token:
             fix = "scontrol token username=USER lifespan=infinite > FILE, and --slurm-rest-token-file FILE"

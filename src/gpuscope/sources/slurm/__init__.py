@@ -6,11 +6,22 @@ own metrics pages; each fills the same `SlurmState`.
 
 from __future__ import annotations
 
+from gpuscope.errors import UsageError
 from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec
 from gpuscope.sources.slurm.backends import open_backend
-from gpuscope.sources.slurm.plan import SlurmSettings
+from gpuscope.sources.slurm.plan import METRICS, RESTD, SlurmSettings
 from gpuscope.sources.slurm.slurm_source import SlurmSource
+
+
+def _check_settings(settings: Settings) -> None:
+    own = settings.view(SlurmSettings)
+    if own.slurm == RESTD and not own.slurm_rest:
+        raise UsageError(
+            "--slurm restd needs slurmrestd's address: --slurm-rest http://HOST:6820 or its UNIX socket"
+        )
+    if own.slurm == METRICS and not own.slurm_metrics:
+        raise UsageError("--slurm metrics needs slurmctld's address: --slurm-metrics http://CONTROLLER:6817")
 
 
 def _open(settings: Settings) -> SlurmSource:
@@ -35,4 +46,5 @@ SOURCE = SourceSpec(
     open=_open,
     interval_seconds=lambda settings: settings.view(SlurmSettings).slurm_interval,
     deadline_seconds=_deadline_seconds,
+    check=_check_settings,
 )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from gpuscope.errors import SourceMissing
 from gpuscope.sources.slurm.plan import AUTO, COMMANDS, METRICS, RESTD, SlurmSettings
 from gpuscope.sources.slurm.slurm_source import Backend
 
@@ -32,8 +31,6 @@ def open_backend(own: SlurmSettings) -> Backend:
     if mode == RESTD:
         from gpuscope.sources.slurm.restd import SlurmRest
 
-        if not own.slurm_rest:
-            raise SourceMissing("--slurm restd needs --slurm-rest: slurmrestd's address or UNIX socket")
         return SlurmRest(
             own.slurm_rest,
             own.slurm_timeout,
@@ -43,6 +40,4 @@ def open_backend(own: SlurmSettings) -> Backend:
         )
     from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
 
-    if not own.slurm_metrics:
-        raise SourceMissing("--slurm metrics needs --slurm-metrics: http://CONTROLLER:6817")
     return SlurmMetricsPages(own.slurm_metrics, own.slurm_timeout)
