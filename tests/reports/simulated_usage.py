@@ -118,7 +118,10 @@ class SimulatedUsage:
     scrape_at: int = 5
     """The second of the first scrape, a multiple of the cycle."""
     truth: UsageTruth = field(default_factory=UsageTruth)
-    _points: dict[Labels, list[tuple[int, float]]] = field(default_factory=lambda: defaultdict(list))
+    # Not an argument: `replace` must not share it between two fleets.
+    _points: dict[Labels, list[tuple[int, float]]] = field(
+        init=False, default_factory=lambda: defaultdict(list)
+    )
 
     @property
     def start_ms(self) -> int:
