@@ -32,7 +32,7 @@ def growth(mib: Sequence[float]) -> float:
 
 
 def soak(nodes: int, minutes: float, viewers: int) -> list[BudgetRow]:
-    """Print the memory of each minute and a row per ten minutes; return whether it was flat."""
+    """Print the memory of each minute, then everything measured; return whether it was flat."""
     with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         port, pipe = stack.enter_context(simulated_nodes())

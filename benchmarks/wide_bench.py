@@ -2,8 +2,8 @@
 
 1,000 nodes × 8 GPUs × 12 metrics at 15 s, each node with its own scrape times, seven minutes until now. Both
 engines get the same samples and the same queries: one client in turns, then eight clients one engine after the
-other. A cold query is the first one of a server that was just started. Prints milliseconds, ratios to
-Prometheus, and the budgets; `--nodes 100` for a short run.
+other. A cold query is the first one of its selection; the first query after a start is measured, too. Prints
+milliseconds, ratios to Prometheus, and the budgets; `--nodes 100` for a short run.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from __future__ import annotations
 import argparse
 import gzip
 import http.client
+import re
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import urlencode
 
@@ -103,6 +104,9 @@ DASHBOARD = ("avg", "rate", "regex", "topk", "series")
 METADATA = ("series", "series, span", "values")
 MAX_RATIO, MAX_METADATA_RATIO, MAX_COLD_RATIO = 0.8, 1.0, 3.0
 """Of the p50 of one client to Prometheus'; of the CPU time of a cold query to that of the same query warm."""
+COLD_RUNS = 5
+SETTLE_SECONDS = 5.0
+"""After a start, which has work of its own."""
 
 
 def fill(servers: Sequence[Server], fleet: Fleet) -> None:
@@ -120,30 +124,53 @@ class Cost:
     cpu: float
 
 
-def cold_costs(data: Path, chosen: Sequence[Query], starts: int) -> dict[str, Cost]:
-    """Return by query what it costs as the first one of a server: the lowest of some starts, because a server
-    that was just started has other work, too."""
-    costs: dict[str, Cost] = {}
-    for query in chosen:
-        found = []
-        for _ in range(starts):
-            with server(OURS, data) as one:
-                # Loads the code that every query needs, as the first evaluation of a rule does.
-                one.request("/api/v1/query", {"query": "count(up)"})
-                before = cpu_seconds(one.pid)
-                seconds = one.request(query.path, query.parameters)[0]
-                found.append(Cost(1000 * seconds, 1000 * (cpu_seconds(one.pid) - before)))
-        costs[query.name] = min(found, key=lambda cost: cost.cpu)
-    return costs
+def cost_of(one: Server, query: Query) -> Cost:
+    before = cpu_seconds(one.pid)
+    seconds = one.request(query.path, query.parameters)[0]
+    return Cost(1000 * seconds, 1000 * (cpu_seconds(one.pid) - before))
+
+
+def as_new_selection(query: Query, number: int) -> Query:
+    """Return the same query with a matcher that no query had yet and that every series satisfies."""
+    matcher = f'job!="{query.name} {number}"'
+
+    def change(text: str) -> str:
+        text = re.sub(rf"\b({'|'.join(METRICS)})\b", rf"\1{{{matcher}}}", text)
+        return text.replace("{__name__", f"{{{matcher}, __name__")
+
+    texts = {name: change(text) for name, text in query.parameters.items() if name in ("query", "match[]")}
+    return replace(query, parameters=query.parameters | texts)
+
+
+def cold_cost(one: Server, query: Query) -> Cost | None:
+    """Return the median cost of the first query of a selection; None for a request that selects nothing."""
+    costs = []
+    for number in range(COLD_RUNS):
+        changed = as_new_selection(query, number)
+        if changed == query:
+            return None
+        costs.append(cost_of(one, changed))
+    return sorted(costs, key=lambda cost: cost.cpu)[len(costs) // 2]
+
+
+def start_cost(data: Path, query: Query, starts: int) -> Cost:
+    """Return the cost of the first query after a start: the lowest of some starts."""
+    found = []
+    for _ in range(starts):
+        with server(OURS, data) as one:
+            time.sleep(SETTLE_SECONDS)
+            found.append(cost_of(one, query))
+    return min(found, key=lambda cost: cost.cpu)
 
 
 def one_client(
-    servers: Sequence[Server], chosen: Sequence[Query], cold: Mapping[str, Cost]
+    servers: Sequence[Server], chosen: Sequence[Query], started: Cost | None
 ) -> tuple[str, list[BudgetRow]]:
     rows, budgets, colds = [], [], []
     for query in chosen:
         for one in servers:
             one.request(query.path, query.parameters)
+        cost = cold_cost(servers[0], query)
         found = measure(servers, query)
         ours, theirs = found[OURS], found.get(PROMETHEUS)
         ratio = cpu = first = "-"
@@ -151,8 +178,11 @@ def one_client(
             ratio, cpu = f"{ours.p50 / theirs.p50:.2f}", f"{ours.cpu / theirs.cpu:.2f}"
             limit = MAX_METADATA_RATIO if query.name in METADATA else MAX_RATIO
             budgets.append(BudgetRow(f"{query.what}: p50 / Prometheus'", ours.p50 / theirs.p50, limit))
-        if query.name in cold:
-            cost = cold[query.name]
+        if query is chosen[0] and started is not None:
+            colds.append(
+                BudgetRow(f"{query.what}: after a start / warm, CPU", started.cpu / ours.cpu, MAX_COLD_RATIO)
+            )
+        if cost is not None:
             first = f"{cost.wall:.0f}, {cost.cpu:.0f}, {cost.cpu / ours.cpu:.1f} ×"
             colds.append(BudgetRow(f"{query.what}: cold / warm, CPU", cost.cpu / ours.cpu, MAX_COLD_RATIO))
         rows.append([query.what, first, *map(str, found.values()), ratio, cpu])
@@ -233,7 +263,9 @@ def main() -> None:
     parser.add_argument("--runs", type=int, default=15, help="times each query is asked")
     parser.add_argument("--seconds", type=float, default=20.0, help="how long eight clients ask each engine")
     parser.add_argument("--alone", action="store_true", help="only the embedded store")
-    parser.add_argument("--starts", type=int, default=2, help="for each cold query; 0: none is measured")
+    parser.add_argument(
+        "--starts", type=int, default=2, help="for the first query after a start; 0: not measured"
+    )
     parser.add_argument("--only", default="", help="names of the queries, separated by `;`")
     given = parser.parse_args()
     fleet = make_wide_fleet(given.nodes, time.time_ns() // 1_000_000)
@@ -242,12 +274,13 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         fill_store(folder / OURS, fleet)
-        cold = cold_costs(folder / OURS, asked, given.starts) if given.starts else {}
+        started = start_cost(folder / OURS, asked[0], given.starts) if given.starts else None
         others = [one for one in ([] if given.alone else peers()) if one == PROMETHEUS]
         servers = [stack.enter_context(server(one, folder / one)) for one in (OURS, *others)]
         fill(servers, fleet)
+        time.sleep(SETTLE_SECONDS)
         print(machine(), f"{given.nodes} nodes, {fleet.samples // TICKS} series\n", flush=True)
-        text, budgets = one_client(servers, asked, cold)
+        text, budgets = one_client(servers, asked, started)
         print(text, "\n", flush=True)
         if given.seconds:
             dashboard = [one for one in chosen if one.name in DASHBOARD]
