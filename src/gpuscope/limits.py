@@ -552,6 +552,13 @@ class Limits:
         "maximum open streams of /api/live/stream; a page without one asks for the whole picture instead",
         why="one per visible browser tab; below max_connections, so that other requests get through",
     )
+    live_max_subjects: int = _limit(
+        80_000,
+        parse_positive,
+        "page",
+        "maximum nodes, GPUs, MIG instances and processes of the live picture; with more there is none",
+        why="220 MiB; 1,000 nodes with 8 GPUs and 7 instances each have 65,000",
+    )
     live_stream_lifetime: float = _limit(
         300.0,
         parse_positive_duration,

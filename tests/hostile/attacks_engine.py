@@ -21,8 +21,8 @@ Elements = Callable[[int, bytes, bytes], bytes]
 """Some elements of a result, from their number, the kind of result and a time of it."""
 
 
-def _engine(elements: Elements, size: int) -> type[QuietHandler]:
-    """Answers the other client, and everybody else with `size` bytes of elements."""
+def _engine(elements: Elements, size: int, queries: str = "") -> type[QuietHandler]:
+    """Answers the other client, and queries that contain `queries` with `size` bytes of elements."""
 
     class HostileEngine(QuietHandler):
         protocol_version = "HTTP/1.1"
@@ -34,7 +34,11 @@ def _engine(elements: Elements, size: int) -> type[QuietHandler]:
                 self._send_large({})
 
         def do_POST(self) -> None:
-            self._send_large(parse_qs(self.read_body().decode()))
+            form = parse_qs(self.read_body().decode())
+            if queries in form.get("query", [""])[0]:
+                self._send_large(form)
+            else:
+                self.answer(EMPTY)
 
         def _send_large(self, form: dict[str, list[str]]) -> None:
             self.send_response(200)
@@ -51,7 +55,8 @@ def _engine(elements: Elements, size: int) -> type[QuietHandler]:
                     sent += self.wfile.write(elements(number, kind, at))
                     if sent > size:
                         break
-                self.wfile.write(b"{}]}" if is_list else b"{}]}}")
+                last = elements(number + 1, kind, at)[:-1]
+                self.wfile.write(last + (b"]}" if is_list else b"]}}"))
 
     return HostileEngine
 
@@ -65,13 +70,23 @@ def _many_series(number: int, kind: bytes, at: bytes) -> bytes:
     return b"".join(b'{"metric":%b,%b},' % (one, points % at) for one in labels)
 
 
+def _many_gpus(number: int, kind: bytes, at: bytes) -> bytes:
+    first = number * BATCH
+    labels = b'"__name__":"gpuscope_gpu_info","instance":"%x","uuid":"GPU-%x"'
+    gpus = [labels % (one // 8, one) for one in range(first, first + BATCH)]
+    if kind == b"series":
+        return b"".join(b"{%b}," % one for one in gpus)
+    points = b'"value":[%b,"1"]' if kind == b"vector" else b'"values":[[%b,"1"]]'
+    return b"".join(b'{"metric":{%b},%b},' % (one, points % at) for one in gpus)
+
+
 def _dense_text(number: int, kind: bytes, at: bytes) -> bytes:
     return b'{"a":"b"},' * BATCH
 
 
-def _read_all(victim: Victim, watch: Watch) -> None:
-    with ThreadPoolExecutor(2 * len(READERS)) as clients:
-        answers = [clients.submit(victim.get, path) for path in READERS * 2]
+def _read_all(victim: Victim, watch: Watch, paths: tuple[str, ...] = READERS) -> None:
+    with ThreadPoolExecutor(2 * len(paths)) as clients:
+        answers = [clients.submit(victim.get, path) for path in paths * 2]
         watch.meanwhile()
         statuses = {answer.result()[0] for answer in answers}
     assert statuses <= {200, 404, 422, 502, 503}, statuses
@@ -83,14 +98,27 @@ def _read_many_series(victim: Victim, watch: Watch) -> None:
     assert victim.limit_reached("engine_max_answers_bytes") > 0
 
 
-def _attack(name: str, sends: str, elements: Elements, run: Callable[[Victim, Watch], None]) -> Attack:
+def _read_many_gpus(victim: Victim, watch: Watch) -> None:
+    _read_all(victim, watch, READERS[:1])
+    assert victim.limit_reached("live_max_subjects") > 0
+
+
+def _attack(
+    name: str,
+    sends: str,
+    elements: Elements,
+    run: Callable[[Victim, Watch], None],
+    size: int = 120 * MIB,
+    queries: str = "",
+    holds: str = "answers that are read at the same time share one budget of memory",
+) -> Attack:
     return Attack(
         name,
         sends,
-        "answers that are read at the same time share one budget of memory",
+        holds,
         run,
         ("server", "--store", "{engine}"),
-        engine=_engine(elements, 120 * MIB),
+        engine=_engine(elements, size, queries),
         question=OTHER_CLIENT,
         slow=True,
     )
@@ -102,6 +130,15 @@ ATTACKS = (
         "120 MB of small series in answer to each of four requests of the page at once",
         _many_series,
         _read_many_series,
+    ),
+    _attack(
+        "an engine with many GPUs",
+        "130,000 GPUs in answer to the request of the page for the live picture",
+        _many_gpus,
+        _read_many_gpus,
+        13 * MIB,
+        '{__name__=~"',  # those of the live picture
+        "there is no live picture with more than live_max_subjects; `/api/live` says so",
     ),
     _attack(
         "an engine with dense JSON",

@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote, urlencode
 
 from tests.hostile.catalogue import Attack
-from tests.hostile.senders import connections
+from tests.hostile.senders import ATTACKER, connections
 from tests.hostile.victim import Victim, Watch
 
 AT = 1_700_000_000
@@ -16,7 +16,7 @@ FORM = {"content-type": "application/x-www-form-urlencoded"}
 
 def _ask(victim: Victim, query: str, path: str = "query", **more: object) -> tuple[int, bytes]:
     body = urlencode({"query": query, "time": AT, **more}).encode()
-    return victim.request("POST", f"/api/v1/{path}", body, FORM)
+    return victim.request("POST", f"/api/v1/{path}", body, FORM, ATTACKER)
 
 
 def _during(victim: Victim, watch: Watch, queries: list[str], **more: object) -> list[int]:
@@ -81,7 +81,9 @@ def _unread_answers(victim: Victim, watch: Watch) -> None:
 def _many_selectors(victim: Victim, watch: Watch) -> None:
     body = urlencode({"match[]": [f"x{number}" for number in range(21_182)]}, doseq=True).encode()
     with ThreadPoolExecutor(1) as attacker:
-        answers = [attacker.submit(victim.request, "POST", "/api/v1/series", body, FORM) for _ in range(5)]
+        answers = [
+            attacker.submit(victim.request, "POST", "/api/v1/series", body, FORM, ATTACKER) for _ in range(5)
+        ]
         watch.meanwhile()
         assert {answer.result()[0] for answer in answers} == {400}
 

@@ -9,10 +9,13 @@ from urllib.parse import urlencode
 from gpuscope.remote_write.codec import encode_labels, encode_samples
 from tests.hostile.attacks_query import FORM, nested
 from tests.hostile.catalogue import Attack
+from tests.hostile.senders import ATTACKER
 from tests.hostile.victim import Victim, Watch
 from tests.remote_write.write_v2 import packed
 
 SERIES = 20_000
+THREAD_QUERY = "/api/v1/query?query=up%20%40%20end()"
+"""Of the other client: small, but evaluated in the threads that the attack uses, because of its modifier."""
 SAMPLES = 5
 STEP_SECONDS = 15
 WRITE = {"content-type": "application/x-protobuf", "content-encoding": "snappy"}
@@ -38,7 +41,7 @@ def _send(victim: Victim, watch: Watch, count: int, path: str, **form: object) -
     """Return the statuses of equal concurrent requests; the observers are served while they run."""
     body = urlencode(form, doseq=True).encode()
     with ThreadPoolExecutor(count) as attackers:
-        answers = [attackers.submit(victim.request, "POST", path, body, FORM) for _ in range(count)]
+        answers = [attackers.submit(victim.request, "POST", path, body, FORM, ATTACKER) for _ in range(count)]
         watch.meanwhile()
         return {answer.result()[0] for answer in answers}
 
@@ -80,6 +83,7 @@ ATTACKS = (
         "each is answered, waits for memory, or is refused",
         _label_replace,
         prepare=_fill,
+        question=THREAD_QUERY,
         slow=True,
     ),
     Attack(
@@ -88,6 +92,7 @@ ATTACKS = (
         "each is answered, waits for memory, or is refused",
         _count_values,
         prepare=_fill,
+        question=THREAD_QUERY,
         slow=True,
     ),
     Attack(
@@ -96,6 +101,7 @@ ATTACKS = (
         "each is answered, waits for memory, or is refused",
         _query_range,
         prepare=_fill,
+        question=THREAD_QUERY,
         slow=True,
     ),
     Attack(
@@ -104,6 +110,7 @@ ATTACKS = (
         "memory is reserved before samples are loaded",
         _sum_over_time,
         prepare=_fill,
+        question=THREAD_QUERY,
         slow=True,
     ),
     Attack(
@@ -112,6 +119,7 @@ ATTACKS = (
         "each series is read once; other clients are served",
         _many_series,
         prepare=_fill,
+        question=THREAD_QUERY,
         slow=True,
     ),
     Attack(
@@ -121,6 +129,7 @@ ATTACKS = (
         _many_regexes,
         ("server", "--query-timeout", "3s"),
         prepare=_fill,
+        question=THREAD_QUERY,
         slow=True,
     ),
 )

@@ -148,13 +148,22 @@ class Victim:
         return self.request("GET", path, headers=headers)
 
     def request(
-        self, method: str, path: str, body: bytes | None = None, headers: Mapping[str, str] | None = None
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        headers: Mapping[str, str] | None = None,
+        source: str = "127.0.0.1",
     ) -> tuple[int, bytes]:
+        """An attacker uses another source: what one address sends may delay its own requests."""
         connection: HTTPConnection
+        address, timeout = (source, 0), PATIENCE_SECONDS
         if self.is_tls:
-            connection = HTTPSConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS, context=_TRUSTING)
+            connection = HTTPSConnection(
+                "127.0.0.1", self.port, timeout=timeout, context=_TRUSTING, source_address=address
+            )
         else:
-            connection = HTTPConnection("127.0.0.1", self.port, timeout=PATIENCE_SECONDS)
+            connection = HTTPConnection("127.0.0.1", self.port, timeout=timeout, source_address=address)
         try:
             connection.request(method, path, body, dict(headers or {}))
             answer = connection.getresponse()

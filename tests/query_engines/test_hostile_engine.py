@@ -17,6 +17,7 @@ from gpuscope.engines.blocking import connect, post_form
 from gpuscope.engines.engine_errors import EngineError, EngineResultTooLarge, EngineTimeout, EngineUnreachable
 from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.engines.http_engine import HttpEngine
+from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.http_config import HttpConfig
 from tests.query_engines.test_http_engine import JSON, after_form, ask
@@ -64,6 +65,28 @@ def test_answers_that_are_read_at_once_share_one_budget(monkeypatch: pytest.Monk
 
         asyncio.run(read_two())
     assert LIMITS_REACHED.counts()["engine_max_answers_bytes"] == before + 1
+
+
+def test_label_sets_that_are_kept_count_and_one_answer_too_many_does_not_stop_the_next() -> None:
+    memory = AnswerMemory(MIB)
+    pages = {"/api/v1/query": after_form(text(vector({"pid": str(number)} for number in range(1_000)), JSON))}
+    with serving(pages) as address:
+
+        async def read() -> None:
+            connection = EngineConnection(f"http://{address}", memory=memory)
+            live = HttpEngine(connection, vector_text=VectorText(memory))
+            assert len((await live.instant("up")).labels) == 1_000
+            assert 400_000 < memory.held_bytes < 500_000, "they are kept for the next answer"
+            body = vector({"pid": str(number)} for number in range(5_000))
+            pages["/api/v1/query"] = after_form(text(body, JSON))
+            with pytest.raises(EngineResultTooLarge, match="engine_max_answers_bytes"):
+                await live.instant("up")
+            assert memory.held_bytes == 0
+            pages["/api/v1/query"] = after_form(text(vector([{"pid": "1"}]), JSON))
+            assert len((await live.instant("up")).labels) == 1
+            await live.close()
+
+        asyncio.run(read())
 
 
 @pytest.mark.parametrize(

@@ -7,8 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.health.facts import Sample
+from gpuscope.health.facts import FleetTooLarge, Sample
+from gpuscope.health.missing import NOTHING_MISSING
+from gpuscope.limits import LIMITS_REACHED
 from gpuscope.server.api_types.live_json import LivePicture
+from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.server.fleet_samples import by_node
 from gpuscope.server.live_metrics import LIVE_METRICS
 from tests.server.pictures import fleet_state
 
@@ -172,3 +176,20 @@ def test_hostile_labels_never_break_it(samples: list[Sample]) -> None:
     state = fleet_state(samples, now=NOW, source="t")
     assert set(state) <= set(LivePicture.__annotations__)
     assert orjson.dumps(state)
+
+
+def test_a_fleet_that_is_too_large_has_no_picture() -> None:
+    def nodes(count: int) -> dict[str, list[Sample]]:
+        """Each is a node, a GPU and a process."""
+        names = [{"instance": f"host-{number}"} for number in range(count)]
+        return by_node(
+            (name, labels | one, value) for one in names for name, labels, value in [*node(), *session(0.9)]
+        )
+
+    judge = FleetJudge(max_subjects=9)
+    before = LIMITS_REACHED.counts()["live_max_subjects"]
+    assert len(judge.judge(nodes(3), NOTHING_MISSING, NOW).nodes) == 3
+    with pytest.raises(FleetTooLarge, match="live_max_subjects"):
+        judge.judge(nodes(4), NOTHING_MISSING, NOW + 1)
+    assert LIMITS_REACHED.counts()["live_max_subjects"] == before + 1
+    assert len(judge.judge(nodes(3), NOTHING_MISSING, NOW + 2).nodes) == 3

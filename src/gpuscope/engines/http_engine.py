@@ -14,7 +14,7 @@ from urllib.parse import quote
 
 from gpuscope.engines.answer_memory import MemoryShare
 from gpuscope.engines.engine_errors import EngineEndpointMissing, EngineError
-from gpuscope.engines.http_connection import MAX_QUOTED_CHARACTERS, EngineConnection, EngineResponse
+from gpuscope.engines.http_connection import MAX_QUOTED_CHARACTERS, EngineConnection, EngineResponse, Form
 from gpuscope.engines.json_results import MatrixRows, VectorRows, labels_bytes, read_labels, text_bytes
 from gpuscope.engines.query_engine import EngineInfo, check_size
 from gpuscope.engines.vector_text import VectorText
@@ -72,7 +72,9 @@ class HttpEngine:
         form = {"query": expression, **_EXACT_TIMES, **_timeout(timeout_seconds)}
         if at_ms is not None:
             form["time"] = _seconds(at_ms)
-        rows = VectorRows(max_series) if self._vector_text is None else self._vector_text.begin(max_series)
+        if self._vector_text is not None:
+            return await self._read_text(self._vector_text, form, max_series)
+        rows = VectorRows(max_series)
         async with self._share() as share:
             frame = await self.connection.read_series("query", form, rows.add, share)
             return self._checked(frame, rows.to_vector)
@@ -199,6 +201,15 @@ class HttpEngine:
         finally:
             if share is not self._held:
                 share.release()
+
+    async def _read_text(self, text: VectorText, form: Form, max_series: int | None) -> Vector:
+        rows, is_read = text.begin(max_series), False
+        try:
+            frame = await self.connection.read_series("query", form, rows.add, text.share)
+            is_read = True
+        finally:
+            text.end(is_read=is_read)
+        return self._checked(frame, rows.to_vector)
 
     async def _read_list(
         self, response: EngineResponse, key: str, add: Callable[[list[Any]], int]

@@ -12,7 +12,6 @@ from typing import Final, overload
 
 import numpy as np
 
-from gpuscope.engines.answer_memory import MemoryShare
 from gpuscope.label_columns import LabelColumns, PairTable
 from gpuscope.series import Labels
 
@@ -27,12 +26,12 @@ _MAX_LAYOUTS: Final = 8
 
 
 class RecentLabels:
-    """Label sets by their encoded form. Those that no recent answer had are forgotten. `share` bounds them; the
-    series of the embedded store have a limit of their own."""
+    """Label sets by their encoded form. Those that no recent answer had are forgotten, and sooner if all take
+    more than `enough_bytes`."""
 
-    def __init__(self, decode: Callable[[bytes], LabelDict], share: MemoryShare | None = None) -> None:
+    def __init__(self, decode: Callable[[bytes], LabelDict], enough_bytes: int | None = None) -> None:
         self._decode = decode
-        self._share = share
+        self._enough_bytes = enough_bytes
         self._young: dict[bytes, LabelDict] = {}
         self._old: dict[bytes, LabelDict] = {}
         self._young_bytes = 0
@@ -44,10 +43,13 @@ class RecentLabels:
     def __len__(self) -> int:
         return len(self._young) + len(self._old)
 
+    @property
+    def memory_bytes(self) -> int:
+        return self._young_bytes + self._old_bytes
+
     def begin_answer(self) -> None:
         self._answers += 1
-        is_large = self._share is not None and self._young_bytes > self._share.max_bytes // 2
-        if is_large or self._answers % ANSWERS_PER_GENERATION == 0:
+        if self._has_enough(self._young_bytes) or self._answers % ANSWERS_PER_GENERATION == 0:
             self._old, self._young = self._young, {}
             self._old_bytes, self._young_bytes = self._young_bytes, 0
 
@@ -55,9 +57,13 @@ class RecentLabels:
         """The label sets of an answer, or of a part of it."""
         known, look = self._young.get, self._look
         found = [known(key) or look(key) for key in keys]
-        if self._share is not None:
-            self._count_memory(self._share)
+        if self._has_enough(self.memory_bytes):
+            self._old, self._old_bytes = {}, 0
         return found
+
+    def clear(self) -> None:
+        self._young, self._old = {}, {}
+        self._young_bytes = self._old_bytes = 0
 
     def _look(self, key: bytes) -> LabelDict:
         size = LABEL_SET_BYTES + 2 * len(key)
@@ -72,16 +78,8 @@ class RecentLabels:
             self._young_bytes += size
         return labels
 
-    def _count_memory(self, share: MemoryShare) -> None:
-        if share.resize(self._young_bytes + self._old_bytes):
-            return
-        self._old, self._old_bytes = {}, 0
-        if share.resize(self._young_bytes):
-            return
-        # The next answer starts with nothing known, so that it can be read if it is smaller.
-        self._young, self._young_bytes = {}, 0
-        share.release()
-        share.refuse()
+    def _has_enough(self, count: int) -> bool:
+        return self._enough_bytes is not None and count > self._enough_bytes
 
 
 class SharedLabels(Sequence[Labels]):

@@ -13,9 +13,9 @@ from typing import Any, Final
 import numpy as np
 import orjson
 
-from gpuscope.engines.answer_memory import AnswerMemory
+from gpuscope.engines.answer_memory import AnswerMemory, MemoryShare
 from gpuscope.engines.answer_text import ELEMENT_START
-from gpuscope.engines.json_results import SERIES_BYTES, VectorRows, read_vector
+from gpuscope.engines.json_results import VectorRows, read_vector
 from gpuscope.engines.query_engine import check_size
 from gpuscope.engines.shared_labels import LabelDict, RecentLabels, SharedLabels
 from gpuscope.promql.result import Vector
@@ -24,19 +24,30 @@ from gpuscope.promql.result import Vector
 _BETWEEN: Final = b'"]},' + ELEMENT_START
 _BEFORE_TIME: Final = b',"value":['
 _END: Final = b'"]}'
+ROW_BYTES: Final = 125
+"""A sample of the live picture, without its labels."""
 
 
 class VectorText:
-    """Keeps the label sets of one caller's answers."""
+    """Keeps the label sets of one caller's answers. `share` counts them, and the rows of the current answer."""
 
     def __init__(self, memory: AnswerMemory | None = None) -> None:
-        self.labels = RecentLabels(self._decode, (memory or AnswerMemory()).share())
+        memory = memory or AnswerMemory()
+        self.share = memory.share()
+        self.labels = RecentLabels(self._decode, memory.max_bytes // 2)
         self._values: dict[str, str] = {}
 
     def begin(self, max_series: int | None = None) -> TextRows:
         """For the batches of one answer."""
         self.labels.begin_answer()
-        return TextRows(self.labels, max_series)
+        return TextRows(self.labels, max_series, self.share)
+
+    def end(self, *, is_read: bool) -> None:
+        """After an answer that could not be read nothing is known, so that a smaller one can be read."""
+        if not is_read:
+            self.labels.clear()
+            self._values = {}
+        self.share.resize(self.labels.memory_bytes)
 
     def _decode(self, text: bytes) -> LabelDict:
         decoded = orjson.loads(text)
@@ -49,8 +60,9 @@ class VectorText:
 
 
 class TextRows:
-    def __init__(self, labels: RecentLabels, max_series: int | None) -> None:
+    def __init__(self, labels: RecentLabels, max_series: int | None, share: MemoryShare) -> None:
         self._recent = labels
+        self._share = share
         self._max_series = max_series
         self._dicts: list[LabelDict] = []
         self._values: list[float] = []
@@ -58,7 +70,7 @@ class TextRows:
         self.batches_read_as_json = 0
 
     def add(self, batch: bytes) -> int:
-        """The memory that the rows take; label sets are counted where they are kept."""
+        """The memory that the share does not have yet: of the rows, and of label sets that are kept."""
         try:
             dicts, values, time_ms = self._split(batch)
         except (ValueError, OverflowError):
@@ -68,7 +80,7 @@ class TextRows:
             self._time_ms = time_ms
         self._dicts += dicts
         self._values += values
-        return SERIES_BYTES // 2 * len(dicts)
+        return self._recent.memory_bytes + ROW_BYTES * len(self._dicts) - self._share.held_bytes
 
     def to_vector(self, frame: Mapping[str, Any]) -> Vector:
         if self._time_ms is None:  # a scalar, an empty vector, or another form of JSON

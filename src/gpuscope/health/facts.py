@@ -11,7 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.errors import GpuscopeError
 from gpuscope.health.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS, SlurmFacts
+from gpuscope.limits import LIMITS_REACHED
 from gpuscope.readings import ABSENT, Maybe
 
 Sample = tuple[str, Mapping[str, str], float]
@@ -100,9 +102,15 @@ class NodeFacts(Facts):
     """What the node's own agent knows of its jobs."""
 
 
+class FleetTooLarge(GpuscopeError):
+    """There are more nodes, GPUs, MIG instances and processes than a live picture may have."""
+
+
 @dataclass(slots=True)
 class FleetFacts:
     now: float
+    max_subjects: int | None = None
+    """FleetTooLarge if there are more nodes, GPUs, instances and processes."""
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
     """By the label `instance`."""
     gpus: dict[tuple[str, str], GpuFacts] = field(default_factory=dict)
@@ -112,10 +120,20 @@ class FleetFacts:
     slurm: dict[str, SlurmFacts] = field(default_factory=dict)
     """Slurm clusters, by the `instance` of the agent that reads one."""
 
+    @property
+    def subjects(self) -> int:
+        return len(self.nodes) + len(self.gpus) + len(self.processes)
+
+    def _check_size(self) -> None:
+        if self.max_subjects is not None and self.subjects >= self.max_subjects:
+            LIMITS_REACHED.count("live_max_subjects")
+            raise FleetTooLarge("there are more nodes, GPUs and processes than live_max_subjects allows")
+
     def node(self, labels: Mapping[str, str]) -> NodeFacts:
         instance = labels.get("instance", "")
         node = self.nodes.get(instance)
         if node is None:
+            self._check_size()
             node = self.nodes[instance] = NodeFacts({"instance": instance})
         return node
 
@@ -123,6 +141,7 @@ class FleetFacts:
         key = labels.get("instance", ""), labels.get("uuid", "")
         gpu = self.gpus.get(key)
         if gpu is None:
+            self._check_size()
             gpu = self.gpus[key] = GpuFacts({"instance": key[0], "uuid": key[1], "gpu": labels.get("gpu", "")})
             self.node(labels).gpus.append(gpu)
         return gpu
@@ -131,6 +150,7 @@ class FleetFacts:
         key = labels.get("instance", ""), labels.get("uuid", ""), labels.get("pid", "")
         process = self.processes.get(key)
         if process is None:
+            self._check_size()
             process = self.processes[key] = ProcessFacts()
             self.gpu(labels).processes.append(process)
         return process
@@ -197,8 +217,8 @@ def _adder(metric: str) -> Add:
     return _ADDERS.get(metric, _add_labelled if metric in LABELLED else _add_plain_of_gpu)
 
 
-def sort_samples(samples: Iterable[Sample], now: float) -> FleetFacts:
-    fleet = FleetFacts(now)
+def sort_samples(samples: Iterable[Sample], now: float, max_subjects: int | None = None) -> FleetFacts:
+    fleet = FleetFacts(now, max_subjects)
     adders: dict[str, Add] = {}
     for metric, labels, value in samples:
         adder = adders.get(metric)

@@ -27,6 +27,7 @@ from gpuscope.health.slurm_facts import SlurmFacts
 from gpuscope.health.slurm_join import NodesOfCluster
 from gpuscope.health.use_findings import slow_places
 from gpuscope.health.wait_checks import RankedGpu, Ranks, ranked_gpus, ranks_by_owner
+from gpuscope.limits import Limits
 from gpuscope.server.finding_history import beginnings, last_worked, owner_at
 from gpuscope.server.fleet_samples import FleetSamples, by_node
 from gpuscope.server.gone_history import HistoryQuery
@@ -88,8 +89,13 @@ class JudgedFleet:
 class FleetJudge:
     """`query_history` None means that there is no history: beginnings are then those this process has seen."""
 
-    def __init__(self, query_history: HistoryQuery | None = None) -> None:
+    def __init__(
+        self,
+        query_history: HistoryQuery | None = None,
+        max_subjects: int = Limits().live_max_subjects,
+    ) -> None:
         self._query_history = query_history
+        self._max_subjects = max_subjects
         self._idle_times = IdleTimes()
         self._since_times = SinceTimes()
         self._owners = OwnerMemory()
@@ -132,7 +138,12 @@ class FleetJudge:
             for name in names
             if name not in learned and (one := kept.get(name)) and one.is_current(given[name], now)
         }
-        fresh = {name: sort_samples(chain(*given[name]), now) for name in names if name not in kept}
+        fresh: dict[str, FleetFacts] = {}
+        left = self._max_subjects - sum(one.facts.subjects for one in kept.values())
+        for name in names:
+            if name not in kept:
+                fresh[name] = sort_samples(chain(*given[name]), now, left)
+                left -= fresh[name].subjects
         self._update_clusters([fresh[name] if name in fresh else kept[name].facts for name in names], fresh)
         found: dict[str, SortedNode] = {}
         for name in names:

@@ -8,6 +8,7 @@ from gpuscope.collect.collector import Collector
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.engines.vector_text import VectorText
+from gpuscope.limits import Limits
 from gpuscope.reports.rates import parse_rates
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_health import TargetHealth
@@ -23,13 +24,14 @@ from gpuscope.settings import Settings
 from gpuscope.store import Store
 
 
-def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine) -> LiveFleet:
+def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine, limits: Limits) -> LiveFleet:
     # A simulated fleet is always read, and its samples are too many to hold and read twice.
     watch = UnreadGpus(_history_query(engine)) if len(collectors) == 1 else None
-    return LiveFleet(LiveSamples(collectors).read, "this process", watch, FleetJudge(_history_query(engine)))
+    judge = FleetJudge(_history_query(engine), limits.live_max_subjects)
+    return LiveFleet(LiveSamples(collectors).read, "this process", watch, judge)
 
 
-def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper) -> LiveFleet:
+def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits: Limits) -> LiveFleet:
     async def states() -> list[TargetHealth]:
         return scraper.states()
 
@@ -37,11 +39,11 @@ def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper) -> Live
         StoreSamples(store).read,
         engine.name,
         GoneWatch(_history_query(engine), states),
-        FleetJudge(_history_query(engine)),
+        FleetJudge(_history_query(engine), limits.live_max_subjects),
     )
 
 
-def live_from_engine(engine: HttpEngine) -> LiveFleet:
+def live_from_engine(engine: HttpEngine, limits: Limits) -> LiveFleet:
     async def states() -> list[TargetHealth]:
         down = [dict(labels) for labels in (await engine.instant("up == 0")).labels]
         errors = await engine.scrape_errors() if down else {}
@@ -56,7 +58,7 @@ def live_from_engine(engine: HttpEngine) -> LiveFleet:
         EngineSamples(live_engine).read,
         engine.name,
         GoneWatch(_history_query(engine), states, known_jobs_only=True),
-        FleetJudge(_history_query(engine)),
+        FleetJudge(_history_query(engine), limits.live_max_subjects),
     )
 
 

@@ -63,7 +63,7 @@ def run_over_engine(settings: Settings) -> None:
     engine = engines.new()
     notifying = Notifying(settings, listen)
     rules = _rules_over_engine(engines, config, listen, notifying)
-    live = live_from_engine(engine)
+    live = live_from_engine(engine, settings)
     parts = _Parts(engines, engine, notifying, rules, live, findings_over_time(engine, live, settings))
     # An engine that is unreachable or refuses us is logged at the start, not at the first request.
     threading.Thread(target=_check_once, args=(engines,), daemon=True).start()

@@ -63,7 +63,7 @@ def _run_embedded(settings: Settings) -> None:
             listen,
             store,
             loaded,
-            lambda engine: live_from_store(store, engine, scraper),
+            lambda engine: live_from_store(store, engine, scraper, settings),
             lambda: (*scraper.families(), *(queues.families() if queues else ())),
             remote_write=queues,
         )

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
+import socket
+import struct
 from dataclasses import replace
 
 import pytest
@@ -310,6 +312,27 @@ def test_connections_of_the_address_that_has_most_are_evicted_first() -> None:
         return response
 
     assert with_server(talk, limits=Limits(max_connections=4)).split()[1] == b"200"
+
+
+def test_connections_that_are_reset_before_they_are_accepted_are_not_opened() -> None:
+    async def run() -> int:
+        opened: list[asyncio.BaseTransport] = []
+
+        def accepts(transport: asyncio.BaseTransport) -> bool:
+            opened.append(transport)
+            return True
+
+        server = listening.Server(ROUTER, accepts_peer=accepts)
+        port = await server.start("127.0.0.1", 0)
+        for _ in range(3):  # the server's loop does not run meanwhile
+            with socket.create_connection(("127.0.0.1", port)) as one:
+                one.sendall(GET)
+                one.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        assert (await ask(port, GET)).endswith(b"hello\n")
+        await server.stop()
+        return len(opened)
+
+    assert asyncio.run(run()) == 1
 
 
 def test_stop_finishes_running_requests_within_the_grace_period() -> None:

@@ -107,7 +107,9 @@ class Server:
                 self._pause_accepting(listening, error)
                 return
             accepted.setblocking(False)
-            if not self._admit(accepted, str(address[0])):
+            if _is_reset(accepted):
+                accepted.close()
+            elif not self._admit(accepted, str(address[0])):
                 return  # the evicted connection keeps its file open until the loop's next iteration
 
     def _pause_accepting(self, listening: socket.socket, error: OSError) -> None:
@@ -275,6 +277,11 @@ async def _wait_for_first_byte(accepted: socket.socket, handshake_timeout: float
         accepted.close()
         raise
     loop.remove_reader(accepted)
+
+
+def _is_reset(accepted: socket.socket) -> bool:
+    """Whether the client has reset the connection. Its request could still be read and answered, for nobody."""
+    return accepted.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
 
 def _send_too_many(accepted: socket.socket) -> None:
