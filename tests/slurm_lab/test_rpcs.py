@@ -16,9 +16,9 @@ from tests.fake_nvml.fixtures import driver
 from tests.fakes import FakeClock
 from tests.slurm_lab.cluster import CLIENTS, SlurmCluster
 from tests.slurm_lab.native_truth import series
+from tests.slurm_lab.test_every_native_metric import QUERIES
 from tests.slurm_lab.test_jobs import GIB, agent_once, job_map, labelled
 from tests.slurm_lab.test_live import samples
-from tests.slurm_lab.test_native import QUERIES
 from tests.slurm_lab.test_receipt import pids_of
 
 __all__ = ["driver"]
