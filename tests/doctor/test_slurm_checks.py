@@ -106,6 +106,28 @@ def test_other_ways(flags: dict[str, str], what: str, fix: str) -> None:
     assert fix in found.fix
 
 
+@pytest.mark.parametrize(
+    ("why", "fix"),
+    [
+        (
+            "http://a:6820/slurm/v0.0.45/ping answered 401: Authentication failure",
+            "scontrol token username=USER",
+        ),
+        (
+            "the JWT for slurmrestd expired 60 s ago (slurmctld is down (master))",
+            "scontrol token username=USER",
+        ),
+        (
+            "slurmctld is down (master), or it refuses the JWT",
+            "systemctl status slurmctld; if it is up, a new JWT",
+        ),
+        ("slurmctld is down (master)", "systemctl status slurmctld; here: scontrol ping"),
+    ],
+)
+def test_a_controller_that_may_refuse_the_token(why: str, fix: str) -> None:
+    assert fix in the_only(slurm_controller(context(state=SlurmState(up=False, why=why)))).fix
+
+
 def test_a_dead_controller() -> None:
     found = the_only(
         slurm_controller(context(state=SlurmState(up=False, why="slurmctld is down (primary at m)")))

@@ -133,7 +133,7 @@ class SlurmCluster:
 
     def submit(self, user: str, account: str, *arguments: str, script: str = LASTING) -> str:
         """The job's number."""
-        self.wait("nodes to register", self._nodes_have_registered)
+        self.wait_for_nodes()
         where = ("-D", str(self.inside / "jobs"), "-o", "/dev/null", "-A", account)
         as_user = ("setpriv", f"--reuid={user}", f"--regid={user}", "--clear-groups")
         return self.run(*as_user, "sbatch", "--parsable", *where, *arguments, "--wrap", script).strip()
@@ -160,6 +160,10 @@ class SlurmCluster:
         states = self.run("sinfo", "-h", "-N", "-p", "all", "-n", nodes, "-o", "%T")
         return states.split() == ["idle"] * len(RUNNING_NODES)
 
+    def wait_for_nodes(self) -> None:
+        """After a restart of slurmctld: until every slurmd has registered, and its GRES are known again."""
+        self.wait("nodes to register", self._nodes_have_registered)
+
     def _nodes_have_registered(self) -> bool:
         """Since the last start of slurmctld.
 
@@ -168,7 +172,9 @@ class SlurmCluster:
         """
         if not self._registered:
             counted = re.search(r"NODE_REGISTRATION_STATUS .* count:(\d+)", self.run("sdiag"))
-            self._registered = counted is not None and int(counted[1]) >= len(RUNNING_NODES)
+            nodes = ("sinfo", "-h", "-N", "-p", "all", "-n", ",".join(RUNNING_NODES), "-o", "%T")
+            has_all = counted is not None and int(counted[1]) >= len(RUNNING_NODES)
+            self._registered = has_all and "*" not in self.run(*nodes)
         return self._registered
 
     def start_controller(self) -> None:

@@ -387,7 +387,7 @@ def sdiag_samples(text: str) -> Samples:
         add("backfilled_jobs_total", value(part, "Total backfilled jobs (since last slurm start)"))
         for exits in parts:
             if re.match(rf"{scheduler}\w* exit", exits, re.I) or exits.startswith(f"{title}uler exit"):
-                for reason, count in re.findall(r"^\t(.+): (\d+)$", exits, re.M):
+                for reason, count in re.findall(r"^\t(.+): *(\d+)$", exits, re.M):
                     add("scheduler_exits_total", float(count), scheduler=scheduler, reason=reason)
     for name, _, count, microseconds in re.findall(
         r"^\t(\w+) +\( *(\d+)\) count:(\d+) +ave_time:\d+ +total_time:(\d+)$", text, re.M

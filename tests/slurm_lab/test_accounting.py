@@ -28,8 +28,8 @@ from tests.slurm_lab import accounting
 from tests.slurm_lab.accounting import Accounting
 from tests.slurm_lab.cluster import SlurmCluster, running_cluster
 from tests.slurm_lab.roots import slurm_root
+from tests.slurm_lab.test_every_native_metric import WITH_SLURMDBD, native_differences, recording_clients
 from tests.slurm_lab.test_live import by_commands, samples
-from tests.slurm_lab.test_native import WITH_SLURMDBD, native_differences, recording_clients
 from tests.slurm_lab.test_receipt import (
     GIB,
     INTERVAL_SECONDS,

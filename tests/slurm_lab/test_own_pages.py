@@ -12,7 +12,8 @@ from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from tests.slurm_lab.cluster import CONTROLLER_PORT, SlurmCluster
 from tests.slurm_lab.conftest import OWN_PAGES
 from tests.slurm_lab.native_truth import MIB, Samples
-from tests.slurm_lab.test_live import TRIES, by_commands, parsed_samples, samples
+from tests.slurm_lab.test_every_native_metric import MOMENTS
+from tests.slurm_lab.test_live import by_commands, parsed_samples, samples
 
 pytestmark = pytest.mark.slow
 
@@ -78,13 +79,13 @@ def compared(found: Samples, pages: Samples) -> dict[str, tuple[float, float]]:
 def test_the_commands_give_what_the_pages_show(cluster: SlurmCluster) -> None:
     if OWN_PAGES not in (cluster.outside / "slurm.conf").read_text():
         pytest.skip("this version of Slurm has no metrics pages")
-    for _ in range(TRIES):
-        before = page_samples(cluster)
-        both = compared(samples(by_commands(cluster), SlurmMetrics()), before)
-        after = page_samples(cluster)
-        if all(before[name] == after[name] for name in both):
+    cluster.wait_for_nodes()
+    for _ in range(MOMENTS):
+        both = compared(samples(by_commands(cluster), SlurmMetrics()), page_samples(cluster))
+        differing = {name: values for name, values in both.items() if values[0] != values[1]}
+        if not differing:
             break
-    assert {name: values for name, values in both.items() if values[0] != values[1]} == {}
+    assert differing == {}
     metrics = {name.partition("{")[0] for name in both}
     assert {"slurm_jobs_running", "slurm_user_jobs_pending", "slurm_partition_jobs_running"} <= metrics
     assert {"slurm_nodes_mixed", "slurm_nodes_noresp", "slurm_node_cpus_alloc"} <= metrics

@@ -183,7 +183,21 @@ def test_a_dead_controller_behind_a_living_slurmrestd() -> None:
     body = b'{"pings":[{"hostname":"master","pinged":"DOWN","responding":false}]}'
     answers = {**rest_answers("26.05"), f"/slurm/{API['26.05']}/ping": body}
     with serving(answers, []) as address:
-        assert "slurmctld is down (master)" in read(SlurmRest(address, 60.0)).down
+        assert "slurmctld is down (master); systemctl" in read(SlurmRest(address, 60.0)).down
+
+
+def test_a_refused_token_is_not_taken_for_a_dead_controller() -> None:
+    """24.11 answers a ping with a token that slurmctld refuses like one of a dead slurmctld."""
+    body = b'{"pings":[{"hostname":"master","pinged":"DOWN","responding":false}]}'
+    answers = {**rest_answers("24.11"), f"/slurm/{API['24.11']}/ping": body}
+    with serving(answers, []) as address, pytest.MonkeyPatch.context() as environment:
+        environment.setenv("SLURM_JWT", jwt(exp=1000, sun="games"))
+        for now, why in (
+            (999.0, r"slurmctld is down \(master\), or it refuses the JWT"),
+            (1060.0, "the JWT for slurmrestd expired 60 s ago"),
+        ):
+            with pytest.raises(SourceError, match=why):
+                SlurmRest(address, 60.0, now=lambda now=now: now).ping()  # type: ignore[misc]
 
 
 def test_numbers_of_old_and_new_versions() -> None:

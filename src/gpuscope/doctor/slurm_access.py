@@ -133,10 +133,15 @@ def _fix_of_controller(why: str) -> str:
         return f"the mounted clients need {c_library[1]}: use an image of a newer system, or --slurm restd"
     if "Munge encode failed" in why:
         return "start munge; in a container mount the folder of its socket from the host"
-    if "answered 401" in why or "JWT" in why:
+    if "answered 401" in why or "JWT for slurmrestd expired" in why:
         return (
-            "a new JWT: scontrol token username=USER lifespan=SECONDS > FILE, the file of "
-            "--slurm-rest-token-file; --slurm-rest-user names its user if slurmrestd requires that"
+            "scontrol token username=USER lifespan=SECONDS > FILE, the file of --slurm-rest-token-file; "
+            "--slurm-rest-user names its user if slurmrestd requires that"
+        )
+    if "refuses the JWT" in why:
+        return (
+            "there: systemctl status slurmctld; if it is up, a new JWT: scontrol token username=USER "
+            "lifespan=SECONDS > FILE, the file of --slurm-rest-token-file"
         )
     return "there: systemctl status slurmctld; here: scontrol ping, the munge key, and the clock"
 

@@ -99,6 +99,7 @@ class SlurmRest:
 
     def _connect(self) -> None:
         headers = rest_headers(self._token_file, self._user, os.environ)
+        self._has_token = _JWT_HEADER in headers
         self._expires_at = number(_claims(headers.get(_JWT_HEADER, "")).get("exp"))
         self._http = HttpClient(
             self._address, "--slurm-rest", self._timeout, headers, max_body_bytes=self._max_body_bytes
@@ -112,19 +113,25 @@ class SlurmRest:
                 self._api = self._find_api()
                 document = self._get("ping")
         except SourceError as error:
-            raise self._if_expired(error) from None
+            if error.code == -1:  # no answer
+                raise
+            raise SourceError(self._expired_or(str(error)), error.code) from None
         pings = [one for one in document.get("pings", ()) if isinstance(one, Mapping)]
         if pings and not any(_answers(one) for one in pings):
             hosts = ", ".join(str(one.get("hostname", "?")) for one in pings)
-            raise SourceError(f"slurmctld is down ({hosts}); systemctl status slurmctld there")
+            refused = ", or it refuses the JWT" if self._has_token else ""
+            why = f"slurmctld is down ({hosts}){refused}; systemctl status slurmctld there"
+            raise SourceError(self._expired_or(why))
         return _release(document)
 
-    def _if_expired(self, error: SourceError) -> SourceError:
-        """slurmrestd 22.05 does not say that a token has expired: it "cannot load" its configuration."""
-        if error.code == -1 or self._expires_at is ABSENT or self._now() < self._expires_at:
-            return error
-        ago = self._now() - self._expires_at
-        return SourceError(f"the JWT for slurmrestd expired {ago:.0f} s ago ({error})", error.code)
+    def _expired_or(self, why: str) -> str:
+        """What is wrong if the token has not expired: slurmrestd does not say that it has.
+
+        22.05 answers that it cannot load its configuration, 24.11 that slurmctld is down.
+        """
+        if self._expires_at is ABSENT or self._now() < self._expires_at:
+            return why
+        return f"the JWT for slurmrestd expired {self._now() - self._expires_at:.0f} s ago ({why})"
 
     def close(self) -> None:
         pass
