@@ -28,7 +28,7 @@ class LiveViewer(threading.Thread):
         before = time.perf_counter()
         while not self._stop_asking.is_set():
             received = answer.read1(1 << 20)
-            if not received:
+            if not received and not self._stop_asking.is_set():
                 raise RuntimeError("/api/live/stream ended")
             self.bytes_received += len(received)
             events = unpack.decompress(received).count(b"\ndata: ")

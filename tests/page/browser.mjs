@@ -185,15 +185,13 @@ export async function axeFindings(page, rules) {
       }),
     rules,
   );
-  return result.violations
-    .filter((one) => one.impact === "serious" || one.impact === "critical")
-    .map(
-      (one) =>
-        `${one.id}: ${one.nodes
-          .slice(0, 3)
-          .map((node) => node.html.slice(0, 160))
-          .join(" | ")}`,
-    );
+  return result.violations.map(
+    (one) =>
+      `${one.id}: ${one.nodes
+        .slice(0, 3)
+        .map((node) => node.html.slice(0, 160))
+        .join(" | ")}`,
+  );
 }
 
 export const query = async (url, expression) => {

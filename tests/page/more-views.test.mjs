@@ -303,8 +303,8 @@ test("all views speak four languages, the server's sentences included", async ()
     ...report.notes,
     ...receipt.notes.map((note) => note.text),
     ...receipt.not_known,
-  ].map((text) => text.replace(/[\d.]+.*/, "").slice(1, 30));
-  assert.ok(report.notes.length && receipt.notes.length);
+  ].flatMap((text) => /[a-z][a-z ,']{11,}/.exec(text)?.[0] ?? []);
+  assert.ok(report.notes.length && receipt.notes.length && english.length);
   for (const [code, word] of Object.entries(words)) {
     const page = await open(browser, `${URL_}#/alerts`, { locale: code });
     await page.waitForSelector(`h1 >> text=${word}`);
@@ -320,7 +320,7 @@ test("all views speak four languages, the server's sentences included", async ()
       await page.goto(`${URL_}#/${view}`);
       await page.waitForSelector(shown);
       const text = await page.textContent("main");
-      const left = english.filter((one) => one.trim() && text.includes(one));
+      const left = english.filter((one) => text.includes(one));
       assert.deepEqual(left, [], `${view} ${code}`);
       assert.deepEqual(page.problems, [], `${view} ${code}`);
     }

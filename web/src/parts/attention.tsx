@@ -61,7 +61,7 @@ export function Attention({ findings, gpus }: { findings: Finding[]; gpus: numbe
         {findings.length > 0 && <span class="soft">{findings.length}</span>}
       </header>
       {findings.length === 0 && <p class="soft">{t("attention.none", { count: gpus })}</p>}
-      <Findings findings={shown} />
+      <Findings findings={shown} heading="h3" />
       {findings.length > FEW && (
         <button onClick={() => setAll(!all)}>
           {all ? t("attention.less") : t("attention.more", { count: findings.length })}
@@ -71,18 +71,25 @@ export function Attention({ findings, gpus }: { findings: Finding[]; gpus: numbe
   );
 }
 
-export function Findings({ findings }: { findings: readonly Finding[] }): JSX.Element | null {
+/** `heading` is h3 below a heading of the list, or readers of headings would miss a level. */
+export function Findings({
+  findings,
+  heading = "h2",
+}: {
+  findings: readonly Finding[];
+  heading?: "h2" | "h3";
+}): JSX.Element | null {
   if (!findings.length) return null;
   return (
     <ul class="findings">
       {findings.map((finding) => (
-        <Entry key={finding.id} finding={finding} />
+        <Entry key={finding.id} finding={finding} heading={heading} />
       ))}
     </ul>
   );
 }
 
-function Entry({ finding }: { finding: Finding }): JSX.Element {
+function Entry({ finding, heading: Heading }: { finding: Finding; heading: "h2" | "h3" }): JSX.Element {
   const language = useLanguage();
   const owner = ownerLabel(finding.owner);
   const why = whyText(finding);
@@ -94,7 +101,7 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
   const cost = costOf(finding, now);
   return (
     <li class={finding.severity === "critical" ? "finding severe" : "finding"} data-kind={finding.kind}>
-      <h3>
+      <Heading class="title">
         <FindingMark finding={finding} />
         {finding.kind === "target_down" ? (
           <Name text={finding.node} />
@@ -104,7 +111,7 @@ function Entry({ finding }: { finding: Finding }): JSX.Element {
           </a>
         )}{" "}
         <Name text={why} />
-      </h3>
+      </Heading>
       <dl>
         {showsOwner && [
           <dt>{t("attention.who")}</dt>,

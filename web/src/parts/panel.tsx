@@ -58,7 +58,7 @@ export function PanelBox({
   return (
     <section class={classes} ref={host} data-panel={panel.id} aria-label={panelTitle(panel.id)}>
       <header>
-        <h3>{panelTitle(panel.id)}</h3>
+        <h2 class="title">{panelTitle(panel.id)}</h2>
         <button class="bare" aria-expanded={told} onClick={() => setTold(!told)}>
           {t("panel.about")}
         </button>

@@ -17,6 +17,7 @@ const ARROWS: Record<SortOrder, string> = { ascending: " ↑", descending: " ↓
 
 export function ColumnHead({ title, isNumber, order, choose }: HeadProps): JSX.Element {
   const classes = isNumber ? "number" : "";
+  if (!title) return <td />; // a column of buttons
   if (!choose)
     return (
       <th scope="col" class={classes}>
