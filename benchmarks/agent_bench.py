@@ -1,6 +1,6 @@
 """Compares the agent with other exporters on one fake driver library: eight busy H100, four processes each.
 
-`--processes 8 --alone` measures the agent's budget, 64 GPU processes, without the others.
+`python -m benchmarks.agent_bench --processes 8 --alone` measures the agent's budget: 64 GPU processes.
 
 Prints Markdown tables: cost of a scrape, cost of sampling (with and without the latency of a real driver),
 memory, cold start; then the agent's memory over many cycles. Values are the minimum of several runs, because

@@ -124,6 +124,7 @@ def check_receipt(found: JobReceipt, name: str) -> None:
     assert found.held_hours == pytest.approx(TRUTH.held[key] / HOUR, rel=0.005)
     assert found.busy_hours == pytest.approx(TRUTH.busy[key] / HOUR, rel=0.005)
     assert found.energy_kwh == pytest.approx(TRUTH.held[key] / HOUR * 0.4, rel=0.005)
+    assert [one for one in found.not_known if "agent was down" in one or "not read" in one] == []
 
 
 @pytest.mark.engine("prometheus")

@@ -116,9 +116,20 @@ def test_the_landing_page_escapes_and_says_simulated() -> None:
     assert b"<img" not in page
 
 
-def scraped_every(seconds: int, **kinds: bool) -> tuple[int, int]:
+class Slow(Counting):
+    def __init__(self, now: list[float], seconds: float) -> None:
+        super().__init__()
+        self._now, self._seconds = now, seconds
+
+    def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        self._now[0] += self._seconds
+        return super().to_families(snapshot)
+
+
+def scraped_every(seconds: int, build_seconds: float = 0.0, **kinds: bool) -> tuple[int, int]:
     """How many of the 120 snapshots of two minutes are built, and how many of them within a scrape."""
-    builder, now, in_scrapes = Counting(), [0.0], 0
+    now, in_scrapes = [0.0], 0
+    builder = Slow(now, build_seconds)
     exporter = Exporter([builder], openmetrics=False, title="t", clock=lambda: now[0], **kinds)
     for second in range(120):
         now[0] = second
@@ -132,9 +143,14 @@ def scraped_every(seconds: int, **kinds: bool) -> tuple[int, int]:
 
 
 def test_snapshots_that_nobody_asks_for_are_not_built() -> None:
-    """The first two scrapes build; then each is foretold and finds its text ready."""
-    assert scraped_every(15, on_demand=True) == (8, 2)
-    assert scraped_every(1, on_demand=True) == (120, 2)
+    """The first snapshot shows how long it takes; the second scrape builds; then each is foretold."""
+    assert scraped_every(15, on_demand=True) == (8, 1)
+    assert scraped_every(1, on_demand=True) == (120, 1)
+
+
+def test_a_snapshot_that_takes_long_is_built_ahead() -> None:
+    """A request that builds it would keep the others waiting."""
+    assert scraped_every(15, build_seconds=0.1, on_demand=True) == (120, 0)
 
 
 def test_a_builder_that_counts_sees_every_snapshot() -> None:

@@ -28,6 +28,7 @@ MAX_WAIT_POINTS: Final = 500
 FINE_MS: Final = 5_000
 MAX_FINE_POINTS: Final = 10_000
 MAX_GPUS: Final = 4_096
+LOOK_BEFORE_MS: Final = 600_000
 MIN_UNREAD_SECONDS: Final = 180.0
 """Shorter gaps come from the different read times of agents and schedulers."""
 _COUNTERS: Final = {
@@ -245,9 +246,8 @@ class _ReceiptReader:
             receipt.not_known.append(ReportSentence("unknown.gaps", hours=lost_seconds / HOUR))
 
     async def _was_read_before(self, observed: str, start_ms: int) -> bool:
-        at_ms = start_ms - round(MIN_UNREAD_SECONDS * 1000)
-        expression = f"count(last_over_time({observed}[{duration_text(MARGIN_MS * 10)}]))"
-        return bool(labelled_values(await self._engine.instant(expression, at_ms)))
+        expression = f"count(last_over_time({observed}[{duration_text(LOOK_BEFORE_MS)}]))"
+        return bool(labelled_values(await self._engine.instant(expression, start_ms - MIN_SPAN_MS)))
 
     def _note_missing(self, receipt: JobReceipt) -> None:
         unknown = receipt.not_known

@@ -29,6 +29,8 @@ from gpuscope.server.http.routing import Route, Router
 from gpuscope.server.request_rhythm import RequestRhythm
 
 RECENT_SECONDS = 300.0
+MAX_ON_DEMAND_SECONDS = 0.05
+"""What takes longer, as Slurm with thousands of jobs, is built ahead: a request would block the others."""
 
 
 @dataclass(slots=True)
@@ -77,6 +79,8 @@ class Exporter:
         self._openmetrics = _Rendering(OPENMETRICS_CONTENT_TYPE, openmetrics_encoder()) if openmetrics else None
         self._latest = _Latest()
         self._published_at: float | None = None
+        self._build_seconds = float("inf")
+        """Of the last snapshot that was built; the first one is always."""
         self._lock = threading.Lock()
         self._build_lock = threading.Lock()
 
@@ -85,8 +89,12 @@ class Exporter:
         until = now if self._published_at is None else 2 * now - self._published_at
         self._published_at = now
         renderings = [rendering for rendering in (self._text, self._openmetrics) if rendering is not None]
-        due = [rendering.rhythm.is_due(now, until) for rendering in renderings]
-        families = self._build(snapshot) if any(due) or not self._on_demand else None
+        is_slow = self._build_seconds > MAX_ON_DEMAND_SECONDS
+        due = [
+            rendering.rhythm.is_due(now, until) or (is_slow and now - rendering.requested_at <= RECENT_SECONDS)
+            for rendering in renderings
+        ]
+        families = self._build(snapshot) if any(due) or is_slow or not self._on_demand else None
         bodies = [
             rendering.encoder.encode(families) if is_due and families is not None else None
             for rendering, is_due in zip(renderings, due, strict=True)
@@ -100,7 +108,10 @@ class Exporter:
 
     def _build(self, snapshot: Snapshot) -> list[MetricFamily]:
         with self._build_lock:  # a request may build while the next snapshot is published
-            return [family for builder in self._builders for family in builder.to_families(snapshot)]
+            began = self._clock()
+            families = [family for builder in self._builders for family in builder.to_families(snapshot)]
+            self._build_seconds = self._clock() - began
+            return families
 
     def _families(self) -> list[MetricFamily]:
         """Of the latest snapshot."""
