@@ -109,6 +109,12 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert main(["silence", "expire", "unknown", "--server", url]) == 2
         assert "silence not found" in capsys.readouterr().err
 
+        sink.answers = [400]  # which is not retried
+        call("POST", f"{url}/api/v2/alerts", [{"labels": {"alertname": "Unheard"}}])
+        wait_for(lambda: "failed" in outcomes(url), "the failure of the channel")
+        assert main(["alerts", "--server", url]) == 1
+        assert "channel hook/webhook[0] has failed since 2" in capsys.readouterr().err
+
         (tmp_path / "alertmanager.yml").write_text("route: 1\n")
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: metric(url, "alertmanager_config_last_reload_successful") == "0")

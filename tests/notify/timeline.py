@@ -30,6 +30,7 @@ from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
 from gpuscope.server.api.alertmanager_json import read_alerts, read_silence
 from tests.local_server import serving_in_thread
 from tests.notify.scenarios import ACTIONS, DURATION_SECONDS, Action
+from tests.waiting import PATIENCE_SECONDS
 
 GROUP_INTERVAL = 2.0
 START = 1_800_000_000.0
@@ -149,11 +150,11 @@ class Sink:
 
     def wait_for(self, count: int) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.requests) >= count, 30), self.requests
+            assert self.changed.wait_for(lambda: len(self.requests) >= count, PATIENCE_SECONDS), self.requests
 
     def wait_for_held(self, count: int) -> None:
         with self.changed:
-            assert self.changed.wait_for(lambda: len(self.held) >= count, 30), self.held
+            assert self.changed.wait_for(lambda: len(self.held) >= count, PATIENCE_SECONDS), self.held
 
 
 @contextmanager

@@ -15,7 +15,7 @@ from gpuscope.rules.alert import Alert
 from gpuscope.settings import load_settings
 from gpuscope.wiring.notifying import Notifying
 from tests.notify.timeline import Sink, running_sink
-from tests.waiting import wait_for
+from tests.waiting import PATIENCE_SECONDS, wait_for
 
 CONFIG = """
 route:
@@ -103,7 +103,7 @@ def test_a_defect_in_a_sender_is_an_error_of_that_channel_only(
     with notifying:
         notifying.notifier.take([alert("A")])
         fast.wait_for(1)
-        assert failed.wait(30)
+        assert failed.wait(PATIENCE_SECONDS)
     statuses = {str(key): status for key, status in notifying.notifier.channel_statuses().items()}
     assert statuses["both/webhook[0]"].last_error == "RuntimeError: a defect"
 

@@ -12,6 +12,7 @@ from gpuscope.rules.rule_runner import RuleRunner
 from gpuscope.wiring import rule_evaluation
 from gpuscope.wiring.rule_evaluation import RuleIo, RunnerThreads
 from tests.rules.rig import Rig
+from tests.waiting import PATIENCE_SECONDS
 
 
 class FailsOnce(RuleRunner):
@@ -38,7 +39,7 @@ def test_evaluation_goes_on_after_an_unexpected_failure(
     runner = FailsOnce(rig)
     threads = RunnerThreads(runner, RuleIo(rig.queries(), NoSamples(), threading.Event()), "test", 1)
     threads.start()
-    assert runner.has_recovered.wait(30)
+    assert runner.has_recovered.wait(PATIENCE_SECONDS)
     threads.stop()
     assert "a defect" in caplog.text
     assert "it is tried again in 0.01 s" in caplog.text
