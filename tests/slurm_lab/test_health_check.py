@@ -74,11 +74,12 @@ def test_a_node_is_drained_and_resumed(cluster: SlurmCluster, driver: FakeDriver
     reason = re.search(r"Reason=(gpuscope [^\[]*) \[", node_record(cluster))
     assert reason
     assert re.match(r"gpuscope (gpu_lost|gpus_missing)", reason[1])
-    assert f"node {NODE}: drained: gpuscope" in logged(cluster)
+    # The program writes its line after slurmctld has changed the node.
+    cluster.wait("the line of the drain", lambda: f"node {NODE}: drained: gpuscope" in logged(cluster))
 
     driver.find(3)
     cluster.wait("the resume", lambda: "DRAIN" not in node_record(cluster))
-    assert "resumed" in logged(cluster)
+    cluster.wait("the line of the resume", lambda: "resumed" in logged(cluster))
 
 
 @pytest.mark.slow
