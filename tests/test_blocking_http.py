@@ -70,10 +70,10 @@ def test_a_unix_socket(tmp_path: Path) -> None:
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 101\r\n\r\n" + b"x" * 101, "larger than 100 bytes"),
         (b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 101, "larger than 100 bytes"),
-        (b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP answer"),
+        (b"SSH-2.0-OpenSSH\r\n\r\n", "not an HTTP response"),
         (b"", "closed before the response"),
-        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "not an HTTP answer"),
-        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, "not an HTTP answer"),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nx", "not an HTTP response"),
+        (b"HTTP/1.1 200 OK\r\nX: " + b"y" * 200_000, "not an HTTP response"),
     ],
 )
 def test_what_is_no_answer_is_an_oserror(answer: bytes, message: str) -> None:

@@ -97,11 +97,11 @@ def test_other_gpus_and_nodes_are_not_touched(fleet: DemoFleet, clock: Clock) ->
         ({"gpus": [99]}, "there is no whole GPU '99'"),
         ({"gpus": "0"}, "gpus is not a list"),
         ({"node": "nope"}, "there is no node 'nope'"),
-        ({"kind": "nvlink"}, "'nvlink' is no simulated load"),
+        ({"kind": "nvlink"}, "'nvlink' is not a kind of simulated load"),
         ({"kind": 4}, "kind is not a text"),
         ({"target": True}, "target is not a number"),
         ({"target": 1.5}, "a target above 0 and up to 1"),
-        ({"seconds": 1e9}, "lasts up to a day"),
+        ({"seconds": 1e9}, "lasts at most a day"),
     ],
 )
 def test_a_wrong_request_is_one_sentence(fleet: DemoFleet, clock: Clock, body: object, sentence: str) -> None:

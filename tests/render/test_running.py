@@ -84,7 +84,13 @@ def test_every_target_is_up_and_the_rest_of_the_file_works(prometheus: str, tmp_
     joined = (
         'count(gpuscope_gpu_info * on (instance) group_left () (count by (instance) (node_load1{job="node"})))'
     )
-    assert ask(prometheus, "query", query=joined)["result"][0]["value"][1] == "8"
+
+    def joined_count() -> str:
+        found = ask(prometheus, "query", query=joined)["result"]
+        return str(found[0]["value"][1]) if found else ""
+
+    # A target is up with its first scrape, which may come before the first reading of GPUs.
+    wait_for(lambda: joined_count() == "8", "the join of GPUs and nodes", joined_count)
     assert len(ask(prometheus, "alertmanagers")["activeAlertmanagers"]) == 1
     assert {group["name"] for group in ask(prometheus, "rules")["groups"]} >= {"gpu-sessions"}
     assert "cluster: lab" in ask(prometheus, "status/config")["yaml"]
