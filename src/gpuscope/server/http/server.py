@@ -143,12 +143,12 @@ class Server:
         return not is_full
 
     def _make_room(self, key: str) -> bool:
-        """Closes the oldest connection without a complete request, of the address that has most connections, or
-        else one that is idle between requests. Considers only connections of the address with this key, or all
-        if it is empty.
+        """Closes the oldest connection without a complete request, or else one that is idle between requests.
+        Considers only connections of the address with this key, or all if it is empty.
 
         Without this, slow clients on many addresses would block everybody for the head timeout, and a client
-        that opens a connection per request and closes none would block itself.
+        that opens a connection per request and closes none would block itself. The oldest, not one of
+        the address that has most: a page with two connections has most where an attack has one per address.
         """
         evictable = [
             known
@@ -157,13 +157,8 @@ class Server:
         ]
         if not evictable:
             return False
-        unused = [known for known in evictable if known not in self.connections or not known.has_sent_request]
-        held = self._connection_limit.by_address
-        chosen = (
-            max(unused, key=lambda known: held.get(known.limit_key, 0))
-            if unused
-            else min(evictable, key=lambda known: known.expires_at)
-        )
+        unused = (known for known in evictable if known not in self.connections or not known.has_sent_request)
+        chosen = next(unused, None) or min(evictable, key=lambda known: known.expires_at)
         opening = self._admitted[chosen]
         if chosen in self.connections:
             chosen.abort()
