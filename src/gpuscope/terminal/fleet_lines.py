@@ -121,7 +121,7 @@ def _temperature_text(row: GpuRow) -> str:
 
 def who_text(row: GpuRow) -> str:
     """Why it needs action, then who has it."""
-    holders = ", ".join(dict.fromkeys((*row.users, *row.places, *row.allocated_to)))
+    holders = ", ".join(dict.fromkeys((*(row.holders or row.users), *row.allocated_to)))
     if not holders and row.processes:
         holders = f"{row.processes} processes" if row.processes > 1 else "1 process"
     reason = row.why or (row.state if STATE_ORDER.get(row.state, 99) < STATE_ORDER["held"] else "")

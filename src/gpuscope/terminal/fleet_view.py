@@ -42,8 +42,8 @@ class GpuRow:
     tensor_ratio: float | None = None
     dram_ratio: float | None = None
     users: tuple[str, ...] = ()
-    places: tuple[str, ...] = ()
-    """Pods and jobs of processes whose user is not known."""
+    holders: tuple[str, ...] = ()
+    """Of its processes: pods, which say more than the user inside a container, else users, else jobs."""
     processes: int = 0
     allocated_to: tuple[str, ...] = ()
     """Pods and jobs that a scheduler allocated it to."""
@@ -171,17 +171,18 @@ def to_fleet_view(picture: Any, origin: str = "") -> FleetView:
     jobs = tuple(map(_job, _mappings(picture, "jobs")))
     by_number = {row.job: row for row in jobs}
     processes = tuple(filter(None, (_process(row, by_number) for row in _mappings(picture, "sessions"))))
-    places: dict[tuple[str, str], dict[str, None]] = {}  # pods and jobs of processes without a user, in order
+    holders: dict[tuple[str, str], dict[str, None]] = {}  # in order
     for process in processes:
-        if not process.user and process.place:
-            places.setdefault((process.node, process.uuid), {})[process.place] = None
+        holder = process.pod or process.user or process.place
+        if holder:
+            holders.setdefault((process.node, process.uuid), {})[holder] = None
     gpus = (_gpu(row) for row in _mappings(picture, "gpus"))
     return FleetView(
         now=_number(picture.get("now")) or 0.0,
         origin=origin,
         simulated=picture.get("simulated") is True,
         nodes=tuple(_node(row) for row in _mappings(picture, "nodes")),
-        gpus=tuple(replace(row, places=tuple(places.get((row.node, row.uuid), ()))) for row in gpus),
+        gpus=tuple(replace(row, holders=tuple(holders.get((row.node, row.uuid), ()))) for row in gpus),
         processes=processes,
         jobs=jobs,
         queue=to_queue(_samples(picture.get("slurm"))),
