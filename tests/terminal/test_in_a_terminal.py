@@ -107,7 +107,7 @@ def masked(lines: list[str]) -> str:
     """Without what differs from run to run: clock, host load, history."""
     lines = [re.sub(r"^\d\d:\d\d:\d\d", "HH:MM:SS", line) for line in lines]
     lines = [re.sub(r"  CPU \d.*|  RAM .*", "", line) for line in lines]
-    lines = [re.sub(r"(°C|·)[ ▁▂▃▄▅▆▇█]*[▁▂▃▄▅▆▇█](?= |$)", r"\1 HISTORY", line) for line in lines]
+    lines = [re.sub(r"(°C(?: +\d+%)*|·)[ ▁▂▃▄▅▆▇█]*[▁▂▃▄▅▆▇█](?= |$)", r"\1 HISTORY", line) for line in lines]
     return "\n".join(re.sub(r" +", " ", line).rstrip() for line in lines) + "\n"
 
 
