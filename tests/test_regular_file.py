@@ -21,7 +21,7 @@ from gpuscope.rules.rule_spec import SECOND_NS
 from gpuscope.scrape.config import load_config
 from gpuscope.scrape.discovery import read_target_file
 from gpuscope.scrape.http_config import load_http_config
-from gpuscope.server.web_config import load_web_config
+from gpuscope.server.web_config.config_file import load_web_config
 from gpuscope.settings import read_settings_file
 
 Kind = Callable[[Path], Path]
