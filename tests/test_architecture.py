@@ -22,9 +22,9 @@ ORDER = (
 )  # fmt: skip
 LEAVES = (
     "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
-    "anchored_regex", "atomic_write", "command_runner", "episode_log", "go_quote", "label_columns",
-    "portioned_sort", "regular_file", "series", "series_columns", "slurm_gpu_index", "source_plan",
-    "whole_lines", "worker", "yaml_file", "yaml_mistakes",
+    "anchored_regex", "atomic_write", "command_runner", "config_values", "episode_log", "go_quote",
+    "http_config", "label_columns", "portioned_sort", "regular_file", "series", "series_columns",
+    "slurm_gpu_index", "source_plan", "whole_lines", "worker", "yaml_file", "yaml_mistakes",
 )  # fmt: skip
 # These import nothing of ours: everything else rests on them.
 GROUND = ("readings", "errors")
@@ -73,6 +73,7 @@ OUTSIDE_ELSEWHERE = {
     "atomic_write.py": "the one way to replace a file",
     "blocking_http.py": "the HTTP client of everything that runs in an agent",
     "command_runner.py": "runs a command of the system: nvidia-smi, Slurm's",
+    "http_config.py": "certificates and keys of an HTTP client",
     "regular_file.py": "the one way to read a file that a user has named",
     "settings.py": "reads the environment and the settings file",
     "source_plan.py": "lists the folders of sources/",

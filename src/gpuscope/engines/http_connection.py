@@ -33,9 +33,9 @@ from gpuscope.engines.engine_errors import (
     EngineTimeout,
     EngineUnreachable,
 )
+from gpuscope.http_config import HttpConfig
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.scrape.fetch import root_cause
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.target_client import new_client
 
 MAX_QUOTED_CHARACTERS: Final = 300

@@ -18,9 +18,9 @@ from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
+from gpuscope.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.scrape.config import ScrapeConfig
-from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.server.api.proxy import ProxyApi
 from gpuscope.server.api.reload_route import reload_routes

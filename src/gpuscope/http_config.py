@@ -18,7 +18,7 @@ from gpuscope.regular_file import MAX_SECRET_BYTES, check_regular_file, read_reg
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the agent has no such file and must not import YAML
-    from gpuscope.scrape.config_values import ConfigMapping
+    from gpuscope.config_values import ConfigMapping
 
 UNSUPPORTED = (
     "oauth2", "proxy_url", "no_proxy", "proxy_from_environment", "proxy_connect_header", "enable_http2",
@@ -64,7 +64,7 @@ def split_credentials(url: str, http: HttpConfig, origin: str) -> tuple[str, Htt
 
 
 def load_http_config(path: Path) -> HttpConfig:
-    from gpuscope.scrape.config_values import ConfigMapping, load_yaml
+    from gpuscope.config_values import ConfigMapping, load_yaml
 
     warnings: list[str] = []
     table = ConfigMapping(load_yaml(path), str(path), path.parent)
