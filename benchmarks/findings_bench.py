@@ -19,7 +19,7 @@ from gpuscope.reports.finding_ledger import WINDOW_MS
 from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LossSubject, LostSpan, Window, read_window
 from gpuscope.reports.past_findings import past_findings
 from gpuscope.series import Matcher, MatchOp, Series
-from gpuscope.server.findings_over_time import answer_json
+from gpuscope.server.reports.findings_over_time import answer_json
 from gpuscope.store.value_matching import predicate
 from tests.reports.histories import START_MS, History
 

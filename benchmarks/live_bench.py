@@ -22,9 +22,9 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from benchmarks.measure import Scrapes, cpu_percent, cpu_seconds, scrape, table, wait_for_demo_history
-from gpuscope.server.fleet_judge import FleetJudge
-from gpuscope.server.live_fleet import LiveFleet
-from gpuscope.server.live_samples import LiveSamples
+from gpuscope.server.live.collector_samples import CollectorSamples
+from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.settings import Settings
 from gpuscope.wiring.demo import build_demo
 
@@ -103,7 +103,7 @@ def answer_row(nodes: int) -> Sequence[str]:
     for node in demo.nodes:
         composer = node.build_composer()
         past.append([node.compose_past(composer, at, at - 1) for at in range(now - MOMENTS, now)])
-    own, judge = LiveSamples(demo.collectors), FleetJudge()  # a server has one judge
+    own, judge = CollectorSamples(demo.collectors), FleetJudge()  # a server has one judge
 
     async def answers() -> tuple[list[float], int, int]:
         times = []

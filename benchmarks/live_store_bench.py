@@ -24,10 +24,10 @@ from benchmarks.measure import machine, table
 from benchmarks.simulated_nodes import EVERY_SECONDS, make_texts
 from gpuscope.exposition.parser import parse_once
 from gpuscope.series import Labels
-from gpuscope.server.fleet_judge import FleetJudge
-from gpuscope.server.live_differences import difference, to_tables
-from gpuscope.server.live_fleet import LiveFleet
-from gpuscope.server.store_samples import StoreSamples
+from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.live_fleet import LiveFleet
+from gpuscope.server.live.picture_differences import difference, to_tables
+from gpuscope.server.live.store_samples import StoreSamples
 from gpuscope.store import Store, StoreOptions, Tick
 from gpuscope.store.tick import Int64s
 

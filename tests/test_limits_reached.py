@@ -19,7 +19,7 @@ COUNTED_ELSEWHERE = {"scrape_max_pending_bytes": ".limit =="}
 """The scrape loop counts whatever limit a ScrapeError names, which `test_scraper` shows with other limits."""
 
 HTTP = "server/http/test_limits.py::"
-WEB = "server/test_web_config.py::"
+WEB = "server/web_config/test_config_file.py::"
 SCRAPER = "scrape/test_scraper.py::"
 HOSTILE_TARGETS = SCRAPER + "test_hostile_targets_fail_with_a_reason_and_others_are_scraped"
 WRITES = "remote_write/test_codec_v2.py::"
@@ -28,7 +28,7 @@ STORE = "store/test_series_limit.py::"
 NOTIFIER = "notify/test_notifier.py::"
 TEMPLATES = "rules/templates/test_limits.py::"
 
-STREAM = "server/test_live_stream.py::"
+STREAM = "server/live/test_event_stream.py::"
 
 REACHED_BY = {
     "audit_log_max_bytes": "server/login/test_user_routes.py::test_the_audit_log_is_bounded_and_private",
@@ -68,7 +68,7 @@ REACHED_BY = {
     "test_more_large_responses_than_allowed_are_refused_and_small_ones_are_not",
     "rules_max_template_queries": "rules/test_alert_templates.py::"
     "test_lookups_of_many_alerts_take_turns_and_new_alerts_come_first",
-    "findings_max_range": "server/test_findings_over_time.py::"
+    "findings_max_range": "server/reports/test_findings_over_time.py::"
     "test_a_range_beyond_the_limit_is_refused_and_counted",
     "rules_max_alerts": "rules/test_runner.py::test_more_alerts_than_allowed_fail_the_rule",
     "alertmanager_queue_capacity": "rules/test_alertmanagers.py::"
@@ -92,13 +92,13 @@ REACHED_BY = {
     "write_max_label_name_bytes": WRITTEN_LABELS,
     "write_max_label_value_bytes": WRITTEN_LABELS,
     "idle_audit_max_bytes": "notify/test_idle_policy.py::test_the_audit_log_is_bounded_and_private",
-    "report_max_concurrency": "server/test_report_routes.py::test_reports_at_once_are_bounded",
-    "report_max_rows": "server/test_report_routes.py::test_rows_are_bounded_and_the_total_has_all",
+    "report_max_concurrency": "server/reports/test_report_routes.py::test_reports_at_once_are_bounded",
+    "report_max_rows": "server/reports/test_report_routes.py::test_rows_are_bounded_and_the_total_has_all",
     "engine_max_answers_bytes": "query_engines/test_hostile_engine.py::"
     "test_answers_that_are_read_at_once_share_one_budget",
     "engine_max_response_bytes": "query_engines/test_http_engine.py::"
     "test_an_answer_that_is_too_large_is_not_read_to_its_end",
-    "live_max_subjects": "server/test_live.py::test_a_fleet_that_is_too_large_has_no_picture",
+    "live_max_subjects": "server/live/test_picture.py::test_a_fleet_that_is_too_large_has_no_picture",
     "max_series": STORE + "test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue",
     "max_new_series": STORE + "test_max_new_series_within_ten_minutes",
     "max_alerts": NOTIFIER + "test_alerts_are_bounded_and_room_comes_back",

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuscope.errors import UsageError
+from gpuscope.http_config import load_http_config
 from gpuscope.scrape.config import load_config
 from gpuscope.scrape.discovery import read_target_file
-from gpuscope.scrape.http_config import load_http_config
 from gpuscope.yaml_file import MAX_NODES, MAX_YAML_BYTES, YamlMapping, load_yaml, parse_yaml
 
 LAUGHS = "".join(

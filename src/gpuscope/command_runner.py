@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import IO, cast
 
-from gpuscope.errors import SourceError, SourceMissing, UsageError
+from gpuscope.errors import SourceError, SourceMissing, SourceTimeout, UnusableAnswer, UsageError
 
 MAX_STDOUT_BYTES = 16 << 20  # a thousand GPUs print 5 MB; output without end must not fill the memory
 MAX_STDERR_BYTES = 1 << 16
@@ -172,7 +172,7 @@ class Command:
         elif is_stdout:
             printed += chunk
             if len(printed) > self._max_stdout_bytes:
-                raise SourceError(
+                raise UnusableAnswer(
                     f"{self._program} printed more than {self._max_stdout_bytes >> 20} MiB, "
                     "more than any valid output"
                 )
@@ -180,7 +180,7 @@ class Command:
             printed += chunk[: MAX_STDERR_BYTES - len(printed)]
 
     def _overdue(self) -> SourceError:
-        return SourceError(f"{self._name} did not answer within {self._timeout:g} s and was killed")
+        return SourceTimeout(f"{self._name} did not answer within {self._timeout:g} s and was killed")
 
     def _kill(self, process: subprocess.Popen[bytes]) -> None:
         _kill_group(process)

@@ -4,7 +4,9 @@ GpuscopeError
 ├── UsageError          a wrong flag, file or value: one sentence, exit 2
 ├── SourceError         a source cannot be read now; other sources are not affected
 │   ├── SourceMissing   the source does not exist on this machine (no library, no command)
-│   └── NoAnswerYet     the source did not respond in time; it stays open, its last reading becomes stale
+│   ├── NoAnswerYet     the source did not respond in time; it stays open, its last reading becomes stale
+│   ├── SourceTimeout   a request to the source took longer than its time limit and was given up
+│   └── UnusableAnswer  the source's answer was cut off, is too large, or has an unknown format
 ├── LibraryMissing      a shared system library is not installed: exit 1
 ├── NoGpuReadable       a one-shot command can read no GPU: exit 3
 └── ServerUnreachable   a client command cannot reach its server: exit 4
@@ -37,6 +39,14 @@ class SourceMissing(SourceError):
 
 class NoAnswerYet(SourceError):
     """The message names the pending call."""
+
+
+class SourceTimeout(SourceError):
+    pass
+
+
+class UnusableAnswer(SourceError):
+    pass
 
 
 class LibraryMissing(GpuscopeError):

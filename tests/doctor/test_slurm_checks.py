@@ -9,7 +9,7 @@ import pytest
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.doctor.slurm_access import slurm_access, slurm_controller
 from gpuscope.readings import ABSENT, Maybe, Snapshot
-from gpuscope.readings.slurm import Gres, SlurmJob, SlurmNode, SlurmQuery, SlurmState
+from gpuscope.readings.slurm import Gres, SlurmFailure, SlurmJob, SlurmNode, SlurmQuery, SlurmState
 from gpuscope.settings import load_settings
 from tests.fake_slurm import fake_clients
 
@@ -107,25 +107,16 @@ def test_other_ways(flags: dict[str, str], what: str, fix: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "fix"),
+    ("failure", "fix"),
     [
-        (
-            "http://a:6820/slurm/v0.0.45/ping answered 401: Authentication failure",
-            "scontrol token username=USER",
-        ),
-        (
-            "the JWT for slurmrestd expired 60 s ago (slurmctld is down (master))",
-            "scontrol token username=USER",
-        ),
-        (
-            "slurmctld is down (master), or it refuses the JWT",
-            "systemctl status slurmctld; if it is up, a new JWT",
-        ),
-        ("slurmctld is down (master)", "systemctl status slurmctld; here: scontrol ping"),
+        (SlurmFailure.TOKEN_REFUSED, "scontrol token username=USER"),
+        (SlurmFailure.DOWN_OR_TOKEN_REFUSED, "systemctl status slurmctld; if it is up, a new JWT"),
+        (SlurmFailure.OTHER, "systemctl status slurmctld; here: scontrol ping"),
     ],
 )
-def test_a_controller_that_may_refuse_the_token(why: str, fix: str) -> None:
-    assert fix in the_only(slurm_controller(context(state=SlurmState(up=False, why=why)))).fix
+def test_a_controller_that_may_refuse_the_token(failure: SlurmFailure, fix: str) -> None:
+    state = SlurmState(up=False, why="no", failure=failure)
+    assert fix in the_only(slurm_controller(context(state=state))).fix
 
 
 def test_a_dead_controller() -> None:
@@ -137,16 +128,19 @@ def test_a_dead_controller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "fix"),
+    ("mode", "why", "failure", "fix"),
     [
-        ("squeue did not answer within 20 s and was killed", "--slurm-timeout"),
-        ("squeue's output was cut off", "wrapper"),
-        ("Access/permission denied", "PrivateData"),
-        ("exited with 1", "run it by hand"),
+        ("commands", "killed", SlurmFailure.TIMEOUT, "--slurm-timeout"),
+        ("commands", "cut off", SlurmFailure.UNUSABLE_ANSWER, "wrapper"),
+        ("commands", "Access/permission denied", SlurmFailure.OTHER, "PrivateData"),
+        ("commands", "exited with 1", SlurmFailure.OTHER, "run it by hand as this user: squeue"),
+        ("restd", "cut off", SlurmFailure.UNUSABLE_ANSWER, "the log of slurmrestd"),
+        ("metrics", "an empty page", SlurmFailure.OTHER, "MetricsType"),
     ],
 )
-def test_a_failing_query(why: str, fix: str) -> None:
-    state = SlurmState(up=True, version="24.11.5", queries=(SlurmQuery(name="squeue", success=False, why=why),))
+def test_a_failing_query(mode: str, why: str, failure: SlurmFailure, fix: str) -> None:
+    query = SlurmQuery(name="squeue", success=False, why=why, failure=failure)
+    state = SlurmState(up=True, mode=mode, version="24.11.5", queries=(query,))
     good, bad = slurm_controller(context(state=state))
     assert "24.11.5" in good.what
     assert fix in bad.fix

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuscope.errors import UsageError
 from gpuscope.server.http.messages import Request, Response, text
 from gpuscope.server.http.response_head import encode_head
-from gpuscope.server.web_config import load_web_config
+from gpuscope.server.web_config.config_file import load_web_config
 
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-web-"))
 

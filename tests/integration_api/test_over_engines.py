@@ -7,9 +7,9 @@ import time
 
 import pytest
 
+from gpuscope.http_config import HttpConfig
 from gpuscope.remote_write.http_post import PostClient
 from gpuscope.remote_write.sender import RemoteWriteQueue
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.server.api.proxy import PATHS
 from tests.engines import engine, running_prometheus
 from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
+from gpuscope.http_config import HttpConfig
 from gpuscope.remote_write.http_post import PostClient
 from gpuscope.remote_write.sender import RemoteWriteQueue
-from gpuscope.scrape.http_config import HttpConfig
 from tests.engines import (
     Shared,
     free_port,

@@ -19,8 +19,8 @@ from gpuscope.reports.receipt_reader import read_receipt
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_html import to_html
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.server.job_answer import job_answer
-from gpuscope.server.usage_answer import usage_answer
+from gpuscope.server.reports.job_answer import job_answer
+from gpuscope.server.reports.usage_answer import usage_answer
 from tests.reports.test_receipts import END_MS, UNEVEN, scheduler_series, trouble_series
 from tests.reports.test_usage import SampleEngine
 

@@ -18,8 +18,8 @@ from gpuscope.engines.engine_errors import EngineError, EngineResultTooLarge, En
 from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.vector_text import VectorText
+from gpuscope.http_config import HttpConfig
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.scrape.http_config import HttpConfig
 from tests.query_engines.test_http_engine import JSON, after_form, ask
 from tests.scrape.exporters import Page, endless, serving, status, text
 

@@ -11,12 +11,12 @@ import cramjam
 import pytest
 
 from gpuscope.errors import UsageError
+from gpuscope.http_config import HttpConfig, split_credentials
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.remote_write.codec import Labels, WriteDecoder
 from gpuscope.remote_write.family_sender import FamilySender
 from gpuscope.remote_write.http_post import PostClient, WriteResponse
 from gpuscope.remote_write.sender import HEADERS, RemoteWriteQueue, retry_after
-from gpuscope.scrape.http_config import HttpConfig, split_credentials
 from gpuscope.series import STALE_NAN_BITS
 from tests.scrape.exporters import serving, status
 from tests.waiting import wait_for

@@ -20,8 +20,8 @@ from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.http_config import HttpConfig
 from gpuscope.promql import Engine
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.series import Series
 from gpuscope.store import Store
 from tests.engines import (

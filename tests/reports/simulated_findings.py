@@ -24,7 +24,7 @@ from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import Snapshot
 from gpuscope.reports.finding_ledger import WINDOW_MS
 from gpuscope.series import Labels, Series
-from gpuscope.server.live_samples import snapshot_samples
+from gpuscope.server.live.collector_samples import snapshot_samples
 from gpuscope.settings import Settings
 from gpuscope.sources.demo.curve import POWER
 from gpuscope.sources.demo.people import PEOPLE

@@ -16,7 +16,7 @@ from gpuscope.reports.receipt_reader import read_receipt
 from gpuscope.reports.receipt_text import receipt_lines
 from gpuscope.series import Series
 from gpuscope.server.http.routing import Router
-from gpuscope.server.report_routes import ReportThreads, report_routes
+from gpuscope.server.reports.report_routes import ReportThreads, report_routes
 from tests.goldens import check_golden
 from tests.reports.simulated_usage import Run, SimulatedUsage
 from tests.reports.test_receipts import END_MS, GIB, HOUR, at, every_minute

@@ -23,7 +23,7 @@ from gpuscope.reports.receipt_html import receipt_page
 from gpuscope.reports.receipt_reader import read_receipt
 from gpuscope.reports.receipt_text import receipt_lines
 from gpuscope.series import Series
-from gpuscope.server.job_answer import job_answer
+from gpuscope.server.reports.job_answer import job_answer
 from tests.goldens import check_golden
 from tests.reports.simulated_usage import Layout, Run, SimulatedUsage
 from tests.reports.test_usage import SampleEngine

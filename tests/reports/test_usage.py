@@ -22,7 +22,7 @@ from gpuscope.reports.usage_html import to_html
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.reports.usage_text import text_lines, to_csv
 from gpuscope.series import Labels, Matcher, MatchOp, Series
-from gpuscope.server.usage_answer import usage_answer
+from gpuscope.server.reports.usage_answer import usage_answer
 from tests.goldens import check_golden
 from tests.reports.test_counter_growth import END_MS, Samples
 

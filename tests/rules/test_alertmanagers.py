@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from gpuscope.errors import UsageError
+from gpuscope.http_config import HttpConfig
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.notify.alertmanagers.alertmanager_config import AlertingSection, AlertmanagerGroup, read_alerting
 from gpuscope.notify.alertmanagers.alertmanager_queue import AlertmanagerQueue, encode_alerts, milliseconds_text
 from gpuscope.notify.alertmanagers.alertmanager_sender import AlertmanagerSender
 from gpuscope.rules.alert import Alert
-from gpuscope.scrape.http_config import HttpConfig
 from tests.rules.alertmanager_sink import alertmanager_sink
 
 

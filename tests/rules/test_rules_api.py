@@ -16,7 +16,7 @@ from gpuscope.rules.rule_metrics import rule_families
 from gpuscope.server.api.rule_routes import rule_routes
 from gpuscope.server.api.rules_json import RulesView
 from gpuscope.server.http.messages import Request, Response
-from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.page_routes import page_routes
 from tests.rules.rig import Rig
 

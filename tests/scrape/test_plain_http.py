@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 
+from gpuscope.http_config import HttpConfig
 from gpuscope.scrape.fetch import BodyShare, Fetched, ScrapeBodyBudget, ScrapeError, fetch
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.target_client import TargetClient
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"

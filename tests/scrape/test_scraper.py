@@ -15,11 +15,11 @@ from typing import Any
 import pytest
 
 from gpuscope.exposition.series_text import TextLimits
+from gpuscope.http_config import HttpConfig, basic_header
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import Engine
 from gpuscope.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, load_config
 from gpuscope.scrape.fetch import ScrapeBodyBudget, ScrapeError
-from gpuscope.scrape.http_config import HttpConfig, basic_header
 from gpuscope.scrape.job_limits import JobLimits
 from gpuscope.scrape.relabel import RelabelRule
 from gpuscope.scrape.scraper import Scraper

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
+from gpuscope.config_values import ConfigMapping
+from gpuscope.http_config import HttpConfig, load_http_config, read_http_config
 from gpuscope.remote_write.http_post import PostClient
-from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch
-from gpuscope.scrape.http_config import HttpConfig, load_http_config, read_http_config
 from gpuscope.scrape.target_client import TargetClient
 from tests.scrape.exporters import serving, text
 

@@ -19,7 +19,7 @@ from gpuscope.server.api_types import findings_json, live_json
 from gpuscope.server.api_types.live_json import LivePicture
 from tests.goldens import check_golden
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
-from tests.server.pictures import fleet_state
+from tests.server.live.pictures import fleet_state
 
 
 def samples() -> list[Sample]:

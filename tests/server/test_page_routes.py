@@ -11,11 +11,12 @@ import orjson
 import pytest
 
 from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.server import live_fleet, page_routes
+from gpuscope.server import page_routes
 from gpuscope.server.api_types.findings_json import FindingJson
-from gpuscope.server.fleet_samples import FleetSamples, by_node
 from gpuscope.server.http.routing import Router
-from gpuscope.server.live_fleet import (
+from gpuscope.server.live import live_fleet
+from gpuscope.server.live.fleet_samples import FleetSamples, by_node
+from gpuscope.server.live.live_fleet import (
     FRESH_SECONDS,
     MAX_AGE_SECONDS,
     MAX_CPU_SHARE,

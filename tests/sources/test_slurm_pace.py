@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import SlurmState
+from gpuscope.readings.slurm import SlurmFailure, SlurmState
 from gpuscope.sources.slurm.restd import SlurmRest
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import Query, SlurmSource
@@ -116,6 +116,7 @@ def test_a_command_past_its_time_is_ended_and_the_others_are_read(tmp_path: Path
     state = read(clients, timeout_seconds=2.0)
     whys = {query.name: query.why for query in state.queries}
     assert "did not answer within 2 s and was killed" in whys["squeue"]
+    assert [query.failure for query in state.queries if query.name == "squeue"] == [SlurmFailure.TIMEOUT]
     assert (state.jobs, state.up) == (ABSENT, True)
     assert state.nodes is not ABSENT
     assert {name for name, why in whys.items() if why} == {"squeue"}

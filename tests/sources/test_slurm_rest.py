@@ -12,7 +12,7 @@ from gpuscope.errors import SourceError
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.readings import ABSENT, Reading, Snapshot
-from gpuscope.readings.slurm import Gres, JobPlacement, SlurmState
+from gpuscope.readings.slurm import Gres, JobPlacement, SlurmFailure, SlurmState
 from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
 from gpuscope.sources.slurm.restd import SlurmRest, rest_headers
 from gpuscope.sources.slurm.restd_json import long_state, number, to_job, to_node, to_placements
@@ -161,21 +161,27 @@ def test_nothing_listens(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "body", "why"),
+    ("path", "body", "why", "failure"),
     [
-        ("jobs", b'{"jobs":[{"job_id":1', "cannot be read, or was cut off"),
-        ("jobs", b'{"jobs":{}}', "has no list of jobs"),
-        ("nodes", b'{"errors":[{"description":"Protocol authentication error"}]}', "authentication error"),
-        ("nodes", b"[]", "it is not an object"),
-        ("diag", b"{}", "has no statistics"),
+        ("jobs", b'{"jobs":[{"job_id":1', "cannot be read, or was cut off", SlurmFailure.UNUSABLE_ANSWER),
+        ("jobs", b'{"jobs":{}}', "has no list of jobs", SlurmFailure.UNUSABLE_ANSWER),
+        (
+            "nodes",
+            b'{"errors":[{"description":"Protocol authentication error"}]}',
+            "authentication error",
+            SlurmFailure.OTHER,
+        ),
+        ("nodes", b"[]", "it is not an object", SlurmFailure.UNUSABLE_ANSWER),
+        ("diag", b"{}", "has no statistics", SlurmFailure.UNUSABLE_ANSWER),
     ],
 )
-def test_answers_that_cannot_be_used(path: str, body: bytes, why: str) -> None:
+def test_answers_that_cannot_be_used(path: str, body: bytes, why: str, failure: SlurmFailure) -> None:
     answers = {**rest_answers("26.05"), f"/slurm/{API['26.05']}/{path}": body}
     with serving(answers, []) as address:
         state = state_of(SlurmRest(address, 60.0))
     (query,) = (query for query in state.queries if query.name == path)
     assert why in query.why
+    assert query.failure is failure
     assert state.reservations is not ABSENT
 
 
@@ -192,12 +198,23 @@ def test_a_refused_token_is_not_taken_for_a_dead_controller() -> None:
     answers = {**rest_answers("24.11"), f"/slurm/{API['24.11']}/ping": body}
     with serving(answers, []) as address, pytest.MonkeyPatch.context() as environment:
         environment.setenv("SLURM_JWT", jwt(exp=1000, sun="games"))
-        for now, why in (
-            (999.0, r"slurmctld is down \(master\), or it refuses the JWT"),
-            (1060.0, "the JWT for slurmrestd expired 60 s ago"),
+        for now, why, failure in (
+            (999.0, "slurmctld is down (master), or it refuses the JWT", SlurmFailure.DOWN_OR_TOKEN_REFUSED),
+            (1060.0, "the JWT for slurmrestd expired 60 s ago", SlurmFailure.TOKEN_REFUSED),
         ):
-            with pytest.raises(SourceError, match=why):
-                SlurmRest(address, 60.0, now=lambda now=now: now).ping()  # type: ignore[misc]
+            reading = read(SlurmRest(address, 60.0, now=lambda now=now: now))  # type: ignore[misc]
+            assert why in reading.down
+            assert reading.slurm is not ABSENT
+            assert reading.slurm.failure is failure
+
+
+def test_a_token_that_slurmrestd_itself_refuses() -> None:
+    refused = {f"/slurm/{api}/ping": b'{"errors":[{"error":"Authentication failure"}]}' for api in API.values()}
+    with serving(refused, [], status=401) as address:
+        state = read(SlurmRest(address, 60.0)).slurm
+    assert state is not ABSENT
+    assert "answered 401: Authentication failure" in state.why
+    assert state.failure is SlurmFailure.TOKEN_REFUSED
 
 
 def test_numbers_of_old_and_new_versions() -> None:

@@ -11,7 +11,7 @@ from gpuscope.collect.source_policy import choose_sources
 from gpuscope.collect.source_worker import SourceWorker
 from gpuscope.errors import SourceMissing, UsageError
 from gpuscope.readings import ABSENT, Reading
-from gpuscope.readings.slurm import SlurmState
+from gpuscope.readings.slurm import SlurmFailure, SlurmState
 from gpuscope.settings import Settings, load_settings
 from gpuscope.source_plan import families_without_gpus
 from gpuscope.sources import SourceSpec
@@ -181,7 +181,9 @@ def test_truncated_output_is_a_failure_of_that_command(cluster: Cluster) -> None
     path.write_bytes(path.read_bytes()[:-40])
     state = cluster.state()
     assert state.jobs is ABSENT
-    assert "cut off" in {query.name: query.why for query in state.queries}["squeue"]
+    (query,) = (query for query in state.queries if query.name == "squeue")
+    assert "cut off" in query.why
+    assert query.failure is SlurmFailure.UNUSABLE_ANSWER
 
 
 def test_output_of_something_else_is_a_failure(cluster: Cluster) -> None:

@@ -26,7 +26,7 @@ from gpuscope.owners.process_lookup import ProcessLookup
 from gpuscope.owners.process_work import ProcessWorkReader
 from gpuscope.owners.users import UserNames
 from gpuscope.readings import Snapshot
-from gpuscope.server.live_samples import snapshot_samples
+from gpuscope.server.live.collector_samples import snapshot_samples
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.owners.immediate_lookup import ImmediateLookup

@@ -45,7 +45,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.reports.jobstats_summary import jobstats_summary
     from gpuscope.reports.receipt_html import receipt_page
     from gpuscope.reports.receipt_text import receipt_lines
-    from gpuscope.server.job_answer import job_answer
+    from gpuscope.server.reports.job_answer import job_answer
 
     receipt = _receipt(args)
     if args.json:

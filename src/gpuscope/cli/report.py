@@ -69,7 +69,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.reports.usage_html import to_html
     from gpuscope.reports.usage_text import text_lines, to_csv
-    from gpuscope.server.usage_answer import usage_answer
+    from gpuscope.server.reports.usage_answer import usage_answer
 
     report = _report(args, _question(args, settings))
     if args.kind == "idle":

@@ -10,7 +10,7 @@ from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import worst_first
 from gpuscope.health.findings import USE_KINDS, judge
 from gpuscope.readings import ABSENT
-from gpuscope.server.live_samples import snapshot_samples
+from gpuscope.server.live.collector_samples import snapshot_samples
 
 
 def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:

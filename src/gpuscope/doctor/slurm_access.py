@@ -12,9 +12,9 @@ from pathlib import Path
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.owners.slurm_pids import CONFIGURATIONS
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import SlurmQuery, SlurmState
+from gpuscope.readings.slurm import SlurmFailure, SlurmQuery, SlurmState
 from gpuscope.sources.slurm.backends import choose_mode
-from gpuscope.sources.slurm.plan import AUTO, COMMANDS, OFF, RESTD, SlurmSettings
+from gpuscope.sources.slurm.plan import AUTO, COMMANDS, METRICS, OFF, RESTD, SlurmSettings
 
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 _LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot")
@@ -23,6 +23,13 @@ _DEBIAN_FOLDER = "/usr/lib/x86_64-linux-gnu"
 _DEBIAN_PATHS = {
     "libslurmfull.so": f"{_DEBIAN_FOLDER}/slurm-wlm",
     "libmunge.so.2": f"{_DEBIAN_FOLDER}/libmunge.so.2",
+}
+_NEW_JWT = "scontrol token username=USER lifespan=SECONDS > FILE, the file of --slurm-rest-token-file"
+_FIXES_OF_CONTROLLER = {
+    SlurmFailure.TOKEN_REFUSED: f"{_NEW_JWT}; --slurm-rest-user names its user if slurmrestd requires that",
+    SlurmFailure.DOWN_OR_TOKEN_REFUSED: (
+        f"there: systemctl status slurmctld; if it is up, a new JWT: {_NEW_JWT}"
+    ),
 }
 _CLIENTS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
 
@@ -114,45 +121,42 @@ def slurm_controller(context: DoctorContext) -> Iterator[CheckResult]:
     if state is ABSENT:
         return
     if not state.up:
-        yield CheckResult(Verdict.BAD, f"Slurm does not answer: {state.why}", _fix_of_controller(state.why))
+        yield CheckResult(Verdict.BAD, f"Slurm does not answer: {state.why}", _fix_of_controller(state))
         return
     version = "" if state.version is ABSENT else f" {state.version}"
     yield CheckResult(Verdict.GOOD, f"Slurm{version} answers ({state.mode})")
     for query in state.queries:
         if not query.success:
-            yield CheckResult(Verdict.BAD, f"Slurm: {query.name}: {query.why}", _fix(query))
+            yield CheckResult(Verdict.BAD, f"Slurm: {query.name}: {query.why}", _fix(query, state.mode))
     yield from _missing_data(state)
 
 
-def _fix_of_controller(why: str) -> str:
-    library, c_library = _LIBRARY.search(why), _C_LIBRARY.search(why)
+def _fix_of_controller(state: SlurmState) -> str:
+    """What the loader and Slurm's clients say is text of theirs: it can only be searched."""
+    library, c_library = _LIBRARY.search(state.why), _C_LIBRARY.search(state.why)
     if library is not None:
         path = _DEBIAN_PATHS.get(library[1])
         return f"mount {path} (its path on Debian) of the host" if path else f"mount {library[1]} of the host"
     if c_library is not None:
         return f"the mounted clients need {c_library[1]}: use an image of a newer system, or --slurm restd"
-    if "Munge encode failed" in why:
+    if "Munge encode failed" in state.why:
         return "start munge; in a container mount the folder of its socket from the host"
-    if "answered 401" in why or "JWT for slurmrestd expired" in why:
-        return (
-            "scontrol token username=USER lifespan=SECONDS > FILE, the file of --slurm-rest-token-file; "
-            "--slurm-rest-user names its user if slurmrestd requires that"
-        )
-    if "refuses the JWT" in why:
-        return (
-            "there: systemctl status slurmctld; if it is up, a new JWT: scontrol token username=USER "
-            "lifespan=SECONDS > FILE, the file of --slurm-rest-token-file"
-        )
-    return "there: systemctl status slurmctld; here: scontrol ping, the munge key, and the clock"
+    return _FIXES_OF_CONTROLLER.get(
+        state.failure, "there: systemctl status slurmctld; here: scontrol ping, the munge key, and the clock"
+    )
 
 
-def _fix(query: SlurmQuery) -> str:
-    if "did not answer within" in query.why:
+def _fix(query: SlurmQuery, mode: str) -> str:
+    if query.failure is SlurmFailure.TIMEOUT:
         return "a busy controller: raise --slurm-timeout, or --slurm-interval to ask less often"
-    if "printed" in query.why or "cut off" in query.why:
-        return f"run it by hand: {query.name}; a wrapper or an alias in front of it must go"
-    if "rivilege" in query.why or "denied" in query.why:
+    if "rivilege" in query.why or "denied" in query.why:  # Slurm's own words
         return "PrivateData in slurm.conf hides this: make this user a Slurm operator, or remove the item"
+    if mode == RESTD:
+        return "see the log of slurmrestd; --slurm-rest must be its own address, not a proxy"
+    if mode == METRICS:
+        return "--slurm-metrics must be the address of slurmctld, whose MetricsType in slurm.conf is set"
+    if query.failure is SlurmFailure.UNUSABLE_ANSWER:
+        return f"run it by hand: {query.name}; a wrapper or an alias in front of it must go"
     return f"run it by hand as this user: {query.name}"
 
 

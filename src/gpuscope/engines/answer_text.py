@@ -10,7 +10,7 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from typing import Any, Final
+from typing import Any, Final, Protocol, TypeVar
 
 from gpuscope.engines.engine_errors import EngineResultTooLarge
 
@@ -25,6 +25,20 @@ _FIRST: Final = b"[" + ELEMENT_START
 _NEXT: Final = b"," + ELEMENT_START
 _JSON: Final = json.JSONDecoder()
 _SPACE: Final = re.compile(r"[ \t\r\n,]*")
+
+Batch_co = TypeVar("Batch_co", covariant=True)
+
+
+class BatchText(Protocol[Batch_co]):
+    """What `SeriesText` and `ListText` have in common."""
+
+    def feed(self, piece: bytes) -> Batch_co:
+        """The elements that are complete; empty if there is none."""
+        ...
+
+    def finish(self) -> tuple[Batch_co, bytes]:
+        """The last elements, and the frame."""
+        ...
 
 
 class SeriesText:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar
 
 from gpuscope.engines.http_connection import EngineConnection, Form
-from gpuscope.scrape.http_config import HttpConfig, split_credentials
+from gpuscope.http_config import HttpConfig, split_credentials
 
 T = TypeVar("T")
 

@@ -12,13 +12,13 @@ import time
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import httpx2
 import orjson
 
 from gpuscope.engines.answer_memory import AnswerMemory, MemoryShare
-from gpuscope.engines.answer_text import BATCH_BYTES, ListText, SeriesText
+from gpuscope.engines.answer_text import BATCH_BYTES, BatchText, ListText, SeriesText
 from gpuscope.engines.engine_errors import (
     EngineApiNotFound,
     EngineBadQuery,
@@ -33,9 +33,9 @@ from gpuscope.engines.engine_errors import (
     EngineTimeout,
     EngineUnreachable,
 )
+from gpuscope.http_config import HttpConfig
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.scrape.fetch import root_cause
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.target_client import new_client
 
 MAX_QUOTED_CHARACTERS: Final = 300
@@ -55,6 +55,7 @@ ENDPOINTS_OF_EVERY_ENGINE: Final = ("/query", "/query_range", "/series", "/label
 _MALFORMED: Final = (KeyError, IndexError, TypeError, AttributeError, ValueError)
 
 Form = Mapping[str, str | Sequence[str]]
+Batch = TypeVar("Batch", bytes, list[Any])
 
 
 class EngineObserver(Protocol):
@@ -199,42 +200,29 @@ class EngineConnection:
     ) -> dict[str, Any]:
         """Gives the series of a query's result to `add`, in batches of JSON text, and adds the memory that it
         returns to the share. Returns the answer without them; a ValueError of `add` is an EngineError."""
-        text = SeriesText()
+        response = await self.open(endpoint, "POST", f"/api/v1/{endpoint}", data=dict(form))
+        return await self._read_batches(response, SeriesText(), add, share)
 
+    async def read_list(
+        self, response: EngineResponse, key: str, add: Callable[[list[Any]], int], share: MemoryShare
+    ) -> dict[str, Any]:
+        """Gives the elements of the list with this key to `add`, in batches, as `read_series` does."""
+        return await self._read_batches(response, ListText(key), add, share)
+
+    async def _read_batches(
+        self, response: EngineResponse, text: BatchText[Batch], add: Callable[[Batch], int], share: MemoryShare
+    ) -> dict[str, Any]:
         async def take(piece: bytes) -> None:
             batch = text.feed(piece)
             if batch:
                 await share.add(add(batch))
                 await asyncio.sleep(0)  # a batch takes some milliseconds; pieces may come without waiting
 
-        response = await self.open(endpoint, "POST", f"/api/v1/{endpoint}", data=dict(form))
         try:
             await response.read_pieces(self.max_response_bytes, take)
             last, frame = text.finish()
             if last:
                 await share.add(add(last))
-        except _MALFORMED as error:
-            raise self.invalid_answer(error) from None
-        finally:
-            await response.close()
-        return self.decode(frame, response.status)
-
-    async def read_list(
-        self, response: EngineResponse, key: str, add: Callable[[list[Any]], int], share: MemoryShare
-    ) -> dict[str, Any]:
-        """Gives the elements of the list with this key to `add`, in batches, as `read_series` does."""
-        text = ListText(key)
-
-        async def take(piece: bytes) -> None:
-            elements = text.feed(piece)
-            if elements:
-                await share.add(add(elements))
-                await asyncio.sleep(0)
-
-        try:
-            await response.read_pieces(self.max_response_bytes, take)
-            last, frame = text.finish()
-            await share.add(add(last))
         except _MALFORMED as error:
             raise self.invalid_answer(error) from None
         finally:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import yaml
 
+from gpuscope.config_values import ConfigMapping
 from gpuscope.limits import Limits
 from gpuscope.notify.alert_matchers import AlertMatcher, matchers_text, sorted_matchers
 from gpuscope.notify.alert_routes import AlertRoute, InhibitRule, child_key
@@ -33,7 +34,6 @@ from gpuscope.notify.time_intervals import (
     parse_years,
     parse_zone,
 )
-from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.series import MatchOp
 from gpuscope.yaml_file import TextDumper, load_yaml
 

@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from gpuscope.http_config import HttpConfig
 from gpuscope.notify.secret_text import NO_SECRET, SecretText
-from gpuscope.scrape.http_config import HttpConfig
 
 PLAIN_HTTP = HttpConfig()
 DEFAULT_HTML = '{{ template "email.default.html" . }}'

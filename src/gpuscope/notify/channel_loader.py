@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpuscope.config_values import ConfigMapping
 from gpuscope.notify.channel_configs import (
     DEFAULT_HTML,
     PAGERDUTY_DETAILS,
@@ -33,7 +34,6 @@ from gpuscope.notify.global_options import (
     read_secret,
 )
 from gpuscope.notify.secret_text import SECRET, SecretText
-from gpuscope.scrape.config_values import ConfigMapping
 
 UNSUPPORTED_KINDS = (
     "opsgenie", "wechat", "pushover", "victorops", "sns", "webex", "msteams", "jira", "rocketchat",

@@ -10,9 +10,9 @@ from __future__ import annotations
 import ssl
 from dataclasses import dataclass, field
 
+from gpuscope.config_values import ConfigMapping
+from gpuscope.http_config import UNSUPPORTED, HttpConfig, read_http_config
 from gpuscope.notify.secret_text import NO_SECRET, SecretText
-from gpuscope.scrape.config_values import ConfigMapping
-from gpuscope.scrape.http_config import UNSUPPORTED, HttpConfig, read_http_config
 
 NO_EFFECT = (
     "jira_api_url", "opsgenie_api_url", "opsgenie_api_key", "opsgenie_api_key_file", "wechat_api_url",

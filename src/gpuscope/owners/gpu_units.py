@@ -97,21 +97,23 @@ def process_owners(process: Process) -> Iterable[OwnerKey]:
     owner = process.owner
     if owner.user is not ABSENT:
         yield OwnerKey("user", owner.user)
-    if owner.pod is not ABSENT:
-        yield OwnerKey("pod", owner.pod, "" if owner.namespace is ABSENT else owner.namespace)
-    if owner.job is not ABSENT:
-        yield OwnerKey("job", owner.job)
-        if owner.job_account is not ABSENT:
-            yield OwnerKey("account", owner.job_account)
+    yield from _scheduled(owner.pod, owner.namespace, owner.job, owner.job_account)
 
 
 def allocation_holders(allocation: Allocation) -> Iterable[OwnerKey]:
-    if allocation.pod is not ABSENT:
-        yield OwnerKey("pod", allocation.pod, "" if allocation.namespace is ABSENT else allocation.namespace)
-    if allocation.job is not ABSENT:
-        yield OwnerKey("job", allocation.job)
-        if allocation.account is not ABSENT:
-            yield OwnerKey("account", allocation.account)
+    return _scheduled(allocation.pod, allocation.namespace, allocation.job, allocation.account)
+
+
+def _scheduled(
+    pod: Maybe[str], namespace: Maybe[str], job: Maybe[str], account: Maybe[str]
+) -> Iterable[OwnerKey]:
+    """The owners that a scheduler knows, Kubernetes or Slurm."""
+    if pod is not ABSENT:
+        yield OwnerKey("pod", pod, "" if namespace is ABSENT else namespace)
+    if job is not ABSENT:
+        yield OwnerKey("job", job)
+        if account is not ABSENT:
+            yield OwnerKey("account", account)
 
 
 def plus(total: Maybe[float], more: Maybe[float]) -> Maybe[float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import Enum, auto
 from typing import NamedTuple
 
 from gpuscope.readings.absent import ABSENT, Maybe
@@ -153,6 +154,16 @@ class SchedulerStats:
     rpcs_by_user: tuple[RpcCount, ...] = ()
 
 
+class SlurmFailure(Enum):
+    """Why a request failed, where the cause decides what to do about it."""
+
+    TIMEOUT = auto()
+    UNUSABLE_ANSWER = auto()  # cut off, too large, or not Slurm's
+    TOKEN_REFUSED = auto()  # it has expired, or slurmrestd answered 401
+    DOWN_OR_TOKEN_REFUSED = auto()  # slurmrestd says the same of both
+    OTHER = auto()
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SlurmQuery:
     """The state of one kind of request to Slurm: a command, a path of slurmrestd, a page of slurmctld."""
@@ -160,6 +171,7 @@ class SlurmQuery:
     name: str
     success: bool
     why: str = ""  # of the last failure
+    failure: SlurmFailure = SlurmFailure.OTHER  # its kind
     runs: int = 0
     failures: int = 0
     duration_seconds: Maybe[float] = ABSENT
@@ -184,6 +196,7 @@ class JobCounts:
 class SlurmState:
     up: bool
     why: str = ""  # why it is not up
+    failure: SlurmFailure = SlurmFailure.OTHER  # the kind of that failure
     mode: str = "commands"
     read_at: float = 0.0
     version: Maybe[str] = ABSENT

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from gpuscope import __version__
 from gpuscope.blocking_http import BlockingHttp, HttpAddress
-from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.http_config import HttpConfig
 
 MAX_TEXT_BYTES = 512
 MAX_BODY_BYTES = 1 << 20

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
+from gpuscope.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.remote_write.http_post import PostClient
 from gpuscope.remote_write.sender import QUEUE_BYTES, RemoteWriteQueue
-from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.settings import Settings, home_file
 
 

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuscope.config_values import parse_config_duration
 from gpuscope.errors import UsageError
 from gpuscope.promql import BadQueryError
 from gpuscope.promql.ast_json import describe
@@ -22,7 +23,6 @@ from gpuscope.promql.formatting import to_text
 from gpuscope.promql.labels import quote
 from gpuscope.rules.interfaces import RuleTemplateError, TemplateExpander
 from gpuscope.rules.rule_spec import GroupSpec, RuleSpec
-from gpuscope.scrape.config_values import parse_config_duration
 from gpuscope.series import Labels
 from gpuscope.yaml_file import (
     MAX_NUMBER_CHARACTERS,

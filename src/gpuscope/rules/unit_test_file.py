@@ -9,8 +9,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from gpuscope.config_values import ConfigMapping
 from gpuscope.rfc3339 import parse_rfc3339
-from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.series import Labels
 from gpuscope.yaml_file import load_yaml
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from gpuscope.config_values import ConfigMapping, load_yaml
 from gpuscope.errors import UsageError
+from gpuscope.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
+from gpuscope.http_config import HttpConfig, read_http_config, split_credentials
 from gpuscope.limits import Limits
-from gpuscope.scrape.config_values import ConfigMapping, load_yaml
 from gpuscope.scrape.content_type import PROTOCOLS, UNREADABLE_PROTOCOLS
-from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
-from gpuscope.scrape.http_config import HttpConfig, read_http_config, split_credentials
 from gpuscope.scrape.job_limits import JobLimits, default_job_limits, read_job_limits
 from gpuscope.scrape.provider_configs import UNSUPPORTED_KINDS, ProviderConfig, read_providers
 from gpuscope.scrape.redact import redact

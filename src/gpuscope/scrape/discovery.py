@@ -13,12 +13,12 @@ from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from gpuscope.config_values import ConfigMapping, load_yaml
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
 from gpuscope.regular_file import read_regular_text
 from gpuscope.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, glob_files, read_group
-from gpuscope.scrape.config_values import ConfigMapping, load_yaml
 from gpuscope.scrape.providers import TargetProvider
 from gpuscope.scrape.providers.provider_runner import build_provider
 from gpuscope.settings import home_path

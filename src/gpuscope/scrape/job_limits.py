@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from gpuscope.config_values import ConfigMapping, parse_config_size
 from gpuscope.exposition.series_text import TextLimits
 from gpuscope.limits import Limits
-from gpuscope.scrape.config_values import ConfigMapping, parse_config_size
 
 _ROWS = Limits()
 

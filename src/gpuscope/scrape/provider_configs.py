@@ -10,9 +10,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import ClassVar
 
-from gpuscope.scrape.config_values import ConfigMapping
-from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
-from gpuscope.scrape.http_config import HttpConfig, read_http_config, split_credentials
+from gpuscope.config_values import ConfigMapping
+from gpuscope.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
+from gpuscope.http_config import HttpConfig, read_http_config, split_credentials
 
 SUPPORTED_KINDS = ("dns", "http", "kubernetes")
 UNSUPPORTED_KINDS = (

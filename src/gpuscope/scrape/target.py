@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
+from gpuscope.config_values import parse_config_duration
 from gpuscope.scrape.config import ScrapeJob, TargetGroup
-from gpuscope.scrape.config_values import parse_config_duration
 from gpuscope.scrape.relabel import relabel
 
 

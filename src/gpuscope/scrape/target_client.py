@@ -15,7 +15,7 @@ from typing import Protocol
 import httpx2
 
 from gpuscope import __version__
-from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.http_config import HttpConfig
 from gpuscope.scrape.plain_http import PlainHttpClient, PlainHttpError
 
 ACCEPT = (

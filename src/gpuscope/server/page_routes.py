@@ -20,8 +20,8 @@ from gpuscope.server.api.responses import JSON
 from gpuscope.server.api_types.links_json import LinksAnswer
 from gpuscope.server.http.messages import Handler, Header, Request, Response, text
 from gpuscope.server.http.routing import READS, Route, not_allowed, not_found
-from gpuscope.server.live_fleet import LiveFleet
-from gpuscope.server.live_stream import LiveStream
+from gpuscope.server.live.event_stream import LiveStream
+from gpuscope.server.live.live_fleet import LiveFleet
 
 PAGE_FOLDER = Path(__file__).resolve().parent / "page"
 MAX_GRAPH_FIELDS = 100

@@ -19,15 +19,15 @@ from gpuscope.server.api.reload_route import reload_routes
 from gpuscope.server.api.targets import Targets
 from gpuscope.server.api.write_route import write_route
 from gpuscope.server.app import build_app
-from gpuscope.server.findings_over_time import FindingsOverTime
 from gpuscope.server.http.messages import Handler
 from gpuscope.server.http.routing import Route
 from gpuscope.server.limit_metrics import limit_families
-from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.own_metrics import build_families, store_families
 from gpuscope.server.page_routes import page_routes
 from gpuscope.server.reload_status import ReloadStatus
-from gpuscope.server.report_routes import ReportThreads, report_routes
+from gpuscope.server.reports.findings_over_time import FindingsOverTime
+from gpuscope.server.reports.report_routes import ReportThreads, report_routes
 from gpuscope.server.server_status import server_route
 from gpuscope.settings import Settings
 from gpuscope.store import Store

@@ -13,7 +13,7 @@ from gpuscope.server.http.addresses import Network
 from gpuscope.server.http.connection_limit import fit_to_files, raise_file_limit
 from gpuscope.server.http.messages import Handler
 from gpuscope.server.http.server import Server
-from gpuscope.server.web_config import WebConfig
+from gpuscope.server.web_config.config_file import WebConfig
 from gpuscope.settings import Settings
 
 log = logging.getLogger("gpuscope")

@@ -14,8 +14,8 @@ from urllib.parse import urlencode, urlsplit
 
 from gpuscope.blocking_http import BlockingHttp, HttpAddress, HttpResponse
 from gpuscope.errors import GpuscopeError, ServerUnreachable
+from gpuscope.http_config import HttpConfig, split_credentials
 from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.scrape.http_config import HttpConfig, split_credentials
 
 ANSWER_SECONDS: Final = 20.0
 MAX_QUOTED_CHARACTERS: Final = 300

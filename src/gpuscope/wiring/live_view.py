@@ -12,14 +12,14 @@ from gpuscope.limits import Limits
 from gpuscope.reports.rates import parse_rates
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_health import TargetHealth
-from gpuscope.server.engine_samples import EngineSamples
-from gpuscope.server.findings_over_time import FindingsOverTime
-from gpuscope.server.fleet_judge import FleetJudge
-from gpuscope.server.gone import GoneWatch
-from gpuscope.server.live_fleet import LiveFleet
-from gpuscope.server.live_samples import LiveSamples
-from gpuscope.server.store_samples import StoreSamples
-from gpuscope.server.unread_gpus import UnreadGpus
+from gpuscope.server.live.collector_samples import CollectorSamples
+from gpuscope.server.live.engine_samples import EngineSamples
+from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.gone_nodes import GoneWatch
+from gpuscope.server.live.live_fleet import LiveFleet
+from gpuscope.server.live.store_samples import StoreSamples
+from gpuscope.server.live.unread_gpus import UnreadGpus
+from gpuscope.server.reports.findings_over_time import FindingsOverTime
 from gpuscope.settings import Settings
 from gpuscope.store import Store
 
@@ -28,7 +28,7 @@ def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine, l
     # A simulated fleet is always read, and its samples are too many to hold and read twice.
     watch = UnreadGpus(_history_query(engine)) if len(collectors) == 1 else None
     judge = FleetJudge(_history_query(engine), limits.live_max_subjects)
-    return LiveFleet(LiveSamples(collectors).read, "this process", watch, judge)
+    return LiveFleet(CollectorSamples(collectors).read, "this process", watch, judge)
 
 
 def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits: Limits) -> LiveFleet:

@@ -25,7 +25,7 @@ from gpuscope.server.login.origin_rules import LOOPBACK_HOSTS, WILDCARD_ADDRESSE
 from gpuscope.server.login.password_checks import LoginAttempts
 from gpuscope.server.login.roles import ClientRole
 from gpuscope.server.login.user_file import UserFile
-from gpuscope.server.web_config import WebConfig, load_web_config
+from gpuscope.server.web_config.config_file import WebConfig, load_web_config
 from gpuscope.settings import Settings, home_path
 
 log = logging.getLogger("gpuscope")

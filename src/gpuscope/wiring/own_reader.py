@@ -11,7 +11,7 @@ from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import Snapshot
-from gpuscope.server.fleet_judge import FleetJudge
+from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.wiring.live_readers import SHOWN_METRICS, Picture, to_picture
 from gpuscope.wiring.run_agent import CollectorThreads
 

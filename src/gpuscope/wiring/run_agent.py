@@ -28,7 +28,7 @@ from gpuscope.server.http.messages import with_guard
 from gpuscope.server.http.server import Server
 from gpuscope.server.limit_metrics import HttpLimitBuilder
 from gpuscope.server.listener import ListenerPlan
-from gpuscope.server.web_config import WebConfig, load_web_config
+from gpuscope.server.web_config.config_file import WebConfig, load_web_config
 from gpuscope.settings import Settings
 from gpuscope.source_plan import families_without_gpus
 from gpuscope.sources import load_source

@@ -18,22 +18,22 @@ from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
+from gpuscope.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.scrape.config import ScrapeConfig
-from gpuscope.scrape.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.server.api.proxy import ProxyApi
 from gpuscope.server.api.reload_route import reload_routes
 from gpuscope.server.api.rule_routes import rule_routes
 from gpuscope.server.app import build_app
-from gpuscope.server.findings_over_time import FindingsOverTime
 from gpuscope.server.http.messages import Handler
 from gpuscope.server.limit_metrics import limit_families
-from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.own_metrics import build_families, engine_families
 from gpuscope.server.page_routes import page_routes
 from gpuscope.server.reload_status import ReloadStatus
-from gpuscope.server.report_routes import ReportThreads, report_routes
+from gpuscope.server.reports.findings_over_time import FindingsOverTime
+from gpuscope.server.reports.report_routes import ReportThreads, report_routes
 from gpuscope.server.server_status import engine_status, server_route
 from gpuscope.settings import Settings, home_file
 from gpuscope.wiring.live_view import findings_over_time, live_from_engine

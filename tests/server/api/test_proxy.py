@@ -15,7 +15,7 @@ import pytest
 from gpuscope import __version__
 from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.exposition.text import encode_text
-from gpuscope.scrape.http_config import HttpConfig
+from gpuscope.http_config import HttpConfig
 from gpuscope.server.api import parameters
 from gpuscope.server.api.embedded import ENDPOINTS
 from gpuscope.server.api.engine_stats import EngineStats

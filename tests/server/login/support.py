@@ -11,11 +11,11 @@ from typing import Any
 
 from gpuscope.limits import Limits
 from gpuscope.server.app import build_app
-from gpuscope.server.fleet_samples import FleetSamples
 from gpuscope.server.http.client_log import ClientLog
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route
-from gpuscope.server.live_fleet import LiveFleet
+from gpuscope.server.live.fleet_samples import FleetSamples
+from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.login.access import AccessPolicy
 from gpuscope.server.login.audit_log import AuditLog
 from gpuscope.server.login.authenticator import Authenticator

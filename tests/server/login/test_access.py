@@ -16,7 +16,7 @@ from gpuscope.server.login.access import AccessPolicy, with_access_policy
 from gpuscope.server.login.client_request import parse_networks
 from gpuscope.server.login.origin_rules import HostRule
 from gpuscope.server.login.user_file import UserFile
-from gpuscope.server.web_config import load_web_config
+from gpuscope.server.web_config.config_file import load_web_config
 from tests.server.client import Client
 from tests.server.login.support import ANN, CHEAP_ROUNDS, ORIGIN, PASSWORD, Site, app_with, log_in
 

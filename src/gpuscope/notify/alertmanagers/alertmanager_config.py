@@ -12,11 +12,11 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gpuscope.config_values import ConfigMapping
+from gpuscope.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
+from gpuscope.http_config import HttpConfig, read_http_config
 from gpuscope.scrape.config import TargetGroup, glob_files, read_group, read_relabel_rules
-from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.scrape.discovery import read_target_file
-from gpuscope.scrape.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
-from gpuscope.scrape.http_config import HttpConfig, read_http_config
 from gpuscope.scrape.provider_configs import SUPPORTED_KINDS, UNSUPPORTED_KINDS
 from gpuscope.scrape.relabel import RelabelRule, relabel
 

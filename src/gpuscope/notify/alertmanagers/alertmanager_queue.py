@@ -18,11 +18,11 @@ from typing import Any
 import orjson
 
 from gpuscope.episode_log import EpisodeLog
+from gpuscope.http_config import HttpConfig
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.remote_write.http_post import PostClient
 from gpuscope.rules.alert import Alert
 from gpuscope.rules.timings import Timings
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.series import Labels
 
 log = logging.getLogger("gpuscope")

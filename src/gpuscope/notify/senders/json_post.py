@@ -12,8 +12,8 @@ from urllib.parse import unquote, urlsplit
 
 from gpuscope import __version__
 from gpuscope.blocking_http import BlockingHttp, HttpAddress, HttpResponse
+from gpuscope.http_config import HttpConfig, basic_header
 from gpuscope.notify.channels import SendError
-from gpuscope.scrape.http_config import HttpConfig, basic_header
 
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_ATTEMPT_SECONDS = 30.0

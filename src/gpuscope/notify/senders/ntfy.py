@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+from gpuscope.http_config import basic_header
 from gpuscope.notify.channel_configs import NtfyConfig
 from gpuscope.notify.default_messages import page_link, plain_body, subject, web_link
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import FIRING, Notification
 from gpuscope.notify.senders.json_post import cut, post_json
-from gpuscope.scrape.http_config import basic_header
 
 MAX_TITLE_CHARACTERS = 200
 MAX_MESSAGE_BYTES = 3900

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 
 import httpx2
 
+from gpuscope.http_config import HttpConfig
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.fetch import ScrapeBodyBudget, ScrapeError, read_body, root_cause
-from gpuscope.scrape.http_config import HttpConfig
 from gpuscope.scrape.providers import DiscoveryError
 
 MAX_BODY_LIMIT = "discovery_max_body_bytes"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from gpuscope.errors import SourceError
+from gpuscope.errors import UnusableAnswer
 
 
 def format_argument(fields: Sequence[str], free_text: Sequence[str], mark: str) -> str:
@@ -21,10 +21,10 @@ def split_records(text: str, free_text_count: int, mark: str, command: str) -> I
     """Each record: its fields with the first free text behind them, then the other free texts.
 
     All records but the first begin with the line break of the one before: removing it here would copy
-    megabytes that the parser only compares. Raises SourceError for truncated output.
+    megabytes that the parser only compares. Raises UnusableAnswer for truncated output.
     """
     chunks = text.split(mark)
     last = chunks.pop()
     if last not in ("", "\n") or len(chunks) % free_text_count:
-        raise SourceError(f"{command}'s output was cut off, so none of it is used")
+        raise UnusableAnswer(f"{command}'s output was cut off, so none of it is used")
     return zip(*(chunks[n::free_text_count] for n in range(free_text_count)), strict=True)

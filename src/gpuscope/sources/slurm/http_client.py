@@ -9,7 +9,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from gpuscope.blocking_http import BlockingHttp, HttpAddress
-from gpuscope.errors import SourceError, SourceMissing, UsageError
+from gpuscope.errors import SourceError, SourceMissing, SourceTimeout, UsageError
 
 MAX_REASON_BYTES: Final = 64 << 10
 MAX_REASON_CHARACTERS: Final = 200
@@ -57,7 +57,7 @@ class HttpClient:
         except (FileNotFoundError, ConnectionRefusedError) as error:
             raise SourceMissing(f"nothing answers at {self._address}: {error.strerror}") from None
         except TimeoutError:
-            raise SourceError(f"{self._address} did not answer within {self._timeout:g} s") from None
+            raise SourceTimeout(f"{self._address} did not answer within {self._timeout:g} s") from None
         except OSError as error:
             raise SourceError(f"{self._address}: {error or type(error).__name__}") from None
         if response.status != 200:

@@ -15,9 +15,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from gpuscope.errors import SourceError, UsageError
+from gpuscope.errors import SourceError, UnusableAnswer, UsageError
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import HOLDS_RESOURCES, JobPlacement, SlurmJob
+from gpuscope.readings.slurm import HOLDS_RESOURCES, JobPlacement, SlurmFailure, SlurmJob
 from gpuscope.regular_file import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.sources.slurm import restd_json
 from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS
@@ -25,6 +25,7 @@ from gpuscope.sources.slurm.http_client import HttpClient, complaint
 from gpuscope.sources.slurm.json_rows import read_rows
 from gpuscope.sources.slurm.plan import MAX_REST_BYTES
 from gpuscope.sources.slurm.restd_json import number
+from gpuscope.sources.slurm.slurm_error import SlurmError
 from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import REST_API
 
@@ -33,6 +34,7 @@ log = logging.getLogger("gpuscope.source")
 Parts = Mapping[str, Any]
 SHARES_SINCE = "v0.0.40"
 T = TypeVar("T")
+_UNAUTHORIZED = 401
 _NOT_FOUND = 404
 _JWT_HEADER = "X-SLURM-USER-TOKEN"
 
@@ -115,23 +117,26 @@ class SlurmRest:
         except SourceError as error:
             if error.code == -1:  # no answer
                 raise
-            raise SourceError(self._expired_or(str(error)), error.code) from None
+            failure = SlurmFailure.TOKEN_REFUSED if error.code == _UNAUTHORIZED else SlurmFailure.OTHER
+            raise self._expired_or(str(error), failure, error.code) from None
         pings = [one for one in document.get("pings", ()) if isinstance(one, Mapping)]
         if pings and not any(_answers(one) for one in pings):
             hosts = ", ".join(str(one.get("hostname", "?")) for one in pings)
             refused = ", or it refuses the JWT" if self._has_token else ""
             why = f"slurmctld is down ({hosts}){refused}; systemctl status slurmctld there"
-            raise SourceError(self._expired_or(why))
+            failure = SlurmFailure.DOWN_OR_TOKEN_REFUSED if self._has_token else SlurmFailure.OTHER
+            raise self._expired_or(why, failure)
         return _release(document)
 
-    def _expired_or(self, why: str) -> str:
+    def _expired_or(self, why: str, failure: SlurmFailure, code: int = -1) -> SlurmError:
         """What is wrong if the token has not expired: slurmrestd does not say that it has.
 
         22.05 answers that it cannot load its configuration, 24.11 that slurmctld is down.
         """
         if self._expires_at is ABSENT or self._now() < self._expires_at:
-            return why
-        return f"the JWT for slurmrestd expired {self._now() - self._expires_at:.0f} s ago ({why})"
+            return SlurmError(why, failure, code)
+        expired = f"the JWT for slurmrestd expired {self._now() - self._expires_at:.0f} s ago ({why})"
+        return SlurmError(expired, SlurmFailure.TOKEN_REFUSED, code)
 
     def close(self) -> None:
         pass
@@ -166,7 +171,7 @@ class SlurmRest:
             document = read_rows(body, path if take else "", take or _ignore)
         except ValueError as error:
             why = f"slurmrestd's answer for {path} cannot be read, or was cut off: {error}"
-            raise SourceError(why) from None
+            raise UnusableAnswer(why) from None
         errors = document.get("errors")
         if errors:
             raise SourceError(f"slurmrestd could not answer {path}: {complaint(errors)}")
@@ -178,7 +183,7 @@ class SlurmRest:
                 take(row)
 
         if self._get(path, take_object).get(path) is not True:
-            raise SourceError(f"slurmrestd's answer for {path} has no list of {path}")
+            raise UnusableAnswer(f"slurmrestd's answer for {path} has no list of {path}")
 
     def _rows(self, path: str, convert: Callable[[Mapping[str, Any]], T | None]) -> tuple[T, ...]:
         found: list[T] = []
@@ -221,7 +226,7 @@ class SlurmRest:
     def _scheduler(self, parts: Parts) -> Parts:
         statistics = self._get("diag").get("statistics")
         if not isinstance(statistics, Mapping):
-            raise SourceError("slurmrestd's answer for diag has no statistics")
+            raise UnusableAnswer("slurmrestd's answer for diag has no statistics")
         return {"scheduler": restd_json.to_scheduler(statistics)}
 
     def _reservations(self, parts: Parts) -> Parts:

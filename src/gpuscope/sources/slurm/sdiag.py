@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-from gpuscope.errors import SourceError
+from gpuscope.errors import UnusableAnswer
 from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import RpcCount, SchedulerStats
 from gpuscope.sources.slurm.values import parse_integer
@@ -28,7 +28,7 @@ _RPC = re.compile(r"(\S+)\s+\( *-?\d+\) count:(\d+) +ave_time:\d+ +total_time:(\
 
 
 def parse_sdiag(text: str) -> SchedulerStats:
-    """Raises SourceError if the text is not sdiag's, or was cut off before its statistics."""
+    """Raises UnusableAnswer if the text is not sdiag's, or was cut off before its statistics."""
     values: dict[str, dict[str, float]] = {"server": {}}
     rpcs: dict[str, list[RpcCount]] = {"rpcs_by_type": [], "rpcs_by_user": []}
     section = "server"
@@ -45,7 +45,7 @@ def parse_sdiag(text: str) -> SchedulerStats:
         if colon and number is not ABSENT:
             values.setdefault(section, {})[name.strip()] = float(number)
     if "Server thread count" not in values["server"] or "main" not in values:
-        raise SourceError("sdiag's output was cut off or is not sdiag's")
+        raise UnusableAnswer("sdiag's output was cut off or is not sdiag's")
     return SchedulerStats(
         server=values["server"],
         main=values["main"],

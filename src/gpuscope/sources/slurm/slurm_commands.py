@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuscope.command_runner import Command, LineFilter
-from gpuscope.errors import SourceError
+from gpuscope.errors import SourceError, UnusableAnswer
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.delimited import format_argument
 from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
@@ -87,7 +87,7 @@ class SlurmCommands:
     def _run(self, program: str, *arguments: str, keep: LineFilter | None = None) -> str:
         stdout = self._commands[program].run_checked(*arguments, keep=keep).stdout
         if stdout and not stdout.endswith("\n"):
-            raise SourceError(f"{program}'s output was cut off, so none of it is used")
+            raise UnusableAnswer(f"{program}'s output was cut off, so none of it is used")
         return stdout
 
     def _run_with_fields(self, program: str, argv: Sequence[str], value: Callable[[list[str]], str]) -> str:
@@ -160,7 +160,7 @@ def _why_down(controllers: Iterable[str], complaint: str) -> str:
 def _complete(program: str, found: tuple[object, ...], bad_lines: int) -> tuple[object, ...]:
     """Lines in an unknown format are left out; if most are unknown, the output is not Slurm's."""
     if bad_lines > len(found):
-        raise SourceError(
+        raise UnusableAnswer(
             f"{program} printed {bad_lines} lines in an unknown format; check that it is Slurm's own command"
         )
     return found

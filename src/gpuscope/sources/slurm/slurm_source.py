@@ -16,9 +16,18 @@ from gpuscope.clock import Clock, SystemClock
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe, Reading
-from gpuscope.readings.slurm import HOLDS_RESOURCES, Gres, JobPlacement, SlurmJob, SlurmQuery, SlurmState
+from gpuscope.readings.slurm import (
+    HOLDS_RESOURCES,
+    Gres,
+    JobPlacement,
+    SlurmFailure,
+    SlurmJob,
+    SlurmQuery,
+    SlurmState,
+)
 from gpuscope.sources import Tier
 from gpuscope.sources.slurm.hostlist import MAX_HOSTS, MAX_PLACEMENTS, expand_hostlist
+from gpuscope.sources.slurm.slurm_error import failure_of
 
 log = logging.getLogger("gpuscope.source")
 
@@ -58,6 +67,7 @@ class _Tally:
         self._clock = clock
         self._runs = self._failures = 0
         self._why = "not read yet"
+        self._failure = SlurmFailure.OTHER
         self._duration: Maybe[float] = ABSENT
         self._succeeded_at: Maybe[float] = ABSENT
         self._episode = EpisodeLog(log, f"source slurm: {name}", recovered="answers", clock=clock.monotonic)
@@ -68,7 +78,7 @@ class _Tally:
         try:
             value = read()
         except SourceError as error:
-            self.fail(str(error), logged=logged)
+            self._fail(error, logged=logged)
             raise
         finally:
             self._duration = self._clock.monotonic() - began
@@ -76,21 +86,22 @@ class _Tally:
         self._episode.succeeded()
         return value
 
-    def fail(self, why: str, *, logged: bool) -> None:
+    def _fail(self, error: SourceError, *, logged: bool) -> None:
         self._failures += 1
-        self._why = why
+        self._why, self._failure = str(error), failure_of(error)
         if logged:
-            self._episode.failed(why, kind="failed")
+            self._episode.failed(self._why, kind="failed")
 
     def skip(self, why: str) -> None:
         """No request in this round, because the controller is down."""
-        self._why = why
+        self._why, self._failure = why, SlurmFailure.OTHER
 
     def status(self) -> SlurmQuery:
         return SlurmQuery(
             name=self.name,
             success=not self._why,
             why=self._why,
+            failure=self._failure,
             runs=self._runs,
             failures=self._failures,
             duration_seconds=self._duration,
@@ -126,7 +137,7 @@ class SlurmSource:
                 if not self._run(query):
                     self._run_ping()  # a request that failed because the controller died ends the round
         except SourceError as error:
-            return self._down(str(error))
+            return self._down(error)
         parts = dict(self._parts)
         if parts.get("jobs", ABSENT) is not ABSENT and parts.get("placements", ABSENT) is not ABSENT:
             parts["placements"] = _plausible(parts["placements"], parts["jobs"])
@@ -166,7 +177,7 @@ class SlurmSource:
             tally.due_at = float("inf")
         return True
 
-    def _down(self, why: str) -> Reading:
+    def _down(self, error: SourceError) -> Reading:
         """Forgets every part: the last answers of a controller that is down may be wrong. All are read again
         when it is back."""
         self._parts.clear()
@@ -175,14 +186,15 @@ class SlurmSource:
             tally.skip("slurmctld does not answer")
         state = SlurmState(
             up=False,
-            why=why,
+            why=str(error),
+            failure=failure_of(error),
             mode=self._backend.mode,
             read_at=self._clock.now(),
             queries=self._statuses(),
             max_job_series=self._job_series,
             max_pending_series=self._pending_series,
         )
-        return Reading(slurm=state, down=why)
+        return Reading(slurm=state, down=state.why)
 
     def _statuses(self) -> tuple[SlurmQuery, ...]:
         return tuple(tally.status() for tally in (self._ping, *self._tallies.values()))

@@ -1,0 +1,199 @@
+"""The live picture, made when a client asks and the last one is old: one for all clients.
+
+Input: samples of an origin, what is missing beside them, and the judge. Output: the picture, and the bodies of
+`/api/live` and `/api/findings`, each encoded once. Updates are at least a second apart, and further apart if
+one takes long, so that viewers of a large fleet do not use a whole core.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import zlib
+from collections import Counter
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import orjson
+
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import NOTHING_MISSING, Missing
+from gpuscope.server.api_types.findings_json import FindingsAnswer
+from gpuscope.server.api_types.live_json import LivePicture
+from gpuscope.server.live.finding_costs import with_costs
+from gpuscope.server.live.fleet_judge import FleetJudge, JudgedFleet
+from gpuscope.server.live.fleet_samples import FleetSamples, PresenceSamples, SortLater
+from gpuscope.server.live.picture import LivePictures
+
+FRESH_SECONDS = 0.9
+MAX_AGE_SECONDS = 5.0
+"""Maximum age of an answer that is served while the next one is made; its `taken_at` tells its age."""
+MAX_CPU_SHARE = 0.12
+"""Maximum share of a core for making pictures: one of 8,000 GPUs takes 0.08 s, the first one 0.8 s. That
+leaves room for the differences and 20 viewers within 15 % of a core."""
+MAX_READING_SHARE = 0.5
+"""Maximum share of the time in which samples are read: reading takes another engine's time."""
+
+T = TypeVar("T")
+ReadSamples = Callable[[], Awaitable[FleetSamples | SortLater]]
+
+
+@dataclass(frozen=True, slots=True)
+class _Body:
+    plain: bytes
+    gzipped: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class _Cost:
+    """What one picture cost."""
+
+    reading_seconds: float
+    cpu_seconds: float
+
+    @property
+    def seconds_between(self) -> float:
+        """From the beginning of one picture to that of the next."""
+        return max(self.reading_seconds / MAX_READING_SHARE, self.cpu_seconds / MAX_CPU_SHARE)
+
+
+class _Answer:
+    """A picture and its bodies, which are encoded when a client first asks for them."""
+
+    def __init__(self, began_at: float, judged_at: float, cost: _Cost, picture: LivePicture) -> None:
+        self.began_at = began_at  # monotonic: its numbers are not older than this
+        self.judged_at = judged_at  # seconds since the epoch
+        self.picture = picture
+        self.fresh_seconds = max(FRESH_SECONDS, cost.seconds_between)
+        self._live: asyncio.Future[_Body] | None = None
+        self._findings: asyncio.Future[_Body] | None = None
+
+    async def live(self) -> _Body:
+        if self._live is None:
+            self._live = asyncio.ensure_future(asyncio.to_thread(_to_body, self.picture))
+        return await asyncio.shield(self._live)
+
+    async def findings(self) -> _Body:
+        if self._findings is None:
+            answer: FindingsAnswer = {"findings": with_costs(self.picture["findings"], self.judged_at)}
+            self._findings = asyncio.ensure_future(asyncio.to_thread(_to_body, answer))
+        return await asyncio.shield(self._findings)
+
+
+def _to_body(document: LivePicture | FindingsAnswer) -> _Body:
+    plain = orjson.dumps(document)
+    compressor = zlib.compressobj(level=3, wbits=31)
+    return _Body(plain, compressor.compress(plain) + compressor.flush())
+
+
+def _with_cpu_seconds(work: Callable[[], T]) -> tuple[T, float]:
+    """The result and the CPU time of this thread, which does not include waiting for other programs."""
+    before = time.thread_time()
+    return work(), time.thread_time() - before
+
+
+class Watch(Protocol):
+    """Finds what is missing from the current samples: `GoneWatch`, `UnreadGpus`."""
+
+    async def find_missing(self, samples: Sequence[Sample]) -> Missing:
+        """The samples are at least those of `PresenceSamples`."""
+        ...
+
+
+class LiveFleet:
+    """While a new answer is made, clients get the last one, unless it is too old to show; then they wait
+    together."""
+
+    def __init__(
+        self,
+        read: ReadSamples,
+        source: str,
+        watch: Watch | None = None,
+        judge: FleetJudge | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._read = read
+        self._pictures = LivePictures(source)
+        self._watch = watch
+        self._presence = PresenceSamples()
+        self._judge = judge or FleetJudge()
+        self._clock = clock
+        self._answer: _Answer | None = None
+        self._cost_before = _Cost(0.0, 0.0)
+        self._making: asyncio.Task[_Answer] | None = None
+        self._looking_up: asyncio.Task[None] | None = None
+        self.finding_counts: Counter[str] | None = None
+        """By kind, of the last picture; None before the first."""
+
+    async def refresh(self) -> None:
+        """Makes a picture, if the last one is old, also if no client asks."""
+        await self._current()
+
+    async def body(self, gzipped: bool) -> bytes:
+        """The body of `/api/live`."""
+        live = await (await self._current()).live()
+        return live.gzipped if gzipped else live.plain
+
+    async def findings_body(self, gzipped: bool) -> bytes:
+        """The body of `/api/findings`."""
+        findings = await (await self._current()).findings()
+        return findings.gzipped if gzipped else findings.plain
+
+    async def newest(self) -> LivePicture:
+        """A fresh picture; waits for it where the last one is old."""
+        answer = self._start_if_old(time.monotonic())
+        if self._making is not None:
+            answer = await asyncio.shield(self._making)
+        assert answer is not None  # noqa: S101 - one that is not there is being made
+        return answer.picture
+
+    @property
+    def seconds_to_next(self) -> float:
+        """How long the last picture stays fresh."""
+        answer = self._answer
+        return 0.0 if answer is None else answer.began_at + answer.fresh_seconds - time.monotonic()
+
+    async def _current(self) -> _Answer:
+        now = time.monotonic()
+        answer = self._start_if_old(now)
+        if answer is None or now - answer.began_at > max(MAX_AGE_SECONDS, 2 * answer.fresh_seconds):
+            assert self._making is not None  # noqa: S101 - an answer that old is not fresh
+            # Shielded: a client that leaves must not take the answer away from the others.
+            answer = await asyncio.shield(self._making)
+        return answer
+
+    def _start_if_old(self, now: float) -> _Answer | None:
+        answer = self._answer
+        if self._making is None and (answer is None or now - answer.began_at > answer.fresh_seconds):
+            self._making = asyncio.create_task(self._make(now))
+            self._making.add_done_callback(self._made)
+        return answer
+
+    async def _make(self, began_at: float) -> _Answer:
+        cpu_before, missing = time.process_time(), NOTHING_MISSING
+        read = await self._read()
+        samples = await asyncio.to_thread(read) if callable(read) else read
+        reading = time.monotonic() - began_at
+        # The process's CPU time includes other threads, so the elapsed time is another upper bound.
+        reading_cpu = min(reading, time.process_time() - cpu_before)
+        if self._watch is not None:
+            missing = await self._watch.find_missing(self._presence.select(samples))
+
+        def judge() -> tuple[JudgedFleet, LivePicture]:
+            judged = self._judge.judge(samples, missing, self._clock())
+            return judged, self._pictures.make(judged)
+
+        (judged, picture), judging = await asyncio.to_thread(_with_cpu_seconds, judge)
+        if self._looking_up is None or self._looking_up.done():
+            self._looking_up = asyncio.create_task(self._judge.look_up(judged))
+        self.finding_counts = Counter(finding.kind for finding in judged.findings)
+        # The cheaper of the last two: the first update loads code and judges every node.
+        cost = _Cost(reading, reading_cpu + judging)
+        self._cost_before, before = cost, self._cost_before
+        return _Answer(began_at, judged.now, min(cost, before, key=lambda one: one.seconds_between), picture)
+
+    def _made(self, making: asyncio.Task[_Answer]) -> None:
+        self._making = None
+        # After a failure the next client tries again and gets the error, rather than ever older numbers.
+        self._answer = None if making.cancelled() or making.exception() else making.result()

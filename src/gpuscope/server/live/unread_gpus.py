@@ -1,0 +1,71 @@
+"""GPUs that are not read now although their node's agent answers: the driver blocks every call.
+
+Such an agent has no number of any GPU. Input: the samples of now. Output: from the history, the GPUs the node
+had when they were last read, and when that was. A node without GPUs within the last day has none here either.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterable
+from typing import Final
+
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.health.facts import Sample
+from gpuscope.health.missing import Missing
+from gpuscope.server.live.gone_history import (
+    DAY_SECONDS,
+    SNAPSHOT_METRIC,
+    HistoryQuery,
+    LastRead,
+    last_read_gpus,
+)
+
+log = logging.getLogger("gpuscope.live")
+
+_TELLING: Final = frozenset({SNAPSHOT_METRIC, "gpuscope_source_up", "gpuscope_gpu_info"})
+
+
+def _nodes_without_readings(samples: Iterable[Sample]) -> set[str]:
+    present, not_answering, read = set(), set(), set()
+    for name, labels, value in samples:
+        if name not in _TELLING:
+            continue
+        instance = labels.get("instance", "")
+        if name == SNAPSHOT_METRIC:
+            present.add(instance)
+        elif name == "gpuscope_source_up" and value == 0:
+            not_answering.add(instance)
+        elif name == "gpuscope_gpu_info":
+            read.add(instance)
+    return (present & not_answering) - read
+
+
+class UnreadGpus:
+    def __init__(self, query_history: HistoryQuery, clock: Callable[[], float] = time.time) -> None:
+        self._query_history = query_history
+        self._clock = clock
+        self._found: dict[str, LastRead] = {}  # by instance; queried once while its GPUs are not read
+        self._episode = EpisodeLog(log, "GPUs that are not read cannot be looked up")
+
+    async def find_missing(self, samples: Iterable[Sample]) -> Missing:
+        now = self._clock()
+        unread = await asyncio.to_thread(_nodes_without_readings, samples)
+        self._found = {instance: last for instance, last in self._found.items() if instance in unread}
+        if new := unread - self._found.keys():
+            await self._look_up(new, now)
+        recent = {one: last for one, last in self._found.items() if now - last.read_at < DAY_SECONDS}
+        return Missing(
+            samples=[sample for last in recent.values() for sample in last.samples],
+            unread={instance: last.read_at for instance, last in recent.items()},
+        )
+
+    async def _look_up(self, instances: set[str], now: float) -> None:
+        try:
+            self._found |= await last_read_gpus(self._query_history, instances, now)
+        except Exception as error:  # the live numbers themselves go on
+            self._episode.failed(str(error))
+        else:
+            self._episode.succeeded()

@@ -1,0 +1,233 @@
+"""`GET /api/findings?since=7d`: what went wrong in a time range and what it cost, from any engine's history.
+
+A ledger of the history is filled in the background, newest hours first, so that an answer takes milliseconds.
+An answer waits a short time for hours that are missing, then says how many are. Parameters: `since` and `until`
+are durations before now, `rate` is the price of a GPU-hour, `all=1` switches folding off.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Final
+from urllib.parse import parse_qs, urlencode
+
+import orjson
+
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
+from gpuscope.reports.finding_ledger import FindingLedger
+from gpuscope.reports.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
+from gpuscope.reports.rates import Rates, parse_rates
+from gpuscope.server.api.encode import failure
+from gpuscope.server.api.responses import JSON
+from gpuscope.server.api_types.findings_json import FoldedFindingsJson, PastFindingJson, PastFindingsAnswer
+from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.live.live_fleet import LiveFleet
+from gpuscope.server.live.picture import finding_json
+from gpuscope.server.reports.usage_answer import sentence_json
+from gpuscope.setting_values import parse_positive_duration
+
+log = logging.getLogger("gpuscope.findings")
+
+DEFAULT_RANGE_SECONDS: Final = 7 * 86400.0
+"""Read ahead in the background, and the range of the cost metric."""
+MAX_FIELDS: Final = 20
+WAIT_SECONDS: Final = 3.0
+"""How long an answer waits for hours that are not read yet."""
+UPDATE_SECONDS: Final = 300.0
+SOON_SECONDS: Final = 15.0
+"""Until the next update while samples of the past still arrive, and in the first minutes."""
+YOUNG_SECONDS: Final = 300.0
+PAUSE_SHARE: Final = 1.0
+"""Pause after reading a window, as a share of the time that it took: half of a core at most."""
+MAX_PAUSE_SECONDS: Final = 10.0
+
+
+class FindingsOverTime:
+    def __init__(
+        self,
+        engine: QueryEngine,
+        live: LiveFleet,
+        *,
+        rates: Rates | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._ledger = FindingLedger(engine, offload=asyncio.to_thread)
+        self._reading = asyncio.Lock()
+        self._live = live
+        self._rates = rates
+        self._max_range_seconds = (limits or Limits()).findings_max_range
+        self._clock = clock
+        self._costs: dict[str, float] | None = None
+        self._episode = EpisodeLog(log, "findings over time")
+
+    async def answer(self, request: Request) -> Response:
+        try:
+            since, until, rates, is_folded = self._parse(request)
+            body = await self._body(since, until, rates, is_folded)
+        except UsageError as error:
+            return Response(failure("bad_data", str(error)), 400, JSON)
+        except GpuscopeError as error:
+            return Response(failure("unavailable", str(error)), 503, JSON)
+        return Response(body, 200, JSON)
+
+    def _parse(self, request: Request) -> tuple[float, float, Rates | None, bool]:
+        try:
+            fields = parse_qs(request.query.decode("latin-1"), max_num_fields=MAX_FIELDS)
+        except ValueError:
+            raise UsageError(
+                f"more than {MAX_FIELDS} parameters; there are since, until, rate and all"
+            ) from None
+        values = {name: found[0] for name, found in fields.items()}
+        since = _ago(values.get("since", ""), "since")
+        until = _ago(values["until"], "until") if values.get("until") else 0.0
+        if since <= until:
+            raise UsageError(f"until: {values['until']!r} is not later than since: {values.get('since')!r}")
+        if since > self._max_range_seconds:
+            LIMITS_REACHED.count("findings_max_range")
+            days = self._max_range_seconds / 86400
+            raise UsageError(f"since: {values['since']!r} is longer than {days:g} days (--findings-max-range)")
+        rates = self._rates
+        if values.get("rate"):
+            rates = parse_rates(values["rate"], origin="rate")
+        if rates is not None and rates.basis == "kWh":
+            raise UsageError(f"rate: {rates.text!r} is per kWh; findings need a rate per GPU-hour")
+        return since, until, rates, values.get("all", "") not in ("1", "true")
+
+    async def _body(self, since: float, until: float, rates: Rates | None, fold: bool) -> bytes:
+        now_ms = int(self._clock() * 1000)
+        start_ms, end_ms = now_ms - int(since * 1000), now_ms - int(until * 1000)
+        known_until_ms = await self._read(start_ms, now_ms)
+        windows = self._ledger.windows(start_ms, end_ms)
+        make = partial(past_findings, windows, start_ms, min(end_ms, known_until_ms), rates=rates, fold=fold)
+        return await asyncio.to_thread(lambda: orjson.dumps(answer_json(make())))
+
+    async def _read(self, start_ms: int, now_ms: int) -> int:
+        """Waits a short time for what is missing; returns until when the history was read."""
+        async with self._reading:
+            known_until_ms = await self._ledger.update(now_ms)
+        deadline = time.monotonic() + WAIT_SECONDS
+        while time.monotonic() < deadline and await self._cover(start_ms, now_ms):
+            pass
+        return known_until_ms
+
+    async def _cover(self, start_ms: int, now_ms: int) -> bool:
+        async with self._reading:
+            return await self._ledger.cover(start_ms, now_ms)
+
+    async def watch(self) -> None:
+        """Keeps the last seven days read. Runs until it is cancelled."""
+        started = time.monotonic()
+        while True:
+            changed = False
+            try:
+                changed = await self.watch_once()
+            except Exception as error:  # an error of the engine or a defect of ours must not stop the page
+                self._episode.failed(str(error))
+            else:
+                self._episode.succeeded()
+            is_young = time.monotonic() - started < YOUNG_SECONDS
+            await asyncio.sleep(SOON_SECONDS if changed or is_young else UPDATE_SECONDS)
+
+    async def watch_once(self) -> bool:
+        """Reads what is new and what is missing; true if samples of the past came later."""
+        now_ms = int(self._clock() * 1000)
+        async with self._reading:
+            changed = await self._ledger.recheck(now_ms)
+            await self._ledger.update(now_ms)
+        self._ledger.forget(now_ms - int(self._max_range_seconds * 1000) - 86_400_000)
+        start_ms = now_ms - int(DEFAULT_RANGE_SECONDS * 1000)
+        while True:
+            began = time.monotonic()
+            if not await self._cover(start_ms, now_ms):
+                break
+            await asyncio.sleep(min(MAX_PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - began)))
+        await self._live.refresh()
+        windows = self._ledger.windows(start_ms, now_ms)
+        found = await asyncio.to_thread(partial(past_findings, windows, start_ms, now_ms, fold=False))
+        self._costs = costs_by_kind(found)
+        return changed
+
+    def families(self) -> Iterator[MetricFamily]:
+        counts = self._live.finding_counts
+        if counts is not None:
+            yield MetricFamily(
+                "gpuscope_findings",
+                "gauge",
+                "Findings that hold now, by kind.",
+                [Sample(LabelSet((("kind", kind),)), count) for kind, count in sorted(counts.items())],
+            )
+        if self._costs is not None:
+            yield MetricFamily(
+                "gpuscope_finding_cost_gpu_hours",
+                "gauge",
+                "GPU-hours that findings of this kind cost in the last seven days, or since the history began.",
+                [Sample(LabelSet((("kind", kind),)), cost) for kind, cost in sorted(self._costs.items())],
+            )
+
+
+def _ago(text: str, name: str) -> float:
+    try:
+        return parse_positive_duration(text)
+    except ValueError as error:
+        raise UsageError(f"{name}: {text!r} is {error}; for example 7d or 12h") from None
+
+
+def costs_by_kind(found: PastFindings) -> dict[str, float]:
+    costs = {one.kind: one.cost_gpu_hours for one in found.folded}
+    for one in found.findings:
+        if one.finding.cost_gpu_hours is not None:
+            kind = one.finding.kind
+            costs[kind] = costs.get(kind, 0.0) + one.finding.cost_gpu_hours
+    return costs
+
+
+def answer_json(found: PastFindings) -> PastFindingsAnswer:
+    coverage = found.coverage
+    answer: PastFindingsAnswer = {
+        "since": found.start_ms / 1000,
+        "until": found.end_ms / 1000,
+        "findings": [_past_finding_json(one, found) for one in found.findings],
+        "folded": [_folded_json(one) for one in found.folded],
+        "cost_gpu_hours": sum(costs_by_kind(found).values()),
+        "cost": None,
+        "unpriced_models": [model or "unknown" for model in found.unpriced_models],
+        "coverage": {
+            "gpus": coverage.gpus,
+            "gpu_hours": coverage.gpu_hours,
+            "known_gpu_hours": coverage.known_gpu_hours,
+            "missing_gpu_hours": coverage.missing_gpu_hours,
+            "missing": list(coverage.sentences),
+            "missing_keys": [sentence_json(one) for one in coverage.sentences],
+        },
+    }
+    if found.rates is not None:
+        answer["rate"] = found.rates.text
+        costs = [*(one.cost for one in found.findings), *(one.cost for one in found.folded)]
+        answer["cost"] = sum(cost or 0.0 for cost in costs)
+    return answer
+
+
+def _past_finding_json(one: PastFinding, found: PastFindings) -> PastFindingJson:
+    ends = {"from": str(found.start_ms // 1000), "to": str(found.end_ms // 1000)}
+    return {
+        **finding_json(one.finding),
+        "hours": one.hours,
+        "times": one.times,
+        "cost": one.cost,
+        "nodes": list(one.nodes),
+        "jobs": list(one.jobs),
+        "link": f"./#/explore?{urlencode({'q': one.finding.evidence, **ends})}",
+    }
+
+
+def _folded_json(one: FoldedKind) -> FoldedFindingsJson:
+    return {"kind": one.kind, "count": one.count, "cost_gpu_hours": one.cost_gpu_hours, "cost": one.cost}

@@ -1,0 +1,207 @@
+"""`GET /api/report`, a usage report as JSON, CSV or HTML, and `GET /api/job`, a receipt; made in threads.
+
+Parameters of a report: `kind` (usage, idle), `by`, `since` and `until` (durations before now) or `start` and
+`end` (seconds since the epoch), `rate`, `rate_basis`, `co2`, `history`, `format`; of a receipt: `id`, `since`,
+`format`. A mistake is one sentence with status 400.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Final, TypeVar, cast
+from urllib.parse import parse_qs
+
+import orjson
+
+from gpuscope.engines.engine_errors import EngineError, EngineQueryTimeout
+from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.errors import UsageError
+from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.reports.job_question import JobNotFound, parse_job
+from gpuscope.reports.rates import Rates, parse_co2_factor, parse_rates
+from gpuscope.reports.receipt_html import receipt_page
+from gpuscope.reports.receipt_reader import read_receipt
+from gpuscope.reports.report_page import CONTENT_SECURITY_POLICY
+from gpuscope.reports.rollup_hours import HistorySource
+from gpuscope.reports.usage import UsageReport
+from gpuscope.reports.usage_grouping import parse_grouping
+from gpuscope.reports.usage_html import to_html
+from gpuscope.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.reports.usage_text import to_csv
+from gpuscope.server.api.encode import failure
+from gpuscope.server.api.responses import JSON
+from gpuscope.server.api_types.report_json import ReportKind
+from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.http.routing import Route
+from gpuscope.server.reports.job_answer import job_answer
+from gpuscope.server.reports.usage_answer import usage_answer
+from gpuscope.setting_values import parse_positive_duration
+
+MAX_SECONDS: Final = 300.0
+"""For one report; a query's own time limit is usually reached first."""
+MAX_FIELDS: Final = 50
+PARAMETERS: Final = (
+    "kind", "by", "since", "until", "start", "end", "rate", "rate_basis", "co2", "history", "format",
+)  # fmt: skip
+JOB_PARAMETERS: Final = ("id", "since", "format")
+DEFAULT_JOB_SINCE: Final = "30d"
+T = TypeVar("T")
+NewEngine = Callable[[], QueryEngine]
+"""An engine for one report: its event loop is another one than the server's."""
+
+
+class ReportThreads:
+    """Runs reports beside the event loop, few at a time."""
+
+    def __init__(self, new_engine: NewEngine, limits: Limits) -> None:
+        self._new_engine = new_engine
+        self._free = limits.report_max_concurrency
+
+    async def run(self, make: Callable[[QueryEngine], Awaitable[T]]) -> T:
+        """Raises ReportsBusy if too many run."""
+        if self._free <= 0:
+            LIMITS_REACHED.count("report_max_concurrency")
+            raise ReportsBusy("other reports are being made; try again")
+        self._free -= 1
+        try:
+            return await asyncio.to_thread(self._run, make)
+        finally:
+            self._free += 1
+
+    def _run(self, make: Callable[[QueryEngine], Awaitable[T]]) -> T:
+        async def run() -> T:
+            engine = self._new_engine()
+            try:
+                return await asyncio.wait_for(make(engine), MAX_SECONDS)
+            except TimeoutError:
+                raise EngineQueryTimeout(f"the report took longer than {MAX_SECONDS:g} s") from None
+            finally:
+                await engine.close()
+
+        return asyncio.run(run())
+
+
+class ReportsBusy(EngineError):
+    default_status = 503
+
+
+def report_routes(
+    threads: ReportThreads, limits: Limits, clock: Callable[[], float] = time.time
+) -> list[Route]:
+    async def report(request: Request) -> Response:
+        try:
+            fields = read_fields(request, PARAMETERS)
+            kind = _one_of(fields, "kind", ("usage", "idle"), "usage")
+            form = _one_of(fields, "format", ("json", "csv", "html"), "json")
+            question = read_question(fields, clock())
+            made: UsageReport = await threads.run(lambda engine: usage_report(engine, question))
+        except UsageError as error:
+            return Response(failure("bad_data", str(error)), 400, JSON)
+        except EngineError as error:
+            return Response(failure(error.error_type, str(error)), error.status, JSON)
+        return await asyncio.to_thread(_to_response, made, cast(ReportKind, kind), form, limits.report_max_rows)
+
+    async def job(request: Request) -> Response:
+        try:
+            fields = read_fields(request, JOB_PARAMETERS)
+            start, end = read_range({"since": fields.get("since", DEFAULT_JOB_SINCE)}, clock())
+            question = parse_job(fields.get("id", ""), round(start * 1000), round(end * 1000), "id")
+            form = _one_of(fields, "format", ("json", "html"), "json")
+            receipt = await threads.run(lambda engine: read_receipt(engine, question))
+        except JobNotFound as error:
+            return Response(failure("not_found", str(error)), 404, JSON)
+        except UsageError as error:
+            return Response(failure("bad_data", str(error)), 400, JSON)
+        except EngineError as error:
+            return Response(failure(error.error_type, str(error)), error.status, JSON)
+        if form == "html":
+            return _html(receipt_page(receipt))
+        return Response(orjson.dumps(job_answer(receipt)), 200, JSON)
+
+    return [Route("/api/report", report), Route("/api/job", job)]
+
+
+def _to_response(report: UsageReport, kind: ReportKind, form: str, max_rows: int) -> Response:
+    if kind == "idle":
+        report.sort_by_idle()
+    if form == "html":
+        return _html(to_html(report, kind))
+    if form == "csv":
+        return Response(to_csv(report, csv_name).encode(), 200, "text/csv; charset=utf-8")
+    if len(report.rows) > max_rows:
+        LIMITS_REACHED.count("report_max_rows")
+    return Response(orjson.dumps(usage_answer(report, kind, max_rows)), 200, JSON)
+
+
+def _html(page: str) -> Response:
+    policy = ("content-security-policy", CONTENT_SECURITY_POLICY)
+    return Response(page.encode(), 200, "text/html; charset=utf-8", (policy,))
+
+
+def csv_name(value: object) -> str:
+    """A name that a spreadsheet does not take for a formula."""
+    text = str(value)
+    return f"'{text}" if text[:1] in ("=", "+", "-", "@", "\t", "\r") else text
+
+
+def read_fields(request: Request, known: tuple[str, ...]) -> dict[str, str]:
+    try:
+        found = parse_qs(request.query.decode("latin-1"), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+    except ValueError:
+        raise UsageError(f"more than {MAX_FIELDS} parameters") from None
+    for name, values in found.items():
+        if name not in known:
+            raise UsageError(f"unknown parameter {name[:100]!r}; there are {', '.join(known)}")
+        if len(values) > 1:
+            raise UsageError(f"{name} is given {len(values)} times")
+    return {name: values[0] for name, values in found.items() if values[0]}
+
+
+def read_question(fields: Mapping[str, str], now: float) -> UsageQuestion:
+    start, end = read_range(fields, now)
+    rates: Rates | None = None
+    if "rate" in fields:
+        rates = parse_rates(fields["rate"], fields.get("rate_basis", "held"), "rate")
+    co2 = parse_co2_factor(fields["co2"], "co2") if "co2" in fields else None
+    source = _one_of(fields, "history", ("auto", "samples", "rollups"), "auto")
+    grouping = parse_grouping(fields.get("by", "user"), "by")
+    return UsageQuestion(
+        grouping, round(start * 1000), round(end * 1000), rates, co2, cast(HistorySource, source)
+    )
+
+
+def read_range(fields: Mapping[str, str], now: float) -> tuple[float, float]:
+    end = _seconds(fields, "end") if "end" in fields else now - _duration(fields, "until", 0.0)
+    start = _seconds(fields, "start") if "start" in fields else now - _duration(fields, "since", 7 * 86_400.0)
+    if start >= end:
+        raise UsageError(f"the range is empty: it begins at {start:.0f} and ends at {end:.0f}")
+    return start, end
+
+
+def _seconds(fields: Mapping[str, str], name: str) -> float:
+    try:
+        found = float(fields[name])
+    except ValueError:
+        found = math.nan
+    if not 0 <= found < 1e11:
+        raise UsageError(f"{name}: {fields[name][:100]!r} is not a time in seconds since the epoch")
+    return found
+
+
+def _duration(fields: Mapping[str, str], name: str, default: float) -> float:
+    if name not in fields:
+        return default
+    try:
+        return parse_positive_duration(fields[name])
+    except ValueError as error:
+        raise UsageError(f"{name}: {fields[name][:100]!r} is {error}; for example 7d") from None
+
+
+def _one_of(fields: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:
+    found = fields.get(name, default)
+    if found not in choices:
+        raise UsageError(f"{name}: {found[:100]!r} is not one of {', '.join(choices)}")
+    return found

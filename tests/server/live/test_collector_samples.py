@@ -1,0 +1,126 @@
+"""The live view's samples: what every metric's builders would give, without building every metric."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+
+import pytest
+
+from gpuscope.collect.collector import Collector
+from gpuscope.health.facts import Sample
+from gpuscope.metrics.families.host.builder import HostFamily
+from gpuscope.metrics.families.native.builder import NativeBuilder
+from gpuscope.metrics.families.native.table import GPU_UP, PROCESS_INFO
+from gpuscope.metrics.selection import MetricSelection
+from gpuscope.readings import Pid, Snapshot
+from gpuscope.server.live.collector_samples import CollectorSamples
+from gpuscope.server.live.needed_metrics import LIVE_METRICS
+from gpuscope.settings import Settings
+from gpuscope.wiring.demo import build_demo
+from tests.server.live.pictures import fleet_state
+
+NODES = 3
+
+
+@pytest.fixture(scope="module")
+def fleet() -> tuple[list[Collector], list[list[Snapshot]]]:
+    scenarios = ("lost-gpu", "xid79", "thermal")
+    demo = build_demo(Settings(source="demo", demo_nodes=NODES, demo_gpus=8, scenario=scenarios))
+    now = int(time.time())  # when its faults begin
+    times = range(now, now + 180, 60)
+    by_node = []
+    for node in demo.nodes:
+        composer = node.build_composer()
+        by_node.append([node.compose_past(composer, at, at - 60) for at in times])
+    return demo.collectors, [list(moment) for moment in zip(*by_node, strict=True)]
+
+
+def flat(own: CollectorSamples) -> list[Sample]:
+    return [sample for samples in own.samples().values() for sample in samples]
+
+
+def everything(snapshot: Snapshot) -> list[Sample]:
+    return [
+        (family.name, {**dict(labels.pairs), "instance": snapshot.node}, value)
+        for builder in (NativeBuilder(), HostFamily())
+        for family in builder.to_families(snapshot)
+        for labels, value in family.samples
+    ]
+
+
+def test_the_state_is_that_of_all_metrics(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
+    collectors, moments = fleet
+    own = CollectorSamples(collectors)
+    for moment in moments:
+        for collector, snapshot in zip(collectors, moment, strict=True):
+            collector.snapshot = snapshot
+        expected = [sample for snapshot in moment for sample in everything(snapshot)]
+        now = moment[0].taken_at
+        state = fleet_state(flat(own), now=now, source="test")
+        assert state == fleet_state(expected, now=now, source="test")
+    assert {"lost", "busy"} <= {gpu["state"] for gpu in state["gpus"]}
+    assert all(gpu["model"] for gpu in state["gpus"])  # also of the lost
+
+
+def test_a_gpu_that_is_lost_a_second_later_has_no_old_numbers(
+    fleet: tuple[list[Collector], list[list[Snapshot]]],
+) -> None:
+    """Slow metrics are used again for five seconds, but not across a loss."""
+    collectors, moments = fleet
+    own = CollectorSamples(collectors)
+    healthy, ill = moments[0], moments[-1]
+    for collector, snapshot in zip(collectors, healthy, strict=True):
+        collector.snapshot = snapshot
+    own.samples()
+    at = healthy[0].taken_at + 1
+    later = [replace(snapshot, taken_at=at) for snapshot in ill]
+    for collector, snapshot in zip(collectors, later, strict=True):
+        collector.snapshot = snapshot
+    lost = [
+        {(name, labels["uuid"]) for name, labels, _ in samples if "uuid" in labels}
+        for samples in (flat(own), (sample for one in later for sample in everything(one)))
+    ]
+    gone = {device.uuid for snapshot in later for device in snapshot.devices if device.lost}
+    assert gone
+    assert {one for one in lost[0] if one[1] in gone} <= lost[1]
+
+
+def test_only_what_is_shown_is_built(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
+    snapshot = fleet[1][0][0]
+    only = MetricSelection(LIVE_METRICS)
+    built = [family.name for b in (NativeBuilder(only), HostFamily(only)) for family in b.to_families(snapshot)]
+    assert set(built) <= set(LIVE_METRICS)
+    assert len(built) == len(set(built))
+
+
+@pytest.mark.parametrize("name", [GPU_UP.name, PROCESS_INFO.name, "node_load1", "gpuscope_gpu_power_watts"])
+def test_one_metric_alone_is_as_among_all(
+    fleet: tuple[list[Collector], list[list[Snapshot]]], name: str
+) -> None:
+    snapshot = fleet[1][0][0]
+    only = MetricSelection([name])
+    alone = [
+        (family.name, {**dict(labels.pairs), "instance": snapshot.node}, value)
+        for builder in (NativeBuilder(only), HostFamily(only))
+        for family in builder.to_families(snapshot)
+        for labels, value in family.samples
+    ]
+    assert alone
+    assert alone == [sample for sample in everything(snapshot) if sample[0] == name]
+
+
+def test_labels_of_what_has_gone_are_forgotten(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
+    collectors, moments = fleet
+    snapshot = moments[0][0]
+    assert isinstance(snapshot.processes, tuple)
+    own = CollectorSamples(collectors[:1])
+    counts = []
+    for turn in range(40):
+        processes = tuple(
+            replace(process, pid=Pid(process.pid + 1000 * turn)) for process in snapshot.processes
+        )
+        collectors[0].snapshot = replace(snapshot, processes=processes)
+        counts.append(len(flat(own)))
+        assert len(own.nodes[0].merged_labels) <= 2 * counts[-1] + 64
+    assert len(set(counts)) == 1

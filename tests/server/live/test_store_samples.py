@@ -1,0 +1,95 @@
+"""The live picture's samples from the store equal those that an engine's queries give."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.health.facts import Sample
+from gpuscope.promql import Engine
+from gpuscope.server.live.engine_samples import EngineSamples
+from gpuscope.server.live.fleet_samples import FleetSamples
+from gpuscope.server.live.needed_metrics import NEEDED_VALUES
+from gpuscope.server.live.store_samples import StoreSamples
+from gpuscope.store import Store, StoreOptions, Tick
+from tests.health.fleets import gpu, node, of_gpu, process
+
+NOW_MS = 2_000_000_000
+
+
+class StoreClock:
+    def now_ms(self) -> int:
+        return NOW_MS
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with Store(tmp_path, StoreOptions(), StoreClock()) as opened:
+        opened.start()
+        yield opened
+
+
+def append(store: Store, target: str, samples: list[Sample], at_ms: int = NOW_MS - 1000) -> None:
+    sets = [tuple(sorted({"__name__": name, **labels}.items())) for name, labels, _ in samples]
+    number = store.target(target)
+    store.append(Tick(number, at_ms, store.resolve(number, sets), np.array([value for _, _, value in samples])))
+
+
+def contents(found: FleetSamples) -> dict[str, set[tuple[str, frozenset[tuple[str, str]], float]]]:
+    return {
+        instance: {
+            (name, frozenset(labels.items() - {("__name__", name)}), value) for name, labels, value in samples
+        }
+        for instance, samples in found.items()
+    }
+
+
+def test_they_are_those_of_the_engine(store: Store) -> None:
+    for name in ("n1", "n2"):
+        throttled = of_gpu("0", "throttle_reason", float(name == "n2"), name, reason="hw_thermal")
+        limit = of_gpu("0", "power_limit_watts", 700.0, name, limit="enforced")
+        other: Sample = ("node_network_receive_bytes_total", {"instance": f"{name}:9400"}, 5.0)
+        append(store, name, [*node(name), *gpu("0", name), *process("0", name=name), throttled, limit, other])
+
+    class AtNow(EmbeddedEngine):
+        async def instant(self, expression, at_ms=None, **more):  # type: ignore[no-untyped-def, override]
+            return await super().instant(expression, NOW_MS)
+
+    asked = asyncio.run(EngineSamples(AtNow(store, Engine(store))).read())()
+    assert contents(StoreSamples(store, lambda: NOW_MS).samples()) == contents(asked)
+    assert len(asked) == 2
+
+
+def test_values_that_neither_checks_nor_page_use_are_left_out(store: Store) -> None:
+    assert "gpuscope_gpu_power_limit_watts" in NEEDED_VALUES
+    append(store, "n1", [*node(), of_gpu("0", "power_limit_watts", 100.0, limit="min")])
+    (samples,) = StoreSamples(store, lambda: NOW_MS).samples().values()
+    assert {name for name, _, _ in samples} == {name for name, _, _ in node()}
+
+
+def test_a_target_of_several_nodes_is_split_and_a_node_of_several_targets_joined(store: Store) -> None:
+    append(store, "remote", [*node("n1"), *node("n2")])
+    append(store, "other", gpu("0", "n1"))
+    samples = StoreSamples(store, lambda: NOW_MS)
+    found = samples.samples()
+    assert {instance: len(some) for instance, some in found.items()} == {
+        "n1:9400": len(node()) + len(gpu("0")),
+        "n2:9400": len(node()),
+    }
+    append(store, "other", gpu("0", "n1", up=0.0), NOW_MS - 500)
+    later = samples.samples()
+    assert later["n2:9400"] is found["n2:9400"]
+    assert contents(later)["n1:9400"] != contents(found)["n1:9400"]
+
+
+def test_a_series_of_two_targets_is_there_once(store: Store) -> None:
+    append(store, "a", node("n1", at=1.0), NOW_MS - 2000)
+    append(store, "b", node("n1", at=2.0), NOW_MS - 1000)
+    (samples,) = StoreSamples(store, lambda: NOW_MS).samples().values()
+    assert len(samples) == len(node())
+    assert 2.0 in {value for _, _, value in samples}
