@@ -173,7 +173,7 @@ EMPTY_LISTS = "{{ $x := list }}" + TENFOLD * 12
 @pytest.mark.parametrize(
     ("text", "error"),
     [
-        ('{{ $x := printf "%9000s" "" }}{{ join $x (stringSlice ' + "`` " * 50_000 + ")}}", "longer than"),
+        ('{{ $x := printf "%9000s" "" }}{{ join $x (stringSlice ' + "`` " * 5_000 + ")}}", "longer than"),
         (LISTS + "{{ $x }}", "too long"),
         (LISTS + "{{ print $x }}", "too long"),
         (LISTS + "{{ toJson $x }}", "too long"),
