@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuscope.health.checks import CHECKS
 from gpuscope.metrics.families import load_family
@@ -21,6 +20,7 @@ from gpuscope.rules.shipped.rule_files import NOT_SHIPPED
 from gpuscope.rules.templates import ALERT_PRELUDE, prometheus_functions
 from gpuscope.rules.templates import parse as parse_template
 from tests.engines import engine
+from tests.fast_yaml import read_yaml
 from tools.make_rules import PROMETHEUS, STATIC_FILES, deployed_files
 
 ROOT = PROMETHEUS.parent.parent
@@ -28,18 +28,16 @@ RULE_FILES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 TEST_FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
 
 
-# libyaml's loader, where PyYAML has it: Python's own takes seconds for these files.
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 GENERATED = deployed_files()
 
 
 @cache
-def read_yaml(path: Path) -> Any:
-    return yaml.load(path.read_text(), LOADER)
+def read_file(path: Path) -> Any:
+    return read_yaml(path.read_text())
 
 
 def rules_of(path: Path) -> list[dict[str, Any]]:
-    return [rule for group in read_yaml(path)["groups"] for rule in group["rules"]]
+    return [rule for group in read_file(path)["groups"] for rule in group["rules"]]
 
 
 ALERT_FILES = [path for path in RULE_FILES if all("alert" in rule for rule in rules_of(path))]
@@ -72,7 +70,7 @@ def test_files_have_alerts_only_or_are_the_rollups() -> None:
 
 @pytest.mark.parametrize("path", ALERT_FILES, ids=lambda path: path.stem)
 def test_every_rule_has_a_firing_and_a_quiet_test(path: Path) -> None:
-    document = read_yaml(PROMETHEUS / "tests" / f"{path.stem}.test.yml")
+    document = read_file(PROMETHEUS / "tests" / f"{path.stem}.test.yml")
     fires: set[str] = set()
     quiet: set[str] = set()
     for test in document["tests"]:
