@@ -6,9 +6,11 @@ NOT_FAST. Tests marked `slow` run only with SLOW=1.
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Generator
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -193,8 +195,10 @@ def _is_within(name: str, one: str) -> bool:
     return name == one or name.startswith(f"{one}/")
 
 
+@cache  # asked for each test, and there are thousands in a few hundred files
 def is_not_fast(path: Path) -> bool:
-    return any(_is_within(_name(path), one) for one in NOT_FAST)
+    name = _name(path)
+    return any(_is_within(name, one) for one in NOT_FAST)
 
 
 def _turn(path: Path) -> int:
@@ -235,6 +239,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if _leaves_out_slow_files(config) and collection_path.is_relative_to(HERE):
         return is_not_fast(collection_path) or None
     return None
+
+
+def pytest_collection_finish() -> None:
+    """Modules and tests stay until the end; no garbage collection need look at them again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import yaml
 
 from gpuscope.cli import COMMANDS, command_parser, load_command
 from gpuscope.errors import UsageError
 from gpuscope.server.stand_ins import load_stand_in
 from gpuscope.settings import Settings, env_name, setting_rows
+from tests.fast_yaml import read_yaml
 from tools.doctor_page import DOCTOR, doctor_sentences
 
 ROOT = Path(__file__).parent.parent
@@ -104,7 +104,7 @@ def test_links_lead_to_files(page: Path) -> None:
 def test_the_values_of_helm_commands_are_in_the_chart(page: Path) -> None:
     if not CHART.exists():
         pytest.skip("the Helm chart is not in this tree")
-    values = yaml.safe_load(CHART.read_text())
+    values = read_yaml(CHART.read_text())
     for path in re.findall(r"--set ([^=\s]+)=", page.read_text()):
         found = values
         for key in path.split("."):

@@ -29,6 +29,18 @@ def run(*command: str | Path, **environment: str) -> str:
     return done.stdout
 
 
+def new_environment(folder: Path) -> Path:
+    """Without a pip of its own: unpacking one takes longer than what is installed here."""
+    run(sys.executable, "-m", "venv", "--without-pip", folder)
+    return folder
+
+
+def install(environment: Path, *packages: str | Path) -> list[str | Path]:
+    """Only the modules that are then imported are compiled, not all."""
+    pip = [sys.executable, "-m", "pip", "--python", environment / "bin/python"]
+    return [*pip, "install", "--quiet", "--no-compile", *packages]
+
+
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel that was built from it where there is no Node."""
@@ -69,8 +81,7 @@ def test_sdist_and_wheel_are_as_a_registry_wants_them(packages: Path, tmp_path: 
     files = [*packages.glob("*.tar.gz"), *packages.glob("*.whl")]
     assert len(files) == 2
     # In an environment of its own: twine needs twenty packages that nothing else here uses.
-    run(sys.executable, "-m", "venv", tmp_path)
-    run(tmp_path / "bin/pip", "install", "--quiet", "twine==6.2.0")
+    run(*install(new_environment(tmp_path), "twine==6.2.0"))
     run(tmp_path / "bin/twine", "check", "--strict", *files)
 
 
@@ -106,9 +117,8 @@ def assert_page_is_served(url: str) -> None:
 
 
 def test_a_wheel_in_an_empty_environment_serves_the_page(packages: Path, tmp_path: Path) -> None:
-    run(sys.executable, "-m", "venv", tmp_path / "venv")
     wheel = next(packages.glob("*.whl"))
-    run(tmp_path / "venv/bin/pip", "install", "--quiet", "-c", CONSTRAINTS, wheel)
+    run(*install(new_environment(tmp_path / "venv"), "-c", CONSTRAINTS, wheel))
     command = tmp_path / "venv/bin/gpuscope"
     assert run(command, "--version").strip() == f"gpuscope {__version__}"
     assert f"-{__version__}-" in wheel.name
@@ -135,9 +145,8 @@ def assert_files_are_rendered(command: Path, folder: Path) -> None:
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The `bin` folder of an environment with pipx and uv."""
     folder = tmp_path_factory.mktemp("tools")
-    run(sys.executable, "-m", "venv", folder)
-    install = [folder / "bin/pip", "install", "--quiet", "pipx==1.8.0", "uv==0.9.9"]
-    if subprocess.run(install, capture_output=True, check=False).returncode:
+    command = install(new_environment(folder), "pipx==1.8.0", "uv==0.9.9")
+    if subprocess.run(command, capture_output=True, check=False).returncode:
         pytest.skip("pipx and uv: not to be had from PyPI here")
     return folder / "bin"
 

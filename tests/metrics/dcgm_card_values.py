@@ -12,8 +12,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.exposition.text import encode_text
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus
@@ -22,6 +20,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources.nvml.nvml_source import NvmlSource
 from gpuscope.sources.nvml.tiers import plan_tiers
 from tests.fake_nvml.driver import FakeDriver
+from tests.fast_yaml import read_yaml
 from tests.sources.nvml_rig import FAST, Rig
 
 ALL_LINKS = 0xFFFFFFFF
@@ -57,7 +56,7 @@ def _merged(defaults: dict[str, Any], own: dict[str, Any]) -> dict[str, Any]:
 
 def card_values(path: Path) -> list[dict[str, Any]]:
     """The values of each GPU, with the defaults of its file filled in."""
-    document = yaml.safe_load(path.read_text())
+    document = read_yaml(path.read_text())
     return [_merged(document["device_defaults"], own) for own in document["devices"]]
 
 

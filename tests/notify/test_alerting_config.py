@@ -15,6 +15,7 @@ from gpuscope.errors import UsageError
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.notify_urls import default_alerting, parse_notify_url
 from tests.engines import engine
+from tests.examples import examples
 
 EVERYTHING = """
 global:
@@ -181,7 +182,7 @@ VALUES = st.recursive(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=examples(150))
 @given(VALUES)
 def test_any_document_is_a_configuration_or_a_usage_error(tmp_path: Path, document: object) -> None:
     with suppress(UsageError):

@@ -24,6 +24,7 @@ from gpuscope.series import MatchOp
         ('"a b"="c"', '"a b"="c"'),
         ("a.b=c", 'a.b="c"'),
         ('"\\u00e9\\x41"=b', 'éA="b"'),
+        ('"\\xc3\\xa9\\303\\251\\U0001f600"=b', 'éé😀="b"'),
         ('a="\\"\\n\\\\"', 'a="\\"\\n\\\\"'),
         ("a=b c", 'a="b c"'),  # only the classic parser takes it
         ("a=", 'a=""'),
@@ -48,6 +49,14 @@ def test_one_matcher(text: str, expected: str) -> None:
 )
 def test_several_matchers(text: str, expected: str) -> None:
     assert matchers_text(parse_matchers(text)) == expected
+
+
+@pytest.mark.parametrize(
+    "name", ["\\q", "\\xc3", "\\xf", "\\400", "\\ud800", "\\U00110000", "\\UFFFFFFFF", "\\"]
+)
+def test_what_is_no_escape_is_refused(name: str) -> None:
+    with pytest.raises(ValueError):
+        parse_matcher(f'"{name}"=b')
 
 
 @pytest.mark.parametrize(

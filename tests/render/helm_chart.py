@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
-import yaml
+from tests.fast_yaml import read_yaml_documents
 
 ROOT = Path(__file__).parent.parent.parent
 CHART = ROOT / "deploy/helm/gpuscope"
@@ -90,7 +90,7 @@ def template(helm: Path, folder: Path, values: dict[str, Any], *more: str) -> li
     crds = [word for name in CRDS for word in ("--api-versions", name)]
     done = run_helm(helm, folder, "template", "gs", CHART, "-n", "gpu", "-f", file, *crds, *more)
     assert done.returncode == 0, done.stderr
-    return [document for document in yaml.safe_load_all(done.stdout) if document]
+    return [document for document in read_yaml_documents(done.stdout) if document]
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str, name: str = "") -> dict[str, Any]:

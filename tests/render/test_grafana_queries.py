@@ -20,6 +20,7 @@ from gpuscope.cli import main
 from gpuscope.render.grafana import GrafanaPlan, dashboard_files
 from tests.cli.test_commands import running as running_command
 from tests.engines import engine, running, running_alertmanager, running_node_exporter
+from tests.fast_yaml import read_yaml
 from tests.ports import free_port
 from tests.render.dashboard_queries import ask, count, fill, port_of, queries_of, running_agent
 from tests.waiting import wait_for
@@ -90,7 +91,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def add_federation(path: Path, fleet: str) -> None:
-    document = yaml.safe_load(path.read_text())
+    document = read_yaml(path.read_text())
     document["scrape_configs"].append(
         {
             "job_name": "fleet",

@@ -7,7 +7,7 @@ and go and MIG layouts. `series()` are the samples a server would have; `truth` 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -118,10 +118,13 @@ class SimulatedUsage:
     scrape_at: int = 5
     """The second of the first scrape, a multiple of the cycle."""
     truth: UsageTruth = field(default_factory=UsageTruth)
-    # Not an argument: `replace` must not share it between two fleets.
+    # Not arguments: `replace` must not share them between two fleets.
     _points: dict[Labels, list[tuple[int, float]]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
+    _points_of: dict[tuple[str, Labels], list[tuple[int, float]]] = field(init=False, default_factory=dict)
+    """The same lists, by what a sample has before a server adds its labels."""
+    _devices: dict[Layout, Device] = field(init=False, default_factory=dict)
 
     @property
     def start_ms(self) -> int:
@@ -158,9 +161,14 @@ class SimulatedUsage:
         layout = self._layout(gpu, second)
         if not layout.present:
             return None
+        if layout not in self._devices:
+            self._devices[layout] = self._new_device(layout)
+        return self._devices[layout]
+
+    def _new_device(self, layout: Layout) -> Device:
         instances = tuple(
             MigInstance(
-                uuid=self._instance(gpu, number),
+                uuid=self._instance(layout.gpu, number),
                 gpu_instance=number + 7,
                 compute_instance=0,
                 profile=profile,
@@ -168,7 +176,7 @@ class SimulatedUsage:
             )
             for number, profile in enumerate(layout.profiles)
         )
-        return Device(uuid=self._board(gpu), index=gpu, model=self.model, instances=instances)
+        return Device(uuid=self._board(layout.gpu), index=layout.gpu, model=self.model, instances=instances)
 
     def _process(self, run: Run) -> Process:
         return Process(
@@ -218,7 +226,11 @@ class SimulatedUsage:
         at_ms = self.start_ms + second * 1000
         for family in metrics.to_families(snapshot):
             for labels, value in family.samples if family.name.endswith("_total") else ():
-                self.add(at_ms, family.name, float(value), **dict(labels.pairs))
+                points = self._points_of.get((family.name, labels.pairs))
+                if points is None:
+                    points = self._points[self._labels(family.name, dict(labels.pairs))]
+                    self._points_of[family.name, labels.pairs] = points
+                points.append((at_ms, float(value)))
         for device in devices:
             uuid, gpu = device.uuid, str(device.index)
             self.add(at_ms, "gpuscope_gpu_info", 1.0, gpu=gpu, uuid=uuid, model=self.model, node=self.node)
@@ -233,8 +245,11 @@ class SimulatedUsage:
                 )
 
     def add(self, at_ms: int, metric: str, value: float, **labels: str) -> None:
+        self._points[self._labels(metric, labels)].append((at_ms, value))
+
+    def _labels(self, metric: str, labels: Mapping[str, str]) -> Labels:
         pairs = {"__name__": metric, "instance": f"{self.node}:9400", "job": "gpuscope", **labels}
-        self._points[tuple(sorted((key, text) for key, text in pairs.items() if text))].append((at_ms, value))
+        return tuple(sorted((key, text) for key, text in pairs.items() if text))
 
     def series(self) -> list[Series]:
         return [

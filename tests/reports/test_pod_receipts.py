@@ -36,7 +36,7 @@ def pod_series() -> list[Series]:
         Run("ann", "4801", 4, *SPAN, 0.5),
         Run("ann", "4802", 5, *SPAN, 0.5),
     ]
-    simulated = SimulatedUsage(END_MS, 6 * HOUR, gpus=6, runs=runs).simulate()
+    simulated = SimulatedUsage(END_MS, 6 * HOUR, gpus=6, runs=runs, cycle=15, scrape_at=0).simulate()
     pod = {"namespace": "ml", "pod": "train-0"}
     array = {"array_job": "4800", "user": "ann"}
     more = [

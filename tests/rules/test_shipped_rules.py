@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 import subprocess
 from collections import Counter
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from gpuscope.health.checks import CHECKS
 from gpuscope.metrics.families import load_family
@@ -20,6 +20,7 @@ from gpuscope.rules.shipped.rule_files import NOT_SHIPPED
 from gpuscope.rules.templates import ALERT_PRELUDE, prometheus_functions
 from gpuscope.rules.templates import parse as parse_template
 from tests.engines import engine
+from tests.fast_yaml import read_yaml
 from tools.make_rules import PROMETHEUS, STATIC_FILES, deployed_files
 
 ROOT = PROMETHEUS.parent.parent
@@ -27,25 +28,32 @@ RULE_FILES = sorted((PROMETHEUS / "rules").glob("*.yml"))
 TEST_FILES = sorted((PROMETHEUS / "tests").glob("*.yml"))
 
 
+GENERATED = deployed_files()
+
+
+@cache
+def read_file(path: Path) -> Any:
+    return read_yaml(path.read_text())
+
+
 def rules_of(path: Path) -> list[dict[str, Any]]:
-    document = yaml.safe_load(path.read_text())
-    return [rule for group in document["groups"] for rule in group["rules"]]
+    return [rule for group in read_file(path)["groups"] for rule in group["rules"]]
 
 
 ALERT_FILES = [path for path in RULE_FILES if all("alert" in rule for rule in rules_of(path))]
 ROLLUPS = PROMETHEUS / "rules/gpuscope-rollups.yml"
 
 
-@pytest.mark.parametrize("path", deployed_files(), ids=str)
+@pytest.mark.parametrize("path", GENERATED, ids=str)
 def test_a_generated_file_is_what_the_rows_say(path: Path) -> None:
-    assert (PROMETHEUS / path).read_text() == deployed_files()[path], "run `make docs`"
+    assert (PROMETHEUS / path).read_text() == GENERATED[path], "run `make docs`"
 
 
 def test_there_is_no_other_file() -> None:
     static = {Path("rules") / name for name, _, _ in STATIC_FILES}
     static |= {Path("tests") / name.replace(".yml", ".test.yml") for name, _, _ in STATIC_FILES}
     found = {path.relative_to(PROMETHEUS) for path in (*RULE_FILES, *TEST_FILES)}
-    assert found == {path for path in deployed_files() if path.parent.name} | static
+    assert found == {path for path in GENERATED if path.parent.name} | static
     for name, count, _ in STATIC_FILES:
         assert len(rules_of(PROMETHEUS / "rules" / name)) == count
 
@@ -62,7 +70,7 @@ def test_files_have_alerts_only_or_are_the_rollups() -> None:
 
 @pytest.mark.parametrize("path", ALERT_FILES, ids=lambda path: path.stem)
 def test_every_rule_has_a_firing_and_a_quiet_test(path: Path) -> None:
-    document = yaml.safe_load((PROMETHEUS / "tests" / f"{path.stem}.test.yml").read_text())
+    document = read_file(PROMETHEUS / "tests" / f"{path.stem}.test.yml")
     fires: set[str] = set()
     quiet: set[str] = set()
     for test in document["tests"]:
@@ -81,6 +89,7 @@ def test_expressions_and_templates_are_understood_here(path: Path) -> None:
             parse_template(ALERT_PRELUDE + text, f"__alert_{rule.get('alert')}", prometheus_functions())
 
 
+@cache
 def known_metrics() -> set[str]:
     """Names in the catalogue, and those that the program gives about itself."""
     sources = "\n".join(

@@ -70,7 +70,7 @@ def sample_lines(state: SlurmState) -> list[str]:
         (b'{"jobs":' * 100_000, "nested too deep"),
         (b'{"jobs":[' + b"[]," * MAX_ROWS + b"[]]}", f"more than {MAX_ROWS} rows"),
         (b'{"jobs":[' + b"[]," * 10 + b'"' + b"x" * 3 * MAX_VALUE_CHARACTERS + b'"]}', "a value of more than"),
-        (b'{"meta":[' + b"[]," * 3 * MAX_VALUE_CHARACTERS + b"[]]}", "a value of more than"),
+        (b'{"meta":[' + b"[]," * MAX_VALUE_CHARACTERS + b"[]]}", "a value of more than"),
         (jobs() + b"[]", "more text after the object"),
         (b" " * (65 * MIB), "larger than"),
         (b"\xff\xfe", "cannot be read"),

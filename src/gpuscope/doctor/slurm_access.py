@@ -24,13 +24,6 @@ _DEBIAN_PATHS = {
     "libslurmfull.so": f"{_DEBIAN_FOLDER}/slurm-wlm",
     "libmunge.so.2": f"{_DEBIAN_FOLDER}/libmunge.so.2",
 }
-_NEW_JWT = "scontrol token username=USER lifespan=SECONDS > FILE, the file of --slurm-rest-token-file"
-_FIXES_OF_CONTROLLER = {
-    SlurmFailure.TOKEN_REFUSED: f"{_NEW_JWT}; --slurm-rest-user names its user if slurmrestd requires that",
-    SlurmFailure.DOWN_OR_TOKEN_REFUSED: (
-        f"there: systemctl status slurmctld; if it is up, a new JWT: {_NEW_JWT}"
-    ),
-}
 _CLIENTS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
 
 
@@ -141,9 +134,17 @@ def _fix_of_controller(state: SlurmState) -> str:
         return f"the mounted clients need {c_library[1]}: use an image of a newer system, or --slurm restd"
     if "Munge encode failed" in state.why:
         return "start munge; in a container mount the folder of its socket from the host"
-    return _FIXES_OF_CONTROLLER.get(
-        state.failure, "there: systemctl status slurmctld; here: scontrol ping, the munge key, and the clock"
-    )
+    if state.failure is SlurmFailure.TOKEN_REFUSED:
+        return (
+            "scontrol token username=USER lifespan=SECONDS > FILE, the file of --slurm-rest-token-file; "
+            "--slurm-rest-user names its user if slurmrestd requires that"
+        )
+    if state.failure is SlurmFailure.DOWN_OR_TOKEN_REFUSED:
+        return (
+            "there: systemctl status slurmctld; if it is up, a new JWT: scontrol token username=USER "
+            "lifespan=SECONDS > FILE, the file of --slurm-rest-token-file"
+        )
+    return "there: systemctl status slurmctld; here: scontrol ping, the munge key, and the clock"
 
 
 def _fix(query: SlurmQuery, mode: str) -> str:

@@ -1,6 +1,6 @@
 """Which silences hold now, and which of them match an alert, for many alerts and many silences.
 
-In: each silence that was added, changed or forgotten. Out: the ids that match a label set, at most
+Input: each silence that was added, changed or forgotten. Output: the ids that match a label set, at most
 MAX_LISTED_SILENCES of them. Silences are found by one of their `name="value"` matchers; only those without one
 are compared with every alert. What was found for an alert is kept until silences are added or end.
 """

@@ -30,7 +30,10 @@ _SIMPLE_ESCAPES = {
     "\\": "\\",
     '"': '"',
 }
-_DIGITS = {"x": 2, "u": 4, "U": 8}
+_ESCAPE = re.compile(
+    rf"""\\(?:(?P<simple>[{re.escape("".join(_SIMPLE_ESCAPES))}])|(?P<octal>[0-3][0-7]{{2}})"""
+    r"""|x(?P<byte>[0-9a-fA-F]{2})|(?P<character>u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))"""
+)
 
 
 def parse_matcher(text: str) -> AlertMatcher:
@@ -170,49 +173,30 @@ def _content(token: _Token) -> str:
 
 
 def _unquote(text: str, token: _Token) -> str:
-    """Escapes of a Go string literal."""
-    if "\n" in text:
-        raise ValueError(f"{token.start}:{token.end}: {token.text[:100]}: invalid input")
-    found: list[str] = []
+    """Escapes of a Go string literal. `\\x` and octal escapes are bytes of UTF-8, so bytes are put together."""
+    found = bytearray()
     at = 0
-    raw = bytearray()  # \x and octal escapes are bytes of UTF-8
+    try:
+        while at < len(text):
+            escape = _ESCAPE.match(text, at)
+            if escape is None and text[at] in "\\\n":
+                raise ValueError("no escape, or the end of a line")
+            found += text[at].encode() if escape is None else _escaped(escape)
+            at = at + 1 if escape is None else escape.end()
+        return found.decode()
+    except (ValueError, OverflowError):  # also for bytes that are not UTF-8, and numbers beyond Unicode
+        raise ValueError(f"{token.start}:{token.end}: {token.text[:100]}: invalid input") from None
 
-    def flush() -> None:
-        if raw:
-            found.append(raw.decode("utf-8"))  # UnicodeDecodeError is a ValueError
-            raw.clear()
 
-    while at < len(text):
-        if text[at] != "\\":
-            flush()
-            found.append(text[at])
-            at += 1
-            continue
-        kind = text[at + 1 : at + 2]
-        if kind in _SIMPLE_ESCAPES:
-            flush()
-            found.append(_SIMPLE_ESCAPES[kind])
-            at += 2
-        elif kind in _DIGITS:
-            digits = text[at + 2 : at + 2 + _DIGITS[kind]]
-            if not re.fullmatch(rf"[0-9a-fA-F]{{{_DIGITS[kind]}}}", digits):
-                raise ValueError(f"{token.start}:{token.end}: {token.text[:100]}: invalid input")
-            code = int(digits, 16)
-            if kind == "x":
-                raw.append(code)
-            else:
-                flush()
-                if code > 0x10FFFF or 0xD800 <= code < 0xE000:
-                    raise ValueError(f"{token.start}:{token.end}: {token.text[:100]}: invalid input")
-                found.append(chr(code))
-            at += 2 + len(digits)
-        elif re.fullmatch(r"[0-3][0-7]{2}", text[at + 1 : at + 4]):
-            raw.append(int(text[at + 1 : at + 4], 8))
-            at += 4
-        else:
-            raise ValueError(f"{token.start}:{token.end}: {token.text[:100]}: invalid input")
-    flush()
-    return "".join(found)
+def _escaped(escape: re.Match[str]) -> bytes:
+    """The bytes that an escape stands for; ValueError for a number that is no character."""
+    if escape["simple"]:
+        return _SIMPLE_ESCAPES[escape["simple"]].encode()
+    if escape["octal"]:
+        return bytes([int(escape["octal"], 8)])
+    if escape["byte"]:
+        return bytes([int(escape["byte"], 16)])
+    return chr(int(escape["character"][1:], 16)).encode()  # a surrogate cannot be encoded
 
 
 def _parse_classic_list(text: str) -> tuple[AlertMatcher, ...]:

@@ -1,8 +1,7 @@
 """What was last sent about a group through a channel, and whether that calls for another message.
 
-An entry has the alerts that fired and those that were resolved in the last message. It is written to the keeper
-after a successful send and before the group may be flushed again: after a crash at most that one message is
-repeated.
+An entry has the alerts that fired and those that were resolved in the last message. It is stored after a
+successful send and before the group may be flushed again: after a crash at most that one message is repeated.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The connection of a remote-write sender to its receiver: a POST, and the part of the response that the sender
 needs.
 
-Of the text only the beginning is kept. Every failure is an OSError.
+Only the beginning of the response's text is kept. Every failure is an OSError.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """What the labels of a counter do not say: a GPU's model and node, an instance's profile, a pod's labels.
 
-Read from the labels of info series, raw or rolled up; kube-state-metrics' `kube_pod_labels` is used too. What
-no series says is "".
+Read from the labels of info series, raw or rolled up; kube-state-metrics' `kube_pod_labels` is used too. A
+value that no series has is "".
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """GPU-hours by owner, node, model or MIG profile, and the invariant: every hour of every GPU is in one place.
 
 `gpu_hours = owners + unattributed + free + lost + stranded`. What the history does not have is named in
-`missing`; nothing is extrapolated. None is not known, never 0.
+`missing`; nothing is extrapolated. A value that is not known is None, never 0.
 """
 
 from __future__ import annotations

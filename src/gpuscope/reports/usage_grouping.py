@@ -1,4 +1,4 @@
-"""What a usage report can be by: an owner of one kind, a pod's label, or a GPU's node, model or MIG profile."""
+"""The groupings of a usage report: by owner of one kind, pod label, node, GPU model or MIG profile."""
 
 from __future__ import annotations
 

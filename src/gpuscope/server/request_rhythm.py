@@ -1,7 +1,8 @@
 """When the next request is due, from the times of those before: a scraper comes at a fixed interval.
 
-Two requests foretell a third at the same distance. Several scrapers foretell a few that nobody makes, which
-costs a rendering each; a request that nothing foretold is rendered when it comes.
+A third request is expected as long after the second as that came after the first. With several scrapers some
+expected requests do not come, which costs a rendering each; a request that was not expected is rendered when it
+arrives.
 """
 
 from __future__ import annotations

@@ -50,10 +50,12 @@ class History:
         self.target = self.store.target("t")
         self.engine = Engine(self.store)
 
-    def write(self, start: int, end: int, *series: dict[str, str], value: float = 1.0) -> None:
+    def write(
+        self, start: int, end: int, *series: dict[str, str], value: float = 1.0, interval: int = 60
+    ) -> None:
         labels: list[Labels] = [tuple(sorted(one.items())) for one in series]
         ids = self.store.resolve(self.target, labels)
-        for at in range(start, end, 60):
+        for at in range(start, end, interval):
             self.clock.at = max(self.clock.at, at * 1000)
             self.store.append(Tick(self.target, at * 1000, ids, np.full(len(ids), value)))
 
@@ -129,7 +131,8 @@ def test_a_gpu_that_left_hours_before_its_node_is_not_shown(history: History) ->
 def test_it_ages_out_after_a_day(history: History, hours: int) -> None:
     died = START + HOUR
     history.node("b:1", died)
-    history.write(died, died + 26 * HOUR, plain("up", "b:1"), plain("up", "never:1"), value=0.0)
+    ups = (plain("up", "b:1"), plain("up", "never:1"))
+    history.write(died, died + 26 * HOUR, *ups, value=0.0, interval=240)
     missing = history.find_missing(died + hours * HOUR, down("b:1"), down("never:1"))
     expected = {"b:1", "never:1"} if hours < 24 else set()
     assert missing.nodes.keys() == expected

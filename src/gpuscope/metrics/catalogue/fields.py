@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from gpuscope.metrics.catalogue.row import reader
 from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, KIND_NAMES, OPT_IN_COUNTERS, field_rows
@@ -50,7 +51,8 @@ def _present(part: object, path: str) -> bool:
     return value is not ABSENT and value != {}
 
 
-def all_fields() -> list[Field]:
+@cache
+def all_fields() -> tuple[Field, ...]:
     native = {row.reading: row for row in (*GPU_METRICS, *COUNTER_METRICS)}
     columns = {column.reading: column.header for column in SMI_COLUMNS}
     dcgm_names = {counter.id: counter.name for counter in (*OPT_IN_COUNTERS, *DEFAULT_COUNTERS)}
@@ -81,7 +83,7 @@ def all_fields() -> list[Field]:
     for reading, header in columns.items():
         if reading not in seen["smi"]:
             fields.append(Field(header.split(" ")[0], "", "", reading, None, "", {"nvidia_smi": header}))
-    return fields
+    return tuple(fields)
 
 
 def _native_name(metric: NativeMetric, reading: str) -> str:

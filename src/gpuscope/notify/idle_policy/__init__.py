@@ -1,4 +1,4 @@
 """Warns the holders of idle GPUs, and may then run a command.
 
-`policy_file` says when, `idle_holders` finds them, `policy_steps` decides, `audit_log` keeps every action.
+`policy_file` says when, `idle_holders` finds them, `policy_steps` decides, `policy_audit` records every action.
 """

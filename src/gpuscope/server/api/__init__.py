@@ -1,1 +1,4 @@
-"""Prometheus' HTTP API: its paths, parameters, JSON and errors, over the embedded store or another engine."""
+"""Prometheus' HTTP API, over the embedded store or another engine, and Alertmanager's API v2.
+
+Paths, parameters, JSON and errors are the originals'. `notification_routes` are our own.
+"""

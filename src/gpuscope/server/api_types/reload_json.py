@@ -1,4 +1,4 @@
-"""The answer of `GET /api/reload`: whether the files that a server runs by are the current ones."""
+"""The answer of `GET /api/reload`: whether the files that a server uses are the current ones."""
 
 from __future__ import annotations
 

@@ -275,7 +275,7 @@ async def _wait_for_first_byte(accepted: socket.socket, handshake_timeout: float
 
 
 def _is_reset(accepted: socket.socket) -> bool:
-    """Whether the client has reset the connection. Its request could still be read and answered, for nobody."""
+    """Whether the client has reset the connection: its request can be read, but not answered."""
     return accepted.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) != 0
 
 

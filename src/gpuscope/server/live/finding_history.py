@@ -1,8 +1,8 @@
 """What the history knows of findings, in PromQL, from the embedded store or another engine.
 
-Out: when an idle process last worked, when a condition began, who was on a GPU that is lost. The answers reach
-back one day. A subquery with a step of five minutes over windows of five minutes misses no activity; its result
-is the end of the window, so an idle time is never longer than the truth.
+Output: when an idle process last worked, when a condition began, who was on a GPU that is lost. The answers
+reach back one day. A subquery with a step of five minutes over windows of five minutes misses no activity; its
+result is the end of the window, so an idle time is never longer than the truth.
 """
 
 from __future__ import annotations

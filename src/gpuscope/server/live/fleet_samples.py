@@ -1,7 +1,7 @@
 """The samples of the live picture by node, so that later steps work only on nodes that changed.
 
-In: samples of any origin. Out: a list per node. Rule of every origin: while nothing of a node changes, its list
-is the same object in every update, and nobody changes a list.
+Input: samples from the collectors, the store or an engine. Output: a list per node. While nothing of a node
+changes, its list is the same object in every update. Lists are never changed.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The live picture, made when a client asks and the last one is old: one for all clients.
 
-Input: samples of an origin, what is missing beside them, and the judge. Output: the picture, and the bodies of
-`/api/live` and `/api/findings`, each encoded once. Updates are at least a second apart, and further apart if
-one takes long, so that viewers of a large fleet do not use a whole core.
+Input: samples, the nodes and GPUs that are missing from them, and the judge. Output: the picture, and the
+bodies of `/api/live` and `/api/findings`, each encoded once. Updates are at least a second apart, and further
+apart if one takes long, so that viewers of a large fleet do not use a whole core.
 """
 
 from __future__ import annotations
