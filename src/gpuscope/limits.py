@@ -559,6 +559,13 @@ class Limits:
         "maximum nodes, GPUs, MIG instances and processes of the live picture; with more there is none",
         why="220 MiB; 1,000 nodes with 8 GPUs and 7 instances each have 65,000",
     )
+    live_max_gone_nodes: int = _limit(
+        10_000,
+        parse_positive,
+        "page",
+        "maximum nodes of the live picture that were there within a day and are gone; others are left out",
+        why="1,000 nodes whose address changes ten times a day; 100 of them are looked up at a time",
+    )
     live_stream_lifetime: float = _limit(
         300.0,
         parse_positive_duration,

@@ -13,7 +13,7 @@ from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, Mal
 from gpuscope.server.login.client_request import parse_networks, read_client_request
 from gpuscope.server.login.origin_rules import HostRule, cross_site_error, host_error
 
-LIMITS = Limits(max_request_head_bytes=1024, max_request_bodies_bytes=2048)
+LIMITS = Limits(max_request_head_bytes=256, max_request_bodies_bytes=512)
 PROXIES = parse_networks(["10.0.0.0/8"], "")
 HOSTS = HostRule.build("127.0.0.1", ["*.example"])
 

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import parse_qs
 
+import orjson
+
+from gpuscope.server.live.history_lookup import MAX_INSTANCES
 from tests.hostile.catalogue import Attack
 from tests.hostile.victim import MIB, Victim, Watch
 from tests.local_server import QuietHandler
@@ -80,6 +84,14 @@ def _many_gpus(number: int, kind: bytes, at: bytes) -> bytes:
     return b"".join(b'{"metric":{%b},%b},' % (one, points % at) for one in gpus)
 
 
+def _many_lost_nodes(number: int, kind: bytes, at: bytes) -> bytes:
+    """Nodes that have just sent their last sample, whichever the query asks for."""
+    first, now = number * BATCH, int(time.time())
+    labels = b'"__name__":"gpuscope_agent_info","instance":"%x","node":"%x"'
+    nodes = [labels % (one, one) for one in range(first, first + BATCH)]
+    return b"".join(b'{"metric":{%b},"value":[%d,"%d"]},' % (one, now, now) for one in nodes)
+
+
 def _dense_text(number: int, kind: bytes, at: bytes) -> bytes:
     return b'{"a":"b"},' * BATCH
 
@@ -101,6 +113,18 @@ def _read_many_series(victim: Victim, watch: Watch) -> None:
 def _read_many_gpus(victim: Victim, watch: Watch) -> None:
     _read_all(victim, watch, READERS[:1])
     assert victim.limit_reached("live_max_subjects") > 0
+
+
+def _read_lost_nodes(victim: Victim, watch: Watch) -> None:
+    def shown() -> int:
+        status, body = victim.get("/api/live")
+        assert status == 200, body[:300]
+        return len(orjson.loads(body)["nodes"])
+
+    assert shown() <= 2 * MAX_INSTANCES
+    watch.meanwhile()
+    victim.until(lambda: shown() >= 4 * MAX_INSTANCES, "more nodes in later pictures")
+    assert "Traceback" not in victim.log()
 
 
 def _attack(
@@ -139,6 +163,15 @@ ATTACKS = (
         13 * MIB,
         '{__name__=~"',  # those of the live picture
         "there is no live picture with more than live_max_subjects; `/api/live` says so",
+    ),
+    _attack(
+        "an engine with many lost nodes",
+        "30,000 nodes that have left within the day, in each answer to what the page looks up of them",
+        _many_lost_nodes,
+        _read_lost_nodes,
+        3 * MIB,
+        "(gpuscope_agent_info",
+        "`/api/live` does not wait until all are looked up: each picture has 100 more",
     ),
     _attack(
         "an engine with dense JSON",

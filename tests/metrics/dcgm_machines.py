@@ -60,7 +60,7 @@ def h100(index: int, **readings: Any) -> Device:
         "sm_occupancy_ratio": 0.25,
         "tensor_active_ratio": 0.412,
         "dram_active_ratio": 0.0,
-        "profiled_pcie_bytes_per_second": {"tx": 123456789.4, "rx": 98765432.0},
+        "profiled_pcie_bytes_per_second": {"tx": 123456789.9, "rx": 98765432.0},
         "profiled_nvlink_bytes_per_second": {"tx": 1.5e9, "rx": 2.5e9},
         "nvlink_errors": {("0", "crc_flit"): 1.0, ("1", "crc_flit"): 2.0, ("0", "replay"): 0.0},
         "nvlink_up": {"0": 1.0, "1": 1.0},

@@ -25,9 +25,10 @@ from gpuscope.store import Store
 
 
 def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine, limits: Limits) -> LiveFleet:
+    history = _history_query(engine, limits)
     # A simulated fleet is always read, and its samples are too many to hold and read twice.
-    watch = UnreadGpus(_history_query(engine)) if len(collectors) == 1 else None
-    judge = FleetJudge(_history_query(engine), limits.live_max_subjects)
+    watch = UnreadGpus(history, limits) if len(collectors) == 1 else None
+    judge = FleetJudge(history, limits.live_max_subjects)
     return LiveFleet(CollectorSamples(collectors).read, "this process", watch, judge)
 
 
@@ -35,17 +36,19 @@ def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits:
     async def states() -> list[TargetHealth]:
         return scraper.states()
 
+    history = _history_query(engine, limits)
     return LiveFleet(
         StoreSamples(store).read,
         engine.name,
-        GoneWatch(_history_query(engine), states),
-        FleetJudge(_history_query(engine), limits.live_max_subjects),
+        GoneWatch(history, states, limits=limits),
+        FleetJudge(history, limits.live_max_subjects),
     )
 
 
 def live_from_engine(engine: HttpEngine, limits: Limits) -> LiveFleet:
     async def states() -> list[TargetHealth]:
-        down = [dict(labels) for labels in (await engine.instant("up == 0")).labels]
+        vector = await engine.instant("up == 0", max_series=limits.live_max_subjects)
+        down = [dict(labels) for labels in vector.labels]
         errors = await engine.scrape_errors() if down else {}
         found = []
         for labels in down:
@@ -54,11 +57,12 @@ def live_from_engine(engine: HttpEngine, limits: Limits) -> LiveFleet:
         return found
 
     live_engine = HttpEngine(engine.connection, vector_text=VectorText(engine.connection.memory))
+    history = _history_query(engine, limits)
     return LiveFleet(
         EngineSamples(live_engine).read,
         engine.name,
-        GoneWatch(_history_query(engine), states, known_jobs_only=True),
-        FleetJudge(_history_query(engine), limits.live_max_subjects),
+        GoneWatch(history, states, known_jobs_only=True, limits=limits),
+        FleetJudge(history, limits.live_max_subjects),
     )
 
 
@@ -67,8 +71,11 @@ def findings_over_time(engine: QueryEngine, live: LiveFleet, settings: Settings)
     return FindingsOverTime(engine, live, rates=rates, limits=settings)
 
 
-def _history_query(engine: QueryEngine) -> Callable[[str, float], Awaitable[list[LabelledValue]]]:
+def _history_query(
+    engine: QueryEngine, limits: Limits
+) -> Callable[[str, float], Awaitable[list[LabelledValue]]]:
     async def query_history(expression: str, at: float) -> list[LabelledValue]:
-        return labelled_values(await engine.instant(expression, int(at * 1000)))
+        at_ms, most = int(at * 1000), limits.live_max_subjects
+        return labelled_values(await engine.instant(expression, at_ms, max_series=most))
 
     return query_history

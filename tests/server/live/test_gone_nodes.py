@@ -12,6 +12,7 @@ import pytest
 
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import Missing
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from gpuscope.scrape.target_health import TargetHealth
@@ -245,3 +246,59 @@ def test_a_history_that_cannot_be_asked_takes_nothing_else_away(caplog: pytest.L
     with caplog.at_level(logging.WARNING):
         asyncio.run(look_twice())
     assert len([one for one in caplog.records if "boom" in one.message]) == 1
+
+
+class ManyLost:
+    """A history that knows nodes which pushed until an hour ago, and counts the instances of each query.
+
+    Its answers also name an instance that no query asks for."""
+
+    def __init__(self, count: int) -> None:
+        self.names = [f"n{number:05}" for number in range(count)]
+        self.asked: list[int] = []
+
+    async def ask(self, expression: str, at: float) -> list[tuple[dict[str, str], float]]:
+        named = self.names
+        if "=~" in expression:
+            named = [one for one in self.names if one in expression]
+            self.asked.append(len(named))
+            named = [*named, "a stranger"]
+        value = at - HOUR if "timestamp(" in expression else 1.0
+        return [(agent_info(one), value) for one in named if "gpuscope_agent_info" in expression]
+
+    def watch(self, limits: Limits | None = None) -> GoneWatch:
+        async def targets() -> Sequence[TargetHealth]:
+            return ()
+
+        return GoneWatch(self.ask, targets, limits=limits, clock=lambda: START)
+
+
+def test_thousands_are_looked_up_some_per_picture() -> None:
+    many = ManyLost(450)
+
+    async def make_pictures() -> list[int]:
+        watch = many.watch()
+        return [len((await watch.find_missing([])).nodes) for _ in range(6)]
+
+    assert asyncio.run(make_pictures()) == [100, 200, 300, 400, 450, 450]
+    assert max(many.asked) == 100
+
+
+def test_more_than_the_limit_are_left_out() -> None:
+    before = LIMITS_REACHED.counts()["live_max_gone_nodes"]
+    many = ManyLost(5)
+    missing = asyncio.run(many.watch(Limits(live_max_gone_nodes=3)).find_missing([]))
+    assert missing.nodes.keys() == set(many.names[2:])
+    assert LIMITS_REACHED.counts()["live_max_gone_nodes"] == before + 1
+
+
+def test_one_that_leaves_now_is_looked_up_before_those_of_the_history() -> None:
+    many = ManyLost(250)
+
+    async def leave() -> Missing:
+        watch = many.watch()
+        here = ("gpuscope_agent_snapshot_timestamp_seconds", plain("", many.names[0]), float(START))
+        await watch.find_missing([here])
+        return await watch.find_missing([])
+
+    assert many.names[0] in asyncio.run(leave()).nodes

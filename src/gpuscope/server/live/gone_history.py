@@ -7,9 +7,9 @@ node if it was seen at most one look-back (5 min) before the node itself.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeVar
 
 from gpuscope.go_quote import quote
 from gpuscope.health.facts import Sample
@@ -17,7 +17,6 @@ from gpuscope.health.finding_details import one_of
 
 DAY_SECONDS: Final = 86400.0
 SNAPSHOT_METRIC: Final = "gpuscope_agent_snapshot_timestamp_seconds"
-MAX_INSTANCES_PER_QUERY: Final = 100
 LOOK_BACK_SECONDS: Final = 300.0
 # A little more than a day, to tell what began before the day from what began in its first minute.
 _WINDOW: Final = "1d5m"
@@ -26,6 +25,7 @@ _WINDOWS: Final = (f"{_WINDOW}:1m", "10m:5s")
 _GPU_IDENTITY: Final = ("gpuscope_gpu_info", "gpuscope_mig_info")
 _IDENTITY: Final = ("gpuscope_agent_info", *_GPU_IDENTITY)
 
+T = TypeVar("T")
 Found = tuple[Mapping[str, str], float]
 HistoryQuery = Callable[[str, float], Awaitable[Iterable[Found]]]
 """An instant query at a time: labels and values."""
@@ -57,34 +57,38 @@ async def last_seen_nodes(query_history: HistoryQuery, now: float) -> dict[str, 
     return {labels.get("instance", ""): labels.get("job", "") for labels, _ in found}
 
 
-async def look_up(query_history: HistoryQuery, instances: Iterable[str], now: float) -> dict[str, LastSeen]:
-    wanted = sorted(instances)
-    seen: dict[str, LastSeen] = {instance: LastSeen() for instance in wanted}
-    for start in range(0, len(wanted), MAX_INSTANCES_PER_QUERY):
-        only = _matcher(wanted[start : start + MAX_INSTANCES_PER_QUERY])
-        await _look_up_scrapes(query_history, only, now, seen)
-        await _look_up_identity(query_history, only, now, seen)
+async def look_up(query_history: HistoryQuery, instances: Collection[str], now: float) -> dict[str, LastSeen]:
+    """Each query names all the instances."""
+    seen: dict[str, LastSeen] = {instance: LastSeen() for instance in instances}
+    await _look_up_scrapes(query_history, _matcher(instances), now, seen)
+    await _look_up_identity(query_history, _matcher(instances), now, seen)
     return seen
 
 
 async def last_read_gpus(
-    query_history: HistoryQuery, instances: Iterable[str], now: float
+    query_history: HistoryQuery, instances: Collection[str], now: float
 ) -> dict[str, LastRead]:
-    wanted = sorted(instances)
-    read: dict[str, LastRead] = {instance: LastRead() for instance in wanted}
-    for start in range(0, len(wanted), MAX_INSTANCES_PER_QUERY):
-        only = _matcher(wanted[start : start + MAX_INSTANCES_PER_QUERY])
-        for name in _GPU_IDENTITY:  # whole GPUs first: the last of them says when it was
-            times = await _last_times(query_history, f"timestamp({name}{only})", now)
-            latest = {_key(labels): (labels, at) for labels, at in times}
-            for labels, at in latest.values():
-                one = read[labels["instance"]]
-                one.read_at = max(one.read_at, at)
-            for labels, at in latest.values():
-                one = read[labels["instance"]]
-                if at > one.read_at - LOOK_BACK_SECONDS:
-                    one.samples.append((name, labels, 1.0))
+    """Each query names all the instances."""
+    read: dict[str, LastRead] = {instance: LastRead() for instance in instances}
+    for name in _GPU_IDENTITY:  # whole GPUs first: the last of them says when it was
+        times = await _last_times(query_history, f"timestamp({name}{_matcher(instances)})", now)
+        latest = {_key(labels): (labels, at) for labels, at in times}
+        for one, _, at in _of_instances(read, latest.values()):
+            one.read_at = max(one.read_at, at)
+        for one, labels, at in _of_instances(read, latest.values()):
+            if at > one.read_at - LOOK_BACK_SECONDS:
+                one.samples.append((name, labels, 1.0))
     return read
+
+
+def _of_instances(
+    wanted: Mapping[str, T], found: Iterable[Found]
+) -> Iterator[tuple[T, Mapping[str, str], float]]:
+    """Leaves out instances that were not asked for: an engine may answer with anything."""
+    for labels, value in found:
+        one = wanted.get(labels.get("instance", ""))
+        if one is not None:
+            yield one, labels, value
 
 
 def _matcher(instances: Iterable[str]) -> str:
@@ -95,17 +99,19 @@ async def _look_up_scrapes(
     query_history: HistoryQuery, only: str, now: float, seen: dict[str, LastSeen]
 ) -> None:
     up = f"up{only}"
-    for labels, best in await query_history(f"max_over_time({up}[{_WINDOW}])", now):
-        seen[labels["instance"]].answered |= best == 1
-    for labels, at in await _last_times(query_history, f"timestamp({up}) and {up} == 1", now):
-        one = seen[labels["instance"]]
+    found = await query_history(f"max_over_time({up}[{_WINDOW}])", now)
+    for one, _, best in _of_instances(seen, found):
+        one.answered |= best == 1
+    found = await _last_times(query_history, f"timestamp({up}) and {up} == 1", now)
+    for one, _, at in _of_instances(seen, found):
         one.up_at = at if one.up_at is None else max(one.up_at, at)
     for window in _WINDOWS:
-        for labels, at in await query_history(f"min_over_time(timestamp({up})[{window}])", now):
-            one = seen[labels["instance"]]
+        found = await query_history(f"min_over_time(timestamp({up})[{window}])", now)
+        for one, _, at in _of_instances(seen, found):
             one.first_try = at if one.first_try is None else min(one.first_try, at)
-    for labels, _ in await query_history(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now):
-        seen[labels["instance"]].was_scraped = True
+    found = await query_history(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now)
+    for one, _, _ in _of_instances(seen, found):
+        one.was_scraped = True
 
 
 async def _look_up_identity(
@@ -117,8 +123,7 @@ async def _look_up_identity(
         times = {
             _key(labels): at for labels, at in await _last_times(query_history, f"timestamp({series})", now)
         }
-        for labels, _ in found:
-            one = seen[labels["instance"]]
+        for one, labels, _ in _of_instances(seen, found):
             at = times.get(_key(labels), one.node_at)
             one.node_at = max(one.node_at, at)
             if at > one.node_at - LOOK_BACK_SECONDS:

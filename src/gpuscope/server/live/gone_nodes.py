@@ -9,16 +9,15 @@ the series `scrape_duration_seconds`, which is never pushed.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
-from gpuscope.episode_log import EpisodeLog
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING, Gone, GoneTarget, Missing
 from gpuscope.health.thresholds import STALE_SECONDS
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.server.live.gone_history import (
     DAY_SECONDS,
@@ -28,9 +27,8 @@ from gpuscope.server.live.gone_history import (
     last_seen_nodes,
     look_up,
 )
+from gpuscope.server.live.history_lookup import MAX_INSTANCES, HistoryLookup
 from gpuscope.server.live.unread_gpus import UnreadGpus
-
-log = logging.getLogger("gpuscope.live")
 
 REFRESH_SECONDS: Final = 5.0
 EXPLAIN_SECONDS: Final = 10.0
@@ -59,76 +57,109 @@ class GoneWatch:
         read_targets: ReadTargets,
         *,
         known_jobs_only: bool = False,
+        limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._query_history = query_history
-        self._unread = UnreadGpus(query_history, clock)
+        self._limits = limits or Limits()
+        self._unread = UnreadGpus(query_history, self._limits, clock)
         self._read_targets = read_targets
         self._known_jobs_only = known_jobs_only
         self._clock = clock
-        self._nodes: dict[str, str] = {}  # the job of each node seen within a day, by instance
+        # The job of each node seen within a day, by instance; those that only the history has seen are first.
+        self._nodes: dict[str, str] = {}
         self._found: dict[str, LastSeen] = {}  # what history knows of those that are gone
         self._present: Mapping[str, tuple[str, float]] = {}
         self._unexplained: dict[str, float] = {}  # since when: without samples, and no target said to be down
         self._missing = NOTHING_MISSING
         self._looked_at = float("-inf")
-        self._episode = EpisodeLog(log, "nodes that are gone cannot be looked up")
+        self._knows_history = False
+        self._has_more = False  # nodes are gone that were not looked up yet
+        self._lookup = HistoryLookup(self._refresh, "nodes that are gone cannot be looked up")
 
     async def find_missing(self, samples: Sequence[Sample]) -> Missing:
         """What is missing beside these samples of now."""
-        gone, unread = await self._find_gone(samples), await self._unread.find_missing(samples)
+        gone, unread = await asyncio.gather(self._find_gone(samples), self._unread.find_missing(samples))
         return replace(gone, samples=[*gone.samples, *unread.samples], unread=unread.unread)
 
     async def _find_gone(self, samples: Sequence[Sample]) -> Missing:
         """Refreshed when a node has left, and every few seconds."""
-        now = self._clock()
         present = await asyncio.to_thread(_present, samples)
-        is_fresh = 0 <= now - self._looked_at < REFRESH_SECONDS and not self._unexplained
+        age = self._clock() - self._looked_at
+        is_fresh = 0 <= age < REFRESH_SECONDS and not self._unexplained and not self._has_more
         before, self._present = self._present, present
         self._nodes |= {instance: job for instance, (job, _) in present.items()}
-        if is_fresh and present.keys() >= before.keys():
-            return self._missing
-        try:
-            self._missing = await self._refresh(present, now)
-        except Exception as error:  # the live numbers themselves go on
-            self._episode.failed(str(error))
-        else:
-            self._episode.succeeded()
-        self._looked_at = self._clock()
+        if not is_fresh or not present.keys() >= before.keys():
+            await self._lookup.run()
         return self._missing
 
-    async def _refresh(self, present: Mapping[str, tuple[str, float]], now: float) -> Missing:
-        if now - self._looked_at > FORGET_AFTER_SECONDS:
-            self._nodes |= await last_seen_nodes(self._query_history, now)
+    async def _refresh(self) -> None:
+        now = self._clock()
+        self._knows_history &= now - self._looked_at <= FORGET_AFTER_SECONDS
+        try:
+            if not self._knows_history:
+                earlier = await last_seen_nodes(self._query_history, now)
+                self._nodes = {one: earlier[one] for one in earlier if one not in self._nodes} | self._nodes
+                self._knows_history = True
+            states = await self._read_targets()
+            down = self._missed(states, now)
+            lost = self._lost(down)
+            self._found = {one: self._found[one] for one in lost if one in self._found}
+            await self._look_up_some([one for one in lost if one not in self._found], now)
+        finally:
+            self._looked_at = self._clock()
+        self._missing = self._describe([state for state in down if state.instance in self._found], now)
+
+    def _missed(self, states: Iterable[TargetHealth], now: float) -> list[TargetHealth]:
+        """The targets that are down and were nodes, or should be."""
         # An agent that died while nobody scraped leaves samples without an end, visible for 5 min.
-        fresh = {one for one, (_, taken_at) in present.items() if now - taken_at <= STALE_SECONDS}
-        states = await self._read_targets()
-        down = [state for state in states if self._is_missed(state, fresh)]
-        lost = (self._nodes.keys() - present.keys()) | {state.instance for state in down}
-        self._found = {instance: seen for instance, seen in self._found.items() if instance in lost}
-        self._found |= await look_up(self._query_history, lost - self._found.keys(), now)
-        return self._describe(lost, down, now)
+        fresh = {one for one, (_, taken_at) in self._present.items() if now - taken_at <= STALE_SECONDS}
+        jobs = set(self._nodes.values())
 
-    def _is_missed(self, state: TargetHealth, fresh: Collection[str]) -> bool:
-        if state.up or state.instance in fresh:
-            return False
-        if self._known_jobs_only:
-            return state.job in self._nodes.values()
-        return state.scraped or state.instance in self._nodes
+        def is_missed(state: TargetHealth) -> bool:
+            if state.up or state.instance in fresh:
+                return False
+            if self._known_jobs_only:
+                return state.job in jobs
+            return state.scraped or state.instance in self._nodes
 
-    def _describe(self, lost: Set[str], down: Sequence[TargetHealth], now: float) -> Missing:
+        return [state for state in states if is_missed(state)]
+
+    def _lost(self, down: Iterable[TargetHealth]) -> list[str]:
+        """The instances that are gone. With more than a picture may have, those that this process saw last."""
+        lost = dict.fromkeys(one for one in self._nodes if one not in self._present)
+        lost |= dict.fromkeys(state.instance for state in down)
+        left_out = max(0, len(lost) - self._limits.live_max_gone_nodes)
+        if left_out:
+            LIMITS_REACHED.count("live_max_gone_nodes")
+            for instance in list(lost)[:left_out]:
+                del lost[instance]
+                self._nodes.pop(instance, None)
+        return list(lost)
+
+    async def _look_up_some(self, new: Sequence[str], now: float) -> None:
+        """Those that left last are first; the next refresh goes on."""
+        known = sum(len(seen.samples) for seen in self._found.values())
+        self._has_more = len(new) > MAX_INSTANCES
+        if new and known >= self._limits.live_max_subjects:
+            LIMITS_REACHED.count("live_max_subjects")
+            self._has_more = False
+        elif new:
+            self._found |= await look_up(self._query_history, new[-MAX_INSTANCES:], now)
+
+    def _describe(self, down: Sequence[TargetHealth], now: float) -> Missing:
         recent = [(state, self._gone(state)) for state in down]
         recent = [(state, gone) for state, gone in recent if now - gone.since < DAY_SECONDS]
         by_instance = {state.instance: gone for state, gone in recent}
         nodes: dict[str, Gone] = {}
-        for instance in lost:
-            seen, told = self._found[instance], by_instance.get(instance)
+        for instance, seen in self._found.items():
+            told = by_instance.get(instance)
             if told is None and not seen.was_scraped and now - seen.node_at < DAY_SECONDS:
                 told = Gone(since=seen.node_at)  # it sent samples by remote write and has stopped
             # A target that answered but was never a node is another exporter.
             if told is not None and (seen.samples or not told.answered):
                 nodes[instance] = told
-        self._forget(lost - nodes.keys(), now)
+        self._forget(self._found.keys() - nodes.keys(), now)
         return Missing(
             samples=[sample for instance in nodes for sample in self._found[instance].samples],
             nodes=nodes,

@@ -7,14 +7,13 @@ had when they were last read, and when that was. A node without GPUs within the 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gpuscope.episode_log import EpisodeLog
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import Missing
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.live.gone_history import (
     DAY_SECONDS,
     SNAPSHOT_METRIC,
@@ -22,8 +21,7 @@ from gpuscope.server.live.gone_history import (
     LastRead,
     last_read_gpus,
 )
-
-log = logging.getLogger("gpuscope.live")
+from gpuscope.server.live.history_lookup import MAX_INSTANCES, HistoryLookup
 
 _TELLING: Final = frozenset({SNAPSHOT_METRIC, "gpuscope_source_up", "gpuscope_gpu_info"})
 
@@ -44,28 +42,35 @@ def _nodes_without_readings(samples: Iterable[Sample]) -> set[str]:
 
 
 class UnreadGpus:
-    def __init__(self, query_history: HistoryQuery, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        query_history: HistoryQuery,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._query_history = query_history
+        self._max_subjects = (limits or Limits()).live_max_subjects
         self._clock = clock
+        self._unread: set[str] = set()
         self._found: dict[str, LastRead] = {}  # by instance; queried once while its GPUs are not read
-        self._episode = EpisodeLog(log, "GPUs that are not read cannot be looked up")
+        self._lookup = HistoryLookup(self._look_up_some, "GPUs that are not read cannot be looked up")
 
     async def find_missing(self, samples: Iterable[Sample]) -> Missing:
+        self._unread = await asyncio.to_thread(_nodes_without_readings, samples)
+        self._found = {instance: last for instance, last in self._found.items() if instance in self._unread}
+        if not self._unread <= self._found.keys():
+            await self._lookup.run()
         now = self._clock()
-        unread = await asyncio.to_thread(_nodes_without_readings, samples)
-        self._found = {instance: last for instance, last in self._found.items() if instance in unread}
-        if new := unread - self._found.keys():
-            await self._look_up(new, now)
         recent = {one: last for one, last in self._found.items() if now - last.read_at < DAY_SECONDS}
         return Missing(
             samples=[sample for last in recent.values() for sample in last.samples],
             unread={instance: last.read_at for instance, last in recent.items()},
         )
 
-    async def _look_up(self, instances: set[str], now: float) -> None:
-        try:
-            self._found |= await last_read_gpus(self._query_history, instances, now)
-        except Exception as error:  # the live numbers themselves go on
-            self._episode.failed(str(error))
-        else:
-            self._episode.succeeded()
+    async def _look_up_some(self) -> None:
+        """The next picture goes on."""
+        if sum(len(last.samples) for last in self._found.values()) >= self._max_subjects:
+            LIMITS_REACHED.count("live_max_subjects")
+            return
+        new = sorted(self._unread - self._found.keys())[:MAX_INSTANCES]
+        self._found |= await last_read_gpus(self._query_history, new, self._clock())
