@@ -232,8 +232,8 @@ def _job_samples(cluster: SlurmCluster, imitated: Collection[str]) -> Samples:
         if number in imitated:
             continue
         found[series("job_gpus", slurm_job=number)] = 0
-        # A job's name may have such lines in it, further up; 26.05 prints JOB_GRES only of jobs that have some.
-        placed = record.rpartition("\nJobId=")[2].rpartition("\n   JOB_GRES=")[2]
+        # The lab has a job whose name holds such lines; 26.05 prints it a second time in SubmitLine.
+        placed = record.replace(labels["name"], "")
         for hosts, gres in re.findall(r"^     Nodes=(\S+) CPU_IDs=.* GRES=(\S*)$", placed, re.M):
             for node in cluster.run("scontrol", "show", "hostnames", hosts).split():
                 _add_held(found, labels, node, gres)
