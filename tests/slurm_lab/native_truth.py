@@ -233,7 +233,7 @@ def _job_samples(cluster: SlurmCluster, imitated: Collection[str]) -> Samples:
             continue
         found[series("job_gpus", slurm_job=number)] = 0
         # The lab has a job whose name holds such lines; 26.05 prints it a second time in SubmitLine.
-        placed = record.replace(labels["name"], "")
+        placed = record.replace(labels["name"], "") if "\n" in labels["name"] else record
         for hosts, gres in re.findall(r"^     Nodes=(\S+) CPU_IDs=.* GRES=(\S*)$", placed, re.M):
             for node in cluster.run("scontrol", "show", "hostnames", hosts).split():
                 _add_held(found, labels, node, gres)
