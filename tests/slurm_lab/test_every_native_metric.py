@@ -20,6 +20,7 @@ from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.versions import REST_API, SHARD_COUNTS_SINCE
 from tests.slurm_lab.cluster import CLIENTS, SlurmCluster
 from tests.slurm_lab.native_truth import NativeTruth, Samples, native_truth, sdiag_samples, series
+from tests.slurm_lab.test_jobs import SHARDS_SINCE
 from tests.slurm_lab.test_live import read, samples
 
 QUERIES: dict[str, tuple[str, ...]] = {
@@ -49,8 +50,6 @@ WITH_SLURMDBD = {
         "pending_job_gpus",
     )
 }  # fmt: skip
-SHARDS_SINCE = (22, 5)
-"""Before, a GRES with this name is a plain count."""
 MOMENTS = 10
 Differences = dict[str, tuple[float | None, float | None]]
 """(expected, found) by series."""
