@@ -1,8 +1,8 @@
 """Stands in for vpenso's prometheus-slurm-exporter: port 8080, `slurm_*`, its flags.
 
 `gpuscope_slurm_*` stand beside them: the dashboard, the rules and the page need them, and vpenso's names do not
-say whether Slurm answers. The GPU metrics are served unless `-gpus-acct=false` is given: there they are off by default because they need
-sacct and fail on Slurm 20.11 and newer; here they cost nothing.
+say whether Slurm answers. The GPU metrics are served unless `-gpus-acct=false` is given: there they are off by
+default because they need sacct and fail on Slurm 20.11 and newer; here they cost nothing.
 """
 
 from __future__ import annotations
