@@ -70,7 +70,9 @@ def test_one_of_eight_visible(tmp_path: Path) -> None:
     lost = words(gpus.health(context(tmp_path, gpu(3, lost=True))))
     assert lost.startswith("problem: GPU 3 does not answer")
     assert "nvidia-smi -r" not in lost, "a reset does not reach a lost GPU"
-    assert "up --demo" in words(gpus.visible_gpus(context(tmp_path, expected_gpus=0)))
+    told = words(gpus.visible_gpus(context(tmp_path, expected_gpus=0)))
+    assert told.startswith("problem: this machine has no NVIDIA GPU")
+    assert "up --demo" in told
 
 
 def test_mig_with_and_without_instances(tmp_path: Path) -> None:

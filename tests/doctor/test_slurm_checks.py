@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.doctor.gpus import visible_gpus
 from gpuscope.doctor.slurm_access import slurm_access, slurm_controller
 from gpuscope.readings import ABSENT, Maybe, Snapshot
 from gpuscope.readings.slurm import Gres, SlurmFailure, SlurmJob, SlurmNode, SlurmQuery, SlurmState
@@ -32,6 +33,13 @@ def the_only(findings: object) -> CheckResult:
 def test_a_compute_node_hears_nothing_of_slurm() -> None:
     assert list(slurm_access(context())) == []
     assert list(slurm_controller(context())) == []
+
+
+def test_the_controller_of_a_cluster_needs_no_gpu() -> None:
+    snapshot = Snapshot(node="master", taken_at=1.0, expected_gpus=0)
+    for flags, verdict in (({}, Verdict.BAD), ({"slurm": "commands"}, Verdict.NOTE)):
+        found = the_only(visible_gpus(DoctorContext(load_settings(flags, {}), snapshot)))
+        assert (found.verdict, "no NVIDIA GPU" in found.what) == (verdict, True)
 
 
 def test_missing_clients_and_what_to_mount(tmp_path: Path) -> None:

@@ -73,12 +73,24 @@ def test_indices_are_minor_numbers_of_the_node() -> None:
     assert set(unallocated(fleet).values()) == {0}
 
 
-def test_jobs_with_shards_share_a_gpu() -> None:
+@pytest.mark.parametrize("gres", ["shard", "mps"])
+def test_jobs_with_shares_have_one_gpu_together(gres: str) -> None:
     fleet = joined(
-        slurm_job("17"), slurm_job("18", "bob"), held("17", "n1", "0", "shard"), held("18", "n1", "0", "shard"),
+        slurm_job("17"), slurm_job("18", "bob"), held("17", "n1", "0", gres), held("18", "n1", "0", gres),
         process("1", slurm_job="18", user="bob"),
     )  # fmt: skip
     assert allocations(fleet) == {("GPU-n1-1", "17"): 0, ("GPU-n1-1", "18"): 1}
+
+
+def test_each_task_of_an_array_has_its_own_gpu() -> None:
+    """squeue calls jobs 18 and 17 17_0 and 17_1: the last task that starts keeps the array's number."""
+    fleet = joined(
+        slurm_job("18", array_job="17", array_task="0"), held("18", "n1", "0"),
+        slurm_job("17", array_job="17", array_task="1"), held("17", "n1", "1"),
+        process("0", slurm_job="17", user="alice"),
+    )  # fmt: skip
+    assert allocations(fleet) == {("GPU-n1-1", "18"): 0, ("GPU-n1-0", "17"): 1}
+    assert set(unallocated(fleet).values()) == {0}
 
 
 def test_components_of_a_heterogeneous_job() -> None:

@@ -233,6 +233,19 @@ def test_an_unknown_job_is_said(samples: list[Series]) -> None:
         receipt(samples, "99")
 
 
+@pytest.mark.parametrize(
+    ("metric", "state"),
+    [
+        ("gpuscope_slurm_pending_job_info", r"99: this job waits \(Resources\) and has had no GPU yet"),
+        ("gpuscope_slurm_job_info", "99: this job runs, and the history has no GPU of it"),
+    ],
+)
+def test_a_job_without_a_gpu_is_where_slurm_says(samples: list[Series], metric: str, state: str) -> None:
+    about = at(metric, every_minute(5 * HOUR, 6 * HOUR, 1.0), slurm_job="99", reason="Resources")
+    with pytest.raises(JobNotFound, match=state):
+        receipt([*samples, about], "99")
+
+
 @pytest.mark.parametrize("job", ["4711", "4713"])
 def test_the_text_has_80_columns(samples: list[Series], job: str) -> None:
     lines = list(receipt_lines(receipt(samples, job), str))

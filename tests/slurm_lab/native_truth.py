@@ -232,8 +232,8 @@ def _job_samples(cluster: SlurmCluster, imitated: Collection[str]) -> Samples:
         if number in imitated:
             continue
         found[series("job_gpus", slurm_job=number)] = 0
-        # A job's name may have such lines in it, further up; 26.05 prints JOB_GRES only of jobs that have some.
-        placed = record.rpartition("\nJobId=")[2].rpartition("\n   JOB_GRES=")[2]
+        # The lab has a job whose name holds such lines; 26.05 prints it a second time in SubmitLine.
+        placed = record.replace(labels["name"], "") if "\n" in labels["name"] else record
         for hosts, gres in re.findall(r"^     Nodes=(\S+) CPU_IDs=.* GRES=(\S*)$", placed, re.M):
             for node in cluster.run("scontrol", "show", "hostnames", hosts).split():
                 _add_held(found, labels, node, gres)
@@ -268,7 +268,7 @@ def gpu_indices(text: str) -> Iterator[str]:
 
 
 def _pending_samples(cluster: SlurmCluster) -> Samples:
-    found: Samples = {}
+    found: Counter[str] = Counter()
     tasks = Counter(cluster.run("squeue", "-a", "-r", "-h", "-t", "PD", "-o", "%A").split())
     for number, reason, labels in _job_rows(cluster, "PENDING"):
         del labels["array_task"]
@@ -280,16 +280,16 @@ def _pending_samples(cluster: SlurmCluster) -> Samples:
         if eligible:
             found[series("pending_job_eligible_timestamp_seconds", slurm_job=number)] = int(eligible[1])
         found.update(_requested_samples(number, labels["partition"], record, tasks[number]))
-    return found
+    return dict(found)
 
 
-def _requested_samples(number: str, partitions: str, record: str, tasks: int) -> Samples:
+def _requested_samples(number: str, partitions: str, record: str, tasks: int) -> Counter[str]:
     """GPUs are in the TRES of a job only with slurmdbd. 22.05 calls the line of a pending job TRES too."""
     requested = re.search(r"\b(?:Req)?TRES=(\S+)", record)
     tres = dict(re.findall(r"gres/(gpu(?::\w+)?)=(\d+)", requested[1] if requested else ""))
     if not tres:
-        return {}
-    found = {series("pending_job_gpus", slurm_job=number): float(tres["gpu"])}
+        return Counter()
+    found = Counter({series("pending_job_gpus", slurm_job=number): int(tres["gpu"])})
     typed = {name.partition(":")[2]: int(count) for name, count in tres.items() if ":" in name}
     typed[""] = int(tres["gpu"]) - sum(typed.values())
     for partition in partitions.split(","):

@@ -20,6 +20,7 @@ from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.versions import REST_API, SHARD_COUNTS_SINCE
 from tests.slurm_lab.cluster import CLIENTS, SlurmCluster
 from tests.slurm_lab.native_truth import NativeTruth, Samples, native_truth, sdiag_samples, series
+from tests.slurm_lab.test_jobs import SHARDS_SINCE
 from tests.slurm_lab.test_live import read, samples
 
 QUERIES: dict[str, tuple[str, ...]] = {
@@ -49,11 +50,10 @@ WITH_SLURMDBD = {
         "pending_job_gpus",
     )
 }  # fmt: skip
-SHARDS_SINCE = (22, 5)
-"""Before, a GRES with this name is a plain count."""
 MOMENTS = 10
 Differences = dict[str, tuple[float | None, float | None]]
 """(expected, found) by series."""
+MAINTENANCE_WITH_JOBS_SINCE = (22, 5)
 EXITS_SINCE = (23, 11)
 """`Main scheduler exit` and `Backfill exit` of sdiag."""
 
@@ -207,6 +207,8 @@ def node_gres(cluster: SlurmCluster, node: str) -> str:
 @pytest.fixture
 def maintenance(cluster: SlurmCluster) -> Iterator[None]:
     """gpu1, which has one GPU that no job holds, is in maintenance."""
+    if cluster.version < MAINTENANCE_WITH_JOBS_SINCE:
+        pytest.skip("this version of Slurm shows a node in maintenance as mixed while it has jobs")
     cluster.run("scontrol", "create", "reservation", "ReservationName=fans", "StartTime=now", "Duration=60",
                 "Nodes=gpu1", "Users=root", "Flags=MAINT,IGNORE_JOBS")  # fmt: skip
     try:

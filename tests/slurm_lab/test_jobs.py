@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,8 @@ from tests.slurm_lab.cluster import SlurmCluster
 __all__ = ["driver"]
 
 GIB = 1 << 30
+SHARDS_SINCE = (22, 5)
+"""Before, a GRES with this name is a plain count."""
 
 
 def job_map(cluster: SlurmCluster, node: str) -> Path:
@@ -172,10 +175,23 @@ def test_components_of_a_heterogeneous_job(cluster: SlurmCluster) -> None:
     assert f"SLURM_JOB_ID={leader}\0".encode() in process
     assert parse_environment(process).job is ABSENT, "it does not say which component"
 
+    samples = slurm_samples(cluster)
+    assert (leader, "cpu1") in fleet_facts("gpu3", samples).slurm["master:9400"].nodes_of_jobs
+    (index,) = (index for index, job in held_on(cluster, "gpu3") if job == number)
+    for known_as in (number, leader, ""):
+        process_samples = fleet_process(index, name="gpu3", slurm_job=known_as, user="games")
+        fleet = fleet_facts("gpu3", [*samples, *process_samples])
+        gpu = fleet.gpus["gpu3:9400", f"GPU-gpu3-{index}"]
+        assert [(one.labels["slurm_job"], *one.plain.values()) for one in gpu.allocations] == [(number, 1)]
+        assert gpu.plain["gpuscope_gpu_unallocated_processes"] == 0
+
+
+def slurm_samples(cluster: SlurmCluster) -> list[Sample]:
+    """What the agent that reads Slurm shows."""
     source = SlurmSource(SlurmCommands(str(cluster.clients), 60.0), interval=15.0, slow_interval=60.0)
     state = source.read(frozenset()).slurm
     families = SlurmMetrics().to_families(Snapshot(node="master", taken_at=NOW, slurm=state))
-    samples = [
+    return [
         (
             name.partition("{")[0],
             {"instance": "master:9400", **dict(re.findall(r'(\w+)="([^"]*)"', name))},
@@ -183,22 +199,49 @@ def test_components_of_a_heterogeneous_job(cluster: SlurmCluster) -> None:
         )
         for name, value in to_series(encode_text(families).decode()).items()
     ]
-    assert (leader, "cpu1") in fleet_facts(samples).slurm["master:9400"].nodes_of_jobs
-    (index,) = (index for index, job in held_on(cluster, "gpu3") if job == number)
-    for known_as in (number, leader, ""):
-        process_samples = fleet_process(index, name="gpu3", slurm_job=known_as, user="games")
-        fleet = fleet_facts([*samples, *process_samples])
-        gpu = fleet.gpus["gpu3:9400", f"GPU-gpu3-{index}"]
-        assert [(one.labels["slurm_job"], *one.plain.values()) for one in gpu.allocations] == [(number, 1)]
-        assert gpu.plain["gpuscope_gpu_unallocated_processes"] == 0
 
 
-def fleet_facts(samples: list[Sample]) -> FleetFacts:
-    """With the four GPUs of gpu3, as its agent shows them."""
-    boards = [sample for index in range(4) for sample in fleet_gpu(str(index), "gpu3")]
-    fleet = sort_samples([*fleet_node("gpu3"), *boards, *samples], NOW)
+def fleet_facts(node: str, samples: list[Sample]) -> FleetFacts:
+    """With the GPUs of that node, as its agent shows them."""
+    count = 2 if node == "mps1" else 4
+    boards = [sample for index in range(count) for sample in fleet_gpu(str(index), node)]
+    fleet = sort_samples([*fleet_node(node), *boards, *samples], NOW)
     join_slurm(fleet)
     return fleet
+
+
+@pytest.fixture
+def array(cluster: SlurmCluster) -> Iterator[str]:
+    """The number of an array of which one task runs, on the GPU of mps1 that has no shares."""
+    number = cluster.submit(
+        "news", "physics", "-J", "sweep", "-p", "mps", "-c", "1", "--mem=1G", "--array=0-1%1", "--gres=gpu:1"
+    )
+    running = ("squeue", "-h", "-t", "RUNNING", "-j", number, "-o", "%A")
+    try:
+        cluster.wait("a task", lambda: cluster.run(*running).split())
+        yield cluster.run(*running).strip()
+    finally:
+        cluster.run("scancel", number)
+
+
+def test_the_server_joins_every_kind_of_allocation(cluster: SlurmCluster, array: str) -> None:
+    """Whole GPUs on one and two nodes, shards, MPS, a component and a task of an array.
+
+    Not the job whose record another job's name imitates: where its GPU is must not be shown.
+    """
+    samples = slurm_samples(cluster)
+    numbers = set()
+    for node in ("gpu1", "gpu2", "gpu3", "mps1"):
+        fleet = fleet_facts(node, samples)
+        found = {
+            (gpu.labels["gpu"], one.labels["slurm_job"])
+            for gpu in fleet.gpus.values()
+            for one in gpu.allocations
+        }
+        assert found == {(index, job) for index, job in held_on(cluster, node) if job != cluster.jobs["mig"]}
+        numbers |= {job for _, job in found}
+    kinds = ("two", "typed", "nodes", "mps", *(["shard"] if cluster.version >= SHARDS_SINCE else []))
+    assert {cluster.jobs[name] for name in kinds} | {array} <= numbers
 
 
 def test_the_epilog_removes_a_job_and_nothing_else(cluster: SlurmCluster) -> None:

@@ -64,7 +64,8 @@ def differences(cluster: SlurmCluster, backend: Backend) -> dict[str, tuple[floa
 def differing(
     before: dict[str, float], found: dict[str, float]
 ) -> dict[str, tuple[float | None, float | None]]:
-    ours = {name for name in found if "scheduler" not in name and "fairshare" not in name}
+    family = {name for name in found if name.startswith("slurm_")}
+    ours = {name for name in family if "scheduler" not in name and "fairshare" not in name}
     return {
         name: (before.get(name), found.get(name))
         for name in before.keys() | ours

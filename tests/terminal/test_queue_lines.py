@@ -48,17 +48,21 @@ def test_a_queue_as_a_whole(width: int) -> None:
 def test_jobs_that_wait_come_with_reason_and_waiting_time() -> None:
     labels = {"slurm_job": "17", "user": "alice", "partition": "gpu", "reason": "Resources"}
     later = {**labels, "slurm_job": "18", "reason": "Dependency"}
+    tomorrow = {**labels, "slurm_job": "19", "reason": "BeginTime"}
     samples: list[QueueSample] = [
         ("gpuscope_slurm_pending_job_info", later, 1.0),
         ("gpuscope_slurm_pending_job_info", labels, 1.0),
+        ("gpuscope_slurm_pending_job_info", tomorrow, 1.0),
         ("gpuscope_slurm_pending_job_gpus", {"slurm_job": "17"}, 4.0),
         ("gpuscope_slurm_pending_job_tasks", {"slurm_job": "17"}, 12.0),
         ("gpuscope_slurm_pending_job_eligible_timestamp_seconds", {"slurm_job": "17"}, NOW - 5400),
+        ("gpuscope_slurm_pending_job_eligible_timestamp_seconds", {"slurm_job": "19"}, NOW + 5400),
     ]
     lines = lines_of(samples)
-    at = lines.index("waiting: 2")
+    at = lines.index("waiting: 3")
     assert lines[at + 2].split() == ["17", "×12", "alice", "gpu", "4", "1h30", "Resources"]
-    assert lines[at + 3].split() == ["18", "alice", "gpu", "Dependency"], "not known is not 0"
+    assert lines[at + 3].split() == ["19", "alice", "gpu", "BeginTime"], "it does not wait yet"
+    assert lines[at + 4].split() == ["18", "alice", "gpu", "Dependency"], "not known is not 0"
 
 
 def test_without_slurm_and_with_slurm_down() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.doctor.slurm_access import reads_slurm
 from gpuscope.health.check import Severity
 from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import worst_first
@@ -27,7 +28,12 @@ def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.GOOD, f"{len(seen)} of {max(expected, len(seen))} GPUs visible")
     else:
         fix = "lspci -d 10de: lists NVIDIA devices; gpuscope up --demo shows a simulated fleet"
-        yield CheckResult(Verdict.BAD, "this machine has no NVIDIA GPU on its PCI bus", fix)
+        yield CheckResult(_unless_slurm(context), "this machine has no NVIDIA GPU on its PCI bus", fix)
+
+
+def _unless_slurm(context: DoctorContext) -> Verdict:
+    """The controller of a Slurm cluster needs no GPU."""
+    return Verdict.NOTE if reads_slurm(context) else Verdict.BAD
 
 
 def mig(context: DoctorContext) -> Iterator[CheckResult]:

@@ -28,9 +28,9 @@ _CLIENTS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
 
 
 def slurm_access(context: DoctorContext) -> Iterator[CheckResult]:
-    own = context.settings.view(SlurmSettings)
-    if not _is_requested(own):
+    if not reads_slurm(context):
         return
+    own = context.settings.view(SlurmSettings)
     mode = choose_mode(own)
     if mode == COMMANDS:
         yield from _clients(context, own)
@@ -38,7 +38,9 @@ def slurm_access(context: DoctorContext) -> Iterator[CheckResult]:
         yield from _rest(context, own)
 
 
-def _is_requested(own: SlurmSettings) -> bool:
+def reads_slurm(context: DoctorContext) -> bool:
+    """Whether the settings ask for Slurm: usually on the cluster's controller, which has no GPUs."""
+    own = context.settings.view(SlurmSettings)
     return own.slurm not in (AUTO, OFF) or bool(own.slurm_rest or own.slurm_metrics or own.slurm_bin_dir)
 
 

@@ -27,6 +27,7 @@ class JobSums:
     by_partition: Counter[tuple[str, str]] = field(default_factory=Counter)
     running_cpus_by_user: Counter[str] = field(default_factory=Counter)
     running_cpus_by_account: Counter[str] = field(default_factory=Counter)
+    by_owner: Maybe[Counter[tuple[str, str, str]]] = ABSENT  # by (user, account, state)
     pending_for_dependency: Maybe[int] = 0
 
 
@@ -48,13 +49,12 @@ def sum_jobs(state: SlurmState) -> Maybe[JobSums]:
 
 
 def _sum_list(state: SlurmState) -> JobSums:
-    sums = JobSums()
+    by_owner: Counter[tuple[str, str, str]] = Counter()
+    sums = JobSums(by_owner=by_owner)
     dependent = 0
     for job in () if state.jobs is ABSENT else state.jobs:
         now, tasks = job.state, job.tasks
-        sums.by_state[now] += tasks
-        sums.by_user[job.user, now] += tasks
-        sums.by_account[job.account, now] += tasks
+        by_owner[job.user, job.account, now] += tasks
         for partition in job.partitions:
             sums.by_partition[partition, now] += tasks
         if now == RUNNING:
@@ -63,6 +63,10 @@ def _sum_list(state: SlurmState) -> JobSums:
         elif now == PENDING and job.reason == DEPENDENCY:
             dependent += tasks
     sums.pending_for_dependency = dependent
+    for (user, account, now), tasks in by_owner.items():
+        sums.by_state[now] += tasks
+        sums.by_user[user, now] += tasks
+        sums.by_account[account, now] += tasks
     return sums
 
 

@@ -83,10 +83,23 @@ async def not_found(engine: QueryEngine, question: JobQuestion) -> JobNotFound:
             f"{question.text}: the last {days:g} days of the history have no {HELD_SECONDS}: "
             "no agent, or one of an older version, wrote it"
         )
+    if question.kind == "job" and (state := await _state_in_slurm(engine, question)):
+        return JobNotFound(f"{question.text}: {state}")
     return JobNotFound(
         f"{question.text}: the last {days:g} days of the history have no GPU time of this {question.kind}; "
         "check the name, or give a longer --since"
     )
+
+
+async def _state_in_slurm(engine: QueryEngine, question: JobQuestion) -> str:
+    """What Slurm says of a job that has had no GPU; empty if Slurm is not read or does not know it."""
+    matcher = f"slurm_job={quote(question.name)}"
+    waiting = await engine.instant(f"gpuscope_slurm_pending_job_info{{{matcher}}}", question.end_ms)
+    if waiting.labels:
+        return f"this job waits ({dict(waiting.labels[0]).get('reason', '')}) and has had no GPU yet"
+    if (await engine.instant(f"gpuscope_slurm_job_info{{{matcher}}}", question.end_ms)).labels:
+        return "this job runs, and the history has no GPU of it: it has none, or no agent reads its nodes"
+    return ""
 
 
 async def _accounts(engine: QueryEngine, question: JobQuestion) -> list[dict[str, str]]:

@@ -54,7 +54,7 @@ def _waiting_lines(rows: list[WaitingRow], now: float, width: int) -> list[Line]
         Column(title="ACCOUNT", rank=5, text=lambda row: row.text("account"), least=7, most=16),
         Column(title="PARTITION", rank=3, text=lambda row: row.text("partition"), least=9, most=20),
         Column(title="GPUS", rank=2, text=lambda row: _count(row.gpus), right=True),
-        Column(title="WAITS", rank=1, text=lambda row: _since(row.eligible_at, now), right=True),
+        Column(title="WAITS", rank=1, text=lambda row: _waits(row, now), right=True),
         Column(title="REASON", rank=0, text=lambda row: row.text("reason"), least=8, most=28),
         Column(title="NAME", rank=4, text=lambda row: row.text("name"), least=8, most=40),
     )
@@ -87,6 +87,11 @@ def _reservation_lines(rows: list[ReservationRow], now: float, width: int) -> li
 def _job_text(row: WaitingRow) -> str:
     tasks = f" ×{row.tasks:.0f}" if row.tasks > 1 else ""
     return f"{row.text('slurm_job') or row.job}{tasks}"
+
+
+def _waits(row: WaitingRow, now: float) -> str:
+    """Empty for a job that may not start yet (`--begin`): it does not wait."""
+    return "" if row.eligible_at is None or row.eligible_at > now else short_duration(now - row.eligible_at)
 
 
 def _total(row: PartitionRow) -> str:

@@ -33,10 +33,22 @@ def test_gos_flags(argv: tuple[str, ...]) -> None:
 def test_the_gpu_metrics_can_be_switched_off(argv: tuple[str, ...], shown: bool) -> None:
     node = SlurmNode(name="a", long_state="idle", gres=(Gres("gpu", "a100", 4),))
     snapshot = Snapshot(node="master", taken_at=0.0, slurm=SlurmState(up=True, nodes=(node,)))
-    (builder,) = plan(*argv).builders
-    names = {family.name for family in builder.to_families(snapshot)}
+    names = names_of(plan(*argv), snapshot)
     assert ("slurm_gpus_total" in names) == shown
     assert "slurm_nodes_idle" in names
+
+
+def names_of(listener: ListenerPlan, snapshot: Snapshot) -> set[str]:
+    return {family.name for builder in listener.builders for family in builder.to_families(snapshot)}
+
+
+def test_it_says_whether_slurm_answers() -> None:
+    """The 62 names do not. The dashboard and the rules need gpuscope's own metrics, too."""
+    down = Snapshot(node="master", taken_at=0.0, slurm=SlurmState(up=False, why="slurmctld is down"))
+    assert names_of(plan(), down) >= {"gpuscope_slurm_up", "gpuscope_slurm_query_success"}
+    node = SlurmNode(name="a", long_state="idle", gres=(Gres("gpu", "a100", 4),))
+    up = Snapshot(node="master", taken_at=0.0, slurm=SlurmState(up=True, nodes=(node,)))
+    assert names_of(plan(), up) >= {"slurm_gpus_total", "gpuscope_slurm_gpus", "gpuscope_slurm_node_gpus"}
 
 
 @pytest.mark.parametrize(

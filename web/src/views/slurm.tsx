@@ -219,7 +219,7 @@ function Queue({ slurm, keep }: { slurm: Slurm; keep(row: object): boolean }): J
 function pendingColumns(): Column<PendingJob>[] {
   const now = serverNow();
   const waited = (row: PendingJob): number | undefined =>
-    row.eligibleAt === undefined ? undefined : Math.max(now - row.eligibleAt, 0);
+    row.eligibleAt === undefined || row.eligibleAt > now ? undefined : now - row.eligibleAt;
   return [
     {
       id: "job",

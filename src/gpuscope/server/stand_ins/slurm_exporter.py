@@ -1,13 +1,15 @@
 """Stands in for vpenso's prometheus-slurm-exporter: port 8080, `slurm_*`, its flags.
 
-The GPU metrics are served unless `-gpus-acct=false` is given: there they are off by default because they need
-sacct and fail on Slurm 20.11 and newer; here they cost nothing.
+`gpuscope_slurm_*` stand beside them: the dashboard, the rules and the page need them, and vpenso's names do not
+say whether Slurm answers. The GPU metrics are served unless `-gpus-acct=false` is given: there they are off by
+default because they need sacct and fail on Slurm 20.11 and newer; here they cost nothing.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.server.listener import ListenerPlan
 from gpuscope.server.stand_ins import StandIn
@@ -40,7 +42,7 @@ def _configure(
         host=host,
         port=port,
         families=("slurm",),
-        builders=(SlurmBuilder(with_gpus=with_gpus),),
+        builders=(SlurmBuilder(with_gpus=with_gpus), SlurmMetrics()),
         metrics_path=values.get("web.telemetry-path", "/metrics"),
         web_config_file=values.get("web.config.file", ""),
     )

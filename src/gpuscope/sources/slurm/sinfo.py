@@ -7,7 +7,6 @@ partitions. A node in no partition is not printed by sinfo at all.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import SlurmNode
@@ -32,7 +31,7 @@ MAX_REASON_CHARACTERS = 256
 
 def parse_sinfo(text: str, mark: str, fields: Sequence[str] = FIELDS) -> tuple[tuple[SlurmNode, ...], int]:
     """The nodes in sinfo's order, and how many records were not understood."""
-    nodes: dict[str, SlurmNode] = {}
+    rows: dict[str, list[str]] = {}  # the first one of each node
     partitions: dict[str, list[str]] = {}
     bad = 0
     for (record,) in split_records(text, len(FREE_TEXT), mark, "sinfo"):
@@ -41,18 +40,20 @@ def parse_sinfo(text: str, mark: str, fields: Sequence[str] = FIELDS) -> tuple[t
             bad += 1
             continue
         name, partition = cells[0], cells[1]
-        if name not in nodes:
-            nodes[name] = _to_node(dict(zip(fields, cells, strict=False)), cells[-1])
+        rows.setdefault(name, cells)
         partitions.setdefault(name, []).append(partition)
-    unique = (replace(node, partitions=_distinct(partitions[name])) for name, node in nodes.items())
-    return tuple(unique), bad
+    nodes = (
+        _to_node(dict(zip(fields, cells, strict=False)), cells[-1], _distinct(partitions[name]))
+        for name, cells in rows.items()
+    )
+    return tuple(nodes), bad
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
+def _to_node(row: dict[str, str], reason: str, partitions: tuple[str, ...]) -> SlurmNode:
     base, flags = parse_node_state(row["StateLong"], row.get("StateComplete", ""))
     allocated, idle, other, total = _cpus(row["CPUsState"])
     if base == "allocated" and not row["StateLong"].startswith(base):
@@ -61,6 +62,7 @@ def _to_node(row: dict[str, str], reason: str) -> SlurmNode:
     by = row.get("User", "")
     return SlurmNode(
         name=row["NodeList"],
+        partitions=partitions,
         long_state=row["StateLong"],
         base_state=base,
         flags=flags,

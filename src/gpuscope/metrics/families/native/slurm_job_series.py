@@ -7,6 +7,7 @@ Slurm gives it on its node; the agent of that node says which GPU it is.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from heapq import nsmallest
 from math import inf
 
 from gpuscope.metrics.families.native import slurm_table as rows
@@ -22,8 +23,8 @@ MAX_LIST_CHARACTERS = 1024  # of a label with a list; a target with a label of 6
 def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
     jobs = () if state.jobs is ABSENT else state.jobs
     holding = [job for job in jobs if job.state in HOLDS_RESOURCES]
-    holding.sort(key=lambda job: (not _has_gpus(state, job), job.job_id))
-    shown = holding[: state.max_job_series]
+    # Sorting would make a key for every job at once, and each run of the garbage collector visit them.
+    shown = nsmallest(state.max_job_series, holding, lambda job: (not _has_gpus(state, job), job.job_id))
     yield cache.family(rows.JOBS_WITHOUT_SERIES, {(): len(holding) - len(shown)})
     yield cache.family(rows.JOB, {_info_texts(job): 1 for job in shown})
     numbers = [((str(job.job_id),), job) for job in shown]
@@ -37,9 +38,8 @@ def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]
 
 def _pending_families(cache: LabelCache, jobs: Iterable[SlurmJob], most: int) -> Iterator[MetricFamily]:
     """Those that have waited longest; after them the jobs that may not start yet, in the order of their ids."""
-    waiting = [job for job in jobs if job.state == PENDING]
-    waiting.sort(key=lambda job: (inf if job.eligible_at is ABSENT else job.eligible_at, job.job_id))
-    shown = waiting[:most]
+    waiting = (job for job in jobs if job.state == PENDING)
+    shown = nsmallest(most, waiting, lambda job: (_or_never(job.eligible_at), job.job_id))
     yield cache.family(rows.PENDING_JOB, {_pending_texts(job): 1 for job in shown})
     numbers = [((str(job.job_id),), job) for job in shown]
     # Without slurmdbd a job's TRES name no GPUs even if it requests some.
@@ -47,6 +47,10 @@ def _pending_families(cache: LabelCache, jobs: Iterable[SlurmJob], most: int) ->
     yield cache.family(rows.PENDING_JOB_GPUS, requested)
     yield cache.family(rows.PENDING_JOB_TASKS, {number: job.tasks for number, job in numbers if job.tasks > 1})
     yield cache.family(rows.PENDING_JOB_ELIGIBLE, {number: job.eligible_at for number, job in numbers})
+
+
+def _or_never(time: Maybe[float]) -> float:
+    return inf if time is ABSENT else time
 
 
 def _pending_texts(job: SlurmJob) -> tuple[str, ...]:

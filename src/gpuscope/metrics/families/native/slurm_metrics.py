@@ -7,7 +7,7 @@ that users choose become labels as they are; how many series they can make is bo
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 from itertools import accumulate
 from typing import Final
@@ -109,7 +109,9 @@ def _count_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFami
     yield cache.family(
         rows.PARTITION_JOBS, {(name, now.lower()): count for (name, now), count in sums.by_partition.items()}
     )
-
+    if sums.by_owner is not ABSENT:
+        owners = sums.by_owner.most_common(MAX_USERS)
+        yield cache.family(rows.USER_JOBS, {(*owner, now.lower()): count for (*owner, now), count in owners})
     counts = state.job_counts
     if counts is not ABSENT:
         yield cache.family(rows.USER_GPUS, {(n, "", "gpu", ""): c for n, c in counts.gpus_by_user.items()})
@@ -118,46 +120,44 @@ def _count_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFami
 
 def _waiting_families(cache: LabelCache, jobs: tuple[SlurmJob, ...], now: float) -> Iterator[MetricFamily]:
     reasons: Counter[tuple[str, str]] = Counter()
-    users: Counter[tuple[str, str, str]] = Counter()
     requested: Counter[tuple[str, str, str]] = Counter()
-    waits: dict[str, list[tuple[float, int]]] = {}
+    oldest: dict[tuple[str], float] = {}
+    waits: defaultdict[str, list[int]] = defaultdict(lambda: [0] * (len(WAIT_BUCKETS) + 1))
     for job in jobs:
-        users[job.user, job.account, job.state.lower()] += job.tasks
         if job.state != PENDING:
             continue
         eligible = job.eligible_at
         waited = ABSENT if eligible is ABSENT or eligible > now else now - eligible
         for partition in job.partitions:
-            reasons[partition, fold_reason(job.reason)] += job.tasks
+            reasons[partition, job.reason] += job.tasks
             for gres in job.gres:
                 requested[partition, gres.kind, gres.model] += gres.count * job.tasks
             if waited is not ABSENT:
-                waits.setdefault(partition, []).append((waited, job.tasks))
-    yield cache.family(rows.USER_JOBS, dict(users.most_common(MAX_USERS)))
+                oldest[partition,] = max(waited, oldest.get((partition,), 0.0))
+                waits[partition][bisect_left(WAIT_BUCKETS, waited)] += job.tasks
     yield cache.family(rows.PENDING_JOBS, _bounded_reasons(reasons))
     yield cache.family(rows.PENDING_GPUS, requested)
-    yield cache.family(rows.OLDEST_PENDING, {(name,): max(found)[0] for name, found in waits.items()})
+    yield cache.family(rows.OLDEST_PENDING, oldest)
     yield cache.family(rows.WAITING_JOBS, dict(_buckets(waits)))
 
 
 def _bounded_reasons(reasons: Counter[tuple[str, str]]) -> dict[tuple[str, ...], float]:
     """Reasons are text from plugins and administrators: beyond the most frequent they are one."""
+    folded: Counter[tuple[str, str]] = Counter()
     totals: Counter[str] = Counter()
-    for (_, reason), count in reasons.items():
-        totals[reason] += count
+    for (partition, reason), count in reasons.items():
+        folded[partition, fold_reason(reason)] += count
+        totals[fold_reason(reason)] += count
     shown = {reason for reason, _ in totals.most_common(MAX_REASONS)}
     bounded: Counter[tuple[str, ...]] = Counter()
-    for (partition, reason), count in reasons.items():
+    for (partition, reason), count in folded.items():
         bounded[partition, reason if reason in shown else OTHER] += count
     return dict(bounded)
 
 
-def _buckets(waits: Mapping[str, list[tuple[float, int]]]) -> Iterator[tuple[tuple[str, str], float]]:
-    for partition, found in waits.items():
-        counts = [0] * (len(WAIT_BUCKETS) + 1)
-        for waited, tasks in found:
-            counts[bisect_left(WAIT_BUCKETS, waited)] += tasks
-        names = (*(f"{bound:g}" for bound in WAIT_BUCKETS), "+Inf")
+def _buckets(waits: Mapping[str, list[int]]) -> Iterator[tuple[tuple[str, str], float]]:
+    names = (*(f"{bound:g}" for bound in WAIT_BUCKETS), "+Inf")
+    for partition, counts in waits.items():
         for name, count in zip(names, accumulate(counts), strict=True):
             yield (partition, name), count
 
