@@ -176,7 +176,7 @@ def rule_of_check(check: Check) -> ShippedRule:
     next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
     return ShippedRule(
         check=check,
-        expression=check.promql,
+        expression=check.alert_promql or check.promql,
         place=_PLACES[check.subject],
         detail=_DETAILS.get(check.kind, ""),
         lookups=lookups,
