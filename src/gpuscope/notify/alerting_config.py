@@ -37,6 +37,7 @@ from gpuscope.scrape.config_values import ConfigMapping
 from gpuscope.series import MatchOp
 from gpuscope.yaml_file import TextDumper, load_yaml
 
+_UNCLOSED_CLASS = re.compile(r"\[(?![^\]]+\])")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _SECRET_KEYS = frozenset((
     "smtp_auth_password", "smtp_auth_secret", "auth_password", "auth_secret", "slack_api_url", "api_url",
@@ -101,8 +102,11 @@ def _receivers(table: ConfigMapping, options: GlobalOptions, messages: Messages)
             one.fail("name", "is missing")
         if name in found:
             one.fail("name", f"there are two receivers {name!r}")
+        labels = one.labels("labels")
+        if labels.get("name", name) != name:
+            one.fail("labels", f"the label name of a receiver is its own name, {name!r}")
         found[name] = AlertReceiver(
-            name, read_channels(one, options, messages.check), tuple(sorted(one.labels("labels").items()))
+            name, read_channels(one, options, messages.check), tuple(sorted(labels.items()))
         )
         finish(one)
     return found
@@ -112,6 +116,8 @@ def _template_files(table: ConfigMapping, folder: Path) -> tuple[Path, ...]:
     found: list[Path] = []
     for pattern in table.strings("templates"):
         try:
+            if _UNCLOSED_CLASS.search(pattern):
+                raise ValueError("a bracket is not closed")
             base = Path(pattern)
             matched = (
                 sorted(Path(base.anchor).glob(str(base.relative_to(base.anchor))))
@@ -172,7 +178,10 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
     """`match`, `match_re` and `matchers`, with a prefix for inhibition rules."""
     found: list[AlertMatcher] = []
     for key, op in ((f"{prefix}match", MatchOp.EQUAL), (f"{prefix}match_re", MatchOp.REGEX)):
+        values = table.raw(key) or {}
         for name, value in table.labels(key).items():
+            if op is MatchOp.REGEX and values[name] is None:
+                table.fail(key, f"{name!r} has no regular expression")
             if _LABEL_NAME.fullmatch(name) is None:
                 table.fail(key, f"{name!r} is not the name of a label")
             try:
@@ -180,8 +189,7 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
             except ValueError as error:
                 table.fail(key, f"{value!r} is not a regular expression: {error}")
     key = f"{prefix}matchers"
-    raw = table.raw(key)
-    for text in (raw,) if isinstance(raw, str) else table.strings(key):
+    for text in table.strings(key):
         try:
             found += parse_matchers(text)
         except ValueError as error:
@@ -227,9 +235,10 @@ def _route(
         key=key,
         id=route_id,
     )
-    children = tuple(
-        _route(one, own, receivers, intervals, at) for at, one in enumerate(table.tables("routes"))
-    )
+    below = table.tables("routes")
+    if None in (table.raw("routes") or ()):
+        table.fail("routes", "an entry is empty")
+    children = tuple(_route(one, own, receivers, intervals, at) for at, one in enumerate(below))
     finish(table)
     return replace(own, routes=children)
 
@@ -239,13 +248,15 @@ def _group_by(table: ConfigMapping, parent: AlertRoute) -> tuple[frozenset[str],
         table.raw("group_by")
         return parent.group_by, parent.groups_by_all
     names = table.strings("group_by")
+    if set(names) == {"..."}:
+        return frozenset(), True
     if len(set(names)) < len(names):
         table.fail("group_by", "a label is given twice")
     if "" in names:
         table.fail("group_by", "an empty name is not the name of a label")
-    if "..." in names and len(names) > 1:
+    if "..." in names:
         table.fail("group_by", "'...' means all labels and stands alone")
-    return (frozenset(), True) if names == ("...",) else (frozenset(names), False)
+    return frozenset(names), False
 
 
 def _positive(table: ConfigMapping, key: str, default: float) -> float:
@@ -275,8 +286,10 @@ def _inhibit_rule(table: ConfigMapping) -> InhibitRule:
 
 
 def _equal(table: ConfigMapping) -> tuple[str, ...]:
-    raw = table.raw("equal")
-    return (raw,) if isinstance(raw, str) else table.strings("equal")
+    names = table.strings("equal")
+    if "" in names:
+        table.fail("equal", "an empty name is not the name of a label")
+    return names
 
 
 def redact_alerting(document: object) -> str:
