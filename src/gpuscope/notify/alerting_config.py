@@ -80,7 +80,7 @@ def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
         table.raw(key)  # about Alertmanager's own process
     if not table.has("route"):
         table.fail("route", "is missing")
-    route = _root_route(table.table("route"), receivers, intervals)
+    route = _root_route(table.table("route"), receivers, intervals, messages)
     config = AlertingConfig(
         route=route,
         receivers=receivers,
@@ -200,17 +200,22 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
 _Known = Mapping[str, object]
 
 
-def _root_route(table: ConfigMapping, receivers: _Known, intervals: _Known) -> AlertRoute:
+def _root_route(table: ConfigMapping, receivers: _Known, intervals: _Known, messages: Messages) -> AlertRoute:
     for key in ("matchers", "match", "match_re", "continue", "mute_time_intervals", "active_time_intervals"):
         if table.has(key) and table.raw(key) not in ([], {}, "false", "no", "off"):
             table.fail(key, "the first route takes every alert at any time; put it into a route below routes")
     if not table.text("receiver"):
         table.fail("receiver", "is missing; the first route needs one")
-    return _route(table, AlertRoute(receiver="", key="", id=""), receivers, intervals, -1)
+    return _route(table, AlertRoute(receiver="", key="", id=""), receivers, intervals, messages, -1)
 
 
 def _route(
-    table: ConfigMapping, parent: AlertRoute, receivers: _Known, intervals: _Known, position: int
+    table: ConfigMapping,
+    parent: AlertRoute,
+    receivers: _Known,
+    intervals: _Known,
+    messages: Messages,
+    position: int,
 ) -> AlertRoute:
     is_root = position < 0
     receiver = table.text("receiver") or parent.receiver
@@ -231,16 +236,26 @@ def _route(
         continues=table.switch("continue", False),
         mute_time_intervals=_interval_names(table, "mute_time_intervals", intervals),
         active_time_intervals=_interval_names(table, "active_time_intervals", intervals),
-        labels=tuple(sorted({**dict(parent.labels), **table.labels("labels")}.items())),
+        labels=tuple(sorted({**dict(parent.labels), **_route_labels(table, messages)}.items())),
         key=key,
         id=route_id,
     )
     below = table.tables("routes")
     if None in (table.raw("routes") or ()):
         table.fail("routes", "an entry is empty")
-    children = tuple(_route(one, own, receivers, intervals, at) for at, one in enumerate(below))
+    children = tuple(_route(one, own, receivers, intervals, messages, at) for at, one in enumerate(below))
     finish(table)
     return replace(own, routes=children)
+
+
+def _route_labels(table: ConfigMapping, messages: Messages) -> dict[str, str]:
+    labels = table.labels("labels")
+    for name, value in labels.items():
+        try:
+            messages.check(value)
+        except ValueError as error:
+            table.fail("labels", f"{name}: {error}")
+    return labels
 
 
 def _group_by(table: ConfigMapping, parent: AlertRoute) -> tuple[frozenset[str], bool]:
