@@ -131,9 +131,10 @@ NODE_CASES: Final[dict[str, Case]] = {
     "SourceDown": _node("gpuscope_source_up", "0x20", "1x20", "6m", 'source="nvml"', "Source nvml."),
     "SourceSlow": _node("gpuscope_source_duration_seconds", "8x20", "0.1x20", "11m", 'source="nvml"',
                         "Source nvml: 8s."),
-    "GpusMissing": Case({"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20"},
+    "GpusMissing": Case({"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20",
+                         "gpuscope_gpu_up{{G}}": "0x20"},
                         {"gpuscope_gpus_seen{{N}}": "8x20", "gpuscope_gpus_expected{{N}}": "8x20"}, "3m",
-                        detail="GPUs that answer: 7."),
+                        detail="GPUs that answer: 7 of 8. GPU 0 does not answer."),
     "GpuCountDropped": _node("gpuscope_gpus_seen", "8x5 7x20", "7x20", "15m", detail="GPUs that answer: 7."),
     "HostMemoryLow": Case(
         {"node_memory_MemAvailable_bytes{{N}}": "5x20", "node_memory_MemTotal_bytes{{N}}": "100x20"},

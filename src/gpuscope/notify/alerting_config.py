@@ -187,7 +187,7 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
             try:
                 found.append(AlertMatcher(name, op, value))
             except ValueError as error:
-                table.fail(key, f"{value!r} is not a regular expression: {error}")
+                table.fail(key, error)
     key = f"{prefix}matchers"
     for text in table.strings(key):
         try:

@@ -79,10 +79,12 @@ class ConfigMapping:
         raise UsageError(one_line(f"{self.location}: {shown(key)}: {why}") + self._position(key))
 
     def _position(self, key: str) -> str:
-        """Line and column of a key in YAML; empty for JSON."""
+        """Line and column of a key in YAML, or of the mapping that lacks it; empty for JSON."""
         places = self._values.places if isinstance(self._values, YamlMapping) else {}
-        line, column = places.get(key, (0, 0))
-        return f" (line {line}, column {column})" if line else ""
+        if not places:
+            return ""
+        line, column = places.get(key) or min(places.values())
+        return f" (line {line}, column {column})"
 
     def has(self, key: str) -> bool:
         """True if the key has a value; an empty `params:` counts as absent."""
