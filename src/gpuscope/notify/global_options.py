@@ -91,7 +91,7 @@ def _check_unused(table: ConfigMapping) -> None:
 
 
 def _is_app_url(options: GlobalOptions) -> bool:
-    """Alertmanager before 0.30 knew no app token: files still have the URL for it."""
+    """Files from before there were app tokens have the app's URL as `slack_api_url`."""
     url = options.slack_api_url
     return url.path is None and url.reveal() == options.slack_app_url
 

@@ -95,14 +95,18 @@ class NotificationTemplates:
         data = template_data(notification, (str, str))
         now = go_time_value(notification.sent_at)
         in_progress: list[str] = []
+        expanded: dict[str, str] = {}  # each once: ten labels that name each other twice are 1,024 expansions
 
         def resolve(name: str) -> str:
             value = notification.route_labels.get(name, "")
+            if name in expanded:
+                return expanded[name]
             if name in in_progress:
                 raise TemplateError(f"route label cycle detected: {' -> '.join((*in_progress, name))}")
             in_progress.append(name)
             text = self._parse(value).expand(data, alertmanager_functions(lambda: now, resolve))
             in_progress.pop()
+            expanded[name] = text
             return text
 
         try:
