@@ -104,8 +104,34 @@ Users' own rules (`InstanceDown`, `APIHighRequestLatency`, `HighGPUUtilization`,
 are in `instances.yml` and `gpu-sessions.yml` word for word, with corrected twins; [sessions](sessions.md)
 says what the originals compute.
 
-Over dcgm-exporter the XID alerts see only the last XID of a GPU, and none that repeats within the hour: its
-gauge keeps the last value. Owners are known there only as pod labels. nvidia_gpu_exporter has no owners.
+Over dcgm-exporter the XID alerts see only the last XID of a GPU, and not that it happened again: its gauge
+keeps the last value. Owners are known there only as pod labels. nvidia_gpu_exporter has no owners.
+"""
+
+CHOICES = """## Why they are as they are
+
+- **An XID alert fires for ten minutes**, so that the next XID of the same kind sends a message again. The
+  page shows the finding for an hour.
+- **XID 45 has no alert.** It follows every process that is killed, thousands of times for one job. **XID
+  137** is an illegal access to a peer GPU by a program, so it is in `XidApplication` and not in `XidNvlink`,
+  whose next step is to drain the node. So are the XIDs of video, JPEG and optical-flow engines.
+- **`GpusMissing` does not hold back `GpuNotAnswering`.** It is one alert per node and fires already when a
+  second GPU is lost: nobody would be told about that GPU and its owner.
+- **`HostDown` holds back alerts about its GPUs.** Their series end with the node, and "resolved" would read
+  like an all-clear.
+- **`HeldIdle` leaves after one hour without work:** 15 minutes in the expression, which is what the page
+  calls held and idle, and 45 minutes of `for`. `AllocatedUnused` is the same for a GPU without any process.
+- **`OnlySomeGpusWork` asks whether a process has worked within the last minute**, not for an average of 15
+  minutes: a GPU that answers one request in ten minutes has an average near 0 and works.
+- **`SlowSibling` compares clocks, not power.** Power follows the work: two healthy GPUs at 55 % and 95 %
+  utilisation differ by more than 15 %. `PowerCapped` does not hold it back, because under load all GPUs of a
+  node run at their power limit.
+- **`PcieSlowGeneration`** is apart from `PcieDegraded`: an idle link lowers its generation, but never its
+  width.
+- **`PowerBrakeNode`** is the critical form of `PowerBrake`, for two GPUs or more of a node.
+- **`SlurmDown`** needs Slurm's numbers of the last day: `absent()` would fire in every cluster without Slurm.
+- **`GpuRecoveryAction` and `OnlySomeGpusWork`** have *Gpu* in their names because an Alertmanager gets alerts
+  of other systems too.
 """
 
 STATIC_FILES = (
@@ -128,6 +154,7 @@ def rules_page() -> Iterator[str]:
     for name, count, title in STATIC_FILES:
         yield f"| `{name}` | {count} | {title} |"
     yield EDITING
+    yield CHOICES
     yield "## Rules\n"
     yield "| alert | severity | for | meaning | next step | not sent while |\n|---|---|---|---|---|---|"
     for group in groups:

@@ -57,7 +57,7 @@ def _xid(code: int, other: int, meaning: str, next_step: str) -> Case:
     metric = "gpuscope_gpu_xid_last_timestamp_seconds"
     return Case(
         {f'{metric}{{{{G}},xid="{code}"}}': "0x20"},
-        {f'{metric}{{{{G}},xid="{other}"}}': "0x20", f'{metric}{{{{H}},xid="{code}"}}': "-4000x20"},
+        {f'{metric}{{{{G}},xid="{other}"}}': "0x20", f'{metric}{{{{H}},xid="{code}"}}': "-300x20"},
         "5m", labels=f'xid="{code}"', detail=f"XID {code}, 5m 0s ago: {meaning}",
         expected={"next_step": next_step},
     )  # fmt: skip
@@ -131,9 +131,10 @@ NODE_CASES: Final[dict[str, Case]] = {
     "SourceDown": _node("gpuscope_source_up", "0x20", "1x20", "6m", 'source="nvml"', "Source nvml."),
     "SourceSlow": _node("gpuscope_source_duration_seconds", "8x20", "0.1x20", "11m", 'source="nvml"',
                         "Source nvml: 8s."),
-    "GpusMissing": Case({"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20"},
+    "GpusMissing": Case({"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20",
+                         "gpuscope_gpu_up{{G}}": "0x20"},
                         {"gpuscope_gpus_seen{{N}}": "8x20", "gpuscope_gpus_expected{{N}}": "8x20"}, "3m",
-                        detail="GPUs that answer: 7."),
+                        detail="GPUs that answer: 7 of 8. GPU 0 does not answer."),
     "GpuCountDropped": _node("gpuscope_gpus_seen", "8x5 7x20", "7x20", "15m", detail="GPUs that answer: 7."),
     "HostMemoryLow": Case(
         {"node_memory_MemAvailable_bytes{{N}}": "5x20", "node_memory_MemTotal_bytes{{N}}": "100x20"},
@@ -286,8 +287,8 @@ USE_CASES: Final[dict[str, Case]] = {
     "HeldIdle": Case({f"{IDLE}{{{{P}}}}": "0x120"}, {f"{IDLE}{{{{P}}}}": "0+60x120"}, "70m",
                      detail="Idle for 1h 10m 0s."),
     "AllocatedUnused": Case(
-        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x40"},
-        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "1x40"}, "31m",
+        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x70"},
+        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "1x70"}, "61m",
         'namespace="ml",pod="notebook"', expected={"owner": "pod ml/notebook"}),
     "OnlySomeGpusWork": Case(
         {f"{ACTIVE}{{{{P}}}}": "1x40", f"{ACTIVE}{{{{Q}}}}": "0x40", f"{IDLE}{{{{Q}}}}": "-300x40"},
@@ -381,9 +382,9 @@ DCGM_CASES: Final[dict[str, Case]] = {
         {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20",
          'DCGM_FI_DEV_GPU_TEMP{instance="node1:9400",gpu="1"}': "40x5 stale"},
         {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20"}, "15m", detail="GPUs that answer: 1."),
-    "XidHardware": _dcgm("DCGM_FI_DEV_XID_ERRORS", "0x100 79x30", "0x20 79x130", "110m", "XID 79."),
-    "XidNvlink": _dcgm("DCGM_FI_DEV_XID_ERRORS", "74x30", "13x30", "10m", "XID 74."),
-    "XidDriver": _dcgm("DCGM_FI_DEV_XID_ERRORS", "119x30", "79x30", "10m", "XID 119."),
+    "XidHardware": _dcgm("DCGM_FI_DEV_XID_ERRORS", "0x20 79x30", "0x10 79x40", "29m", "XID 79."),
+    "XidNvlink": _dcgm("DCGM_FI_DEV_XID_ERRORS", "74x30", "13x30", "5m", "XID 74."),
+    "XidDriver": _dcgm("DCGM_FI_DEV_XID_ERRORS", "119x30", "79x30", "5m", "XID 119."),
     "EccUncorrected": _dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x20", "0x20", "1m", "Errors: 2."),
     "EccCorrectedRate": _dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "0+20x200", "0+1x200", "150m"),
     "RowRemapFailed": _dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x20", "0x20", "1m"),
@@ -411,9 +412,9 @@ NVIDIA_SMI_CASES: Final[dict[str, Case]] = {
     "GpuCountDropped": Case(
         {'nvidia_smi_gpu_info{{N},uuid="u2"}': "1x20", 'nvidia_smi_gpu_info{{N},uuid="u3"}': "1x5 stale"},
         {'nvidia_smi_gpu_info{{N},uuid="u2"}': "1x20"}, "15m", detail="GPUs that answer: 1."),
-    "XidHardware": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 79.", 'xid="79"'),
-    "XidNvlink": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 74.", 'xid="74"'),
-    "XidDriver": _smi(_SMI_XID, "0x20", "-4000x20", "5m", "XID 119.", 'xid="119"'),
+    "XidHardware": _smi(_SMI_XID, "0x20", "-300x20", "5m", "XID 79.", 'xid="79"'),
+    "XidNvlink": _smi(_SMI_XID, "0x20", "-300x20", "5m", "XID 74.", 'xid="74"'),
+    "XidDriver": _smi(_SMI_XID, "0x20", "-300x20", "5m", "XID 119.", 'xid="119"'),
     "EccUncorrected": _smi("nvidia_smi_ecc_errors_uncorrected_volatile_total", "2x20", "0x20", "1m",
      "Errors: 2."),
     "EccCorrectedRate": _smi("nvidia_smi_ecc_errors_corrected_volatile_total", "0+20x200", "0+1x200", "150m"),

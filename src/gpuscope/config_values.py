@@ -23,6 +23,8 @@ _TRUE, _FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
 _DURATION = re.compile(
     r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z", re.ASCII
 )
+MAX_DURATION_SECONDS = (1 << 63) / 1e9
+"""Go's durations are nanoseconds in 64 bits."""
 _SECONDS = (31_536_000, 604_800, 86_400, 3_600, 60, 1, 0.001)
 _SIZE = re.compile(r"(\d+)([KMGTPE]i?)?B?\Z", re.ASCII)
 
@@ -35,7 +37,12 @@ def parse_config_duration(value: object) -> float:
         return 0.0
     if not text or match is None or isinstance(value, bool):
         raise ValueError(f"{text!r} is not a duration such as 15s or 1m30s")
-    return float(sum(int(group) * unit for group, unit in zip(match.groups(), _SECONDS, strict=True) if group))
+    seconds = float(
+        sum(int(group) * unit for group, unit in zip(match.groups(), _SECONDS, strict=True) if group)
+    )
+    if seconds > MAX_DURATION_SECONDS:
+        raise ValueError(f"{text!r} is longer than 292 years")
+    return seconds
 
 
 def parse_config_size(value: object) -> int:
@@ -72,10 +79,12 @@ class ConfigMapping:
         raise UsageError(one_line(f"{self.location}: {shown(key)}: {why}") + self._position(key))
 
     def _position(self, key: str) -> str:
-        """Line and column of a key in YAML; empty for JSON."""
+        """Line and column of a key in YAML, or of the mapping that lacks it; empty for JSON."""
         places = self._values.places if isinstance(self._values, YamlMapping) else {}
-        line, column = places.get(key, (0, 0))
-        return f" (line {line}, column {column})" if line else ""
+        if not places:
+            return ""
+        line, column = places.get(key) or min(places.values())
+        return f" (line {line}, column {column})"
 
     def has(self, key: str) -> bool:
         """True if the key has a value; an empty `params:` counts as absent."""

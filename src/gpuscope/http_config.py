@@ -23,6 +23,13 @@ if TYPE_CHECKING:  # the agent has no such file and must not import YAML
 UNSUPPORTED = (
     "oauth2", "proxy_url", "no_proxy", "proxy_from_environment", "proxy_connect_header", "enable_http2",
 )  # fmt: skip
+RESERVED_HEADERS = frozenset((
+    "Accept-Encoding", "Authorization", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
+    "Host", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "User-Agent", "Www-Authenticate",
+    "X-Amz-Content-Sha256", "X-Amz-Date", "X-Amz-Security-Token", "X-Prometheus-Remote-Read-Version",
+    "X-Prometheus-Remote-Write-Version", "X-Prometheus-Scrape-Timeout-Seconds",
+))  # fmt: skip
+"""Prometheus and Alertmanager refuse them in `http_headers`."""
 _VERSIONS = {
     "TLS10": ssl.TLSVersion.TLSv1,
     "TLS11": ssl.TLSVersion.TLSv1_1,
@@ -119,6 +126,9 @@ def _plain_headers(table: ConfigMapping) -> list[tuple[str, str]]:
                 headers.append((name, read_regular_text(table.folder / path, MAX_SECRET_BYTES).strip()))
             except (OSError, UnicodeDecodeError) as error:
                 header.fail("files", error)
+        header.finish((), lambda text: None)
+        if name.title() in RESERVED_HEADERS:
+            http_headers.fail(name, "is set by the client itself and cannot be given")
     for name, value in headers:
         if not name.isascii() or not name.replace("-", "").isalnum() or "\n" in value or "\r" in value:
             table.fail("http_headers", f"{name!r} is not a valid header")

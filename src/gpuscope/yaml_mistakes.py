@@ -72,6 +72,8 @@ def _diagnose(error: Any, lines: list[str]) -> _Mistake:
 def _other_cause(problem: str) -> str:
     if found := _CANNOT_START.match(problem):
         return f"a text that starts with {found[1]} must be in quotes"
+    if "found '<stream end>'" in problem:
+        return "the file ends inside a list or mapping; its closing ] or } is missing"
     if "undefined alias" in problem:
         return "* starts an alias, which is not defined; put the text in quotes"
     if "constructor for the tag" in problem:

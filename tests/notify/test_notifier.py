@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.notify.alerting_config import load_alerting
 from gpuscope.notify.channels import SendError
@@ -40,10 +41,10 @@ class Bench:
     """A notifier, its clock, and what it sends."""
 
     def __init__(
-        self, folder: Path, *, group_by: str = "alertname", limits: Limits | None = None, state: bool = False
+        self, folder: Path, *, config: str = CONFIG, limits: Limits | None = None, state: bool = False
     ):
         self.path = folder / "alertmanager.yml"
-        self.path.write_text(CONFIG)
+        self.path.write_text(config)
         self.config = load_alerting(self.path)
         self.clock = ManualClock()
         self.requests: list[tuple[float, str, bytes]] = []
@@ -114,6 +115,56 @@ def test_an_alert_that_fires_again_while_its_resolution_is_sent_stays(tmp_path: 
     bench.notifier.finished(delivery, None)
     [again] = bench.due(21.2)
     assert again.notification.status == "firing"
+
+
+ROUTE_LABELS = """
+route:
+  receiver: hook
+  group_by: [alertname]
+  group_wait: 1s
+  labels: {team: 'of {{ .GroupLabels.alertname }}', place: rack 7}
+  routes:
+  - labels:
+      count: '{{ len .Alerts }} {{ .NotificationReason }}'
+      both: '{{ routeLabels "team" }}, {{ routeLabels "place" }}'
+      broken: '{{ index .Alerts 9 }}'
+      loop: '{{ routeLabels "pool" }}'
+      pool: '{{ routeLabels "loop" }}'
+receivers:
+- name: hook
+  webhook_configs: [{url: 'http://127.0.0.1:1/hook'}]
+"""
+
+
+def test_labels_of_a_route_are_inherited_and_expanded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    bench = Bench(tmp_path, config=ROUTE_LABELS)
+    bench.notifier.put([firing(node="n1"), firing(node="n2")])
+    expanded = {"team": "of A", "place": "rack 7", "count": "2 unknown", "both": "of A, rack 7"}
+    [group] = bench.notifier.group_statuses()
+    assert group.route_labels == expanded
+    bench.advance(2.0)
+    [(_, _, body)] = bench.requests
+    assert json.loads(body)["routeLabels"] == expanded
+    assert "route label cycle detected: loop -> pool -> loop" in caplog.text
+
+
+def test_a_label_of_a_route_that_is_no_template_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r'broken: .*"first" not defined'):
+        Bench(tmp_path, config=ROUTE_LABELS.replace("index", "first"))
+
+
+def test_a_second_gpu_that_is_lost_is_told_although_gpus_are_missing() -> None:
+    config = default_alerting(["http://127.0.0.1:1/hook"])
+    clock = ManualClock()
+    requests: list[tuple[float, str, bytes]] = []
+    notifier = Notifier(config, recording_channels(config, clock, requests), clock, MemoryState(), Limits())
+    node = {"instance": "n1:9400", "severity": "critical"}
+    notifier.put([firing("GpusMissing", **node), firing("GpuNotAnswering", uuid="GPU-1", **node)])
+    advance(notifier, clock, START + 60)
+    notifier.put([firing("GpuNotAnswering", uuid="GPU-2", **node)])
+    advance(notifier, clock, START + 600)
+    told = [one["labels"].get("uuid") for *_, body in requests for one in json.loads(body)["alerts"]]
+    assert "GPU-2" in told
 
 
 def test_ten_thousand_alerts_at_once_are_one_message_and_none_is_lost(tmp_path: Path) -> None:

@@ -165,15 +165,21 @@ def own_groups(server: Evaluator) -> list[Any]:
     return [group for group in groups if not group["file"].startswith("gpuscope/")]
 
 
-def quiet_fraction(server: Evaluator) -> float:
-    """When in a second no group is evaluated: late in the longest pause, because evaluations take time."""
+def longest_pause(server: Evaluator) -> tuple[float, float]:
+    """Begin and end of the longest time in a second in which no group begins, as fractions of the second."""
     groups = own_groups(server)
     begun = sorted(
         parse_rfc3339(re.sub(r"(\.\d{6})\d*", r"\1", group["lastEvaluation"])) % 1 for group in groups
     )
     pauses = [(after - before, before) for before, after in zip(begun, [*begun[1:], begun[0] + 1], strict=True)]
     length, began = max(pauses)
-    return began + 0.7 * length
+    return began, began + length
+
+
+def quiet_fraction(server: Evaluator) -> float:
+    """When in a second no group is evaluated: late in the longest pause, because evaluations take time."""
+    began, ends = longest_pause(server)
+    return began + 0.7 * (ends - began)
 
 
 def own_metrics(server: Evaluator) -> set[tuple[str, ...]]:

@@ -53,6 +53,8 @@ class Check:
     live_fleet: LiveOverFleet | None = None
     """Instead of `live`."""
     one_form_because: str = ""
+    alert_promql: str = ""
+    """What its alert rule evaluates, where that is not `promql`."""
     for_seconds: float = 0.0
     """How long it must last before it becomes an alert."""
     inhibited_by: tuple[str, ...] = ()

@@ -21,6 +21,7 @@ from gpuscope.health.thresholds import (
     RECENT_XID_SECONDS,
     RETIRED_PAGES,
     SLOW_SIBLING_SHARE,
+    XID_ALERT_SECONDS,
 )
 from gpuscope.health.throttles import HINDERING
 from gpuscope.health.xids import APPLICATION_XIDS, DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS
@@ -31,6 +32,7 @@ _REMAP_FAILED, _REMAP_PENDING = flag("gpuscope_gpu_row_remap_failed"), flag("gpu
 _SRAM = flag("gpuscope_gpu_ecc_sram_threshold_exceeded")
 _PERSISTENCE_OFF = flag("gpuscope_gpu_persistence_mode", 0)
 _SAME_GPU = "on (instance, uuid)"
+_XID_TIMES = "gpuscope_gpu_xid_last_timestamp_seconds"
 _MINUTES = "it looks at the last minutes, not at one moment"
 
 _JOB_XIDS = "|".join(map(str, sorted(APPLICATION_XIDS | HARDWARE_XIDS | DRIVER_XIDS | NVLINK_XIDS)))
@@ -59,14 +61,17 @@ MEDIAN_CLOCK: Final = f"quantile by (instance, model) (0.5, {MEAN_CLOCK})"
 def _xids(codes: Iterable[int]) -> tuple[str, Live]:
     """Both forms of: one of these XIDs happened lately."""
     names = frozenset(map(str, codes))
-    listed = "|".join(sorted(names, key=int))
-    metric = "gpuscope_gpu_xid_last_timestamp_seconds"
 
     def live(gpu: GpuFacts, now: float) -> bool:
-        seen = gpu.by_label.get(metric, {})
+        seen = gpu.by_label.get(_XID_TIMES, {})
         return any(code in names and now - at < RECENT_XID_SECONDS for code, at in seen.items())
 
-    return f'time() - {metric}{{xid=~"{listed}"}} < {RECENT_XID_SECONDS:g}', live
+    return _xids_within(codes, RECENT_XID_SECONDS), live
+
+
+def _xids_within(codes: Iterable[int], seconds: float) -> str:
+    listed = "|".join(map(str, sorted(codes)))
+    return f'time() - {_XID_TIMES}{{xid=~"{listed}"}} < {seconds:g}'
 
 
 def _differs(left: str, right: str, wrong: Callable[[float, float], bool]) -> Live:
@@ -150,6 +155,7 @@ def _gpu(
     for_seconds: float = 0.0,
     inhibited_by: tuple[str, ...] = ("node_down",),
     because: str = "",
+    alert_promql: str = "",
 ) -> Check:
     promql, live = (forms, None) if isinstance(forms, str) else forms
     return Check(
@@ -160,10 +166,33 @@ def _gpu(
         promql=promql,
         live=live,
         one_form_because=because if live is None else "",
+        alert_promql=alert_promql,
         for_seconds=for_seconds,
         inhibited_by=inhibited_by,
         meaning=meaning,
         next_step=next_step,
+    )
+
+
+def _xid(
+    kind: str,
+    alert: str,
+    severity: Severity,
+    codes: frozenset[int],
+    meaning: str,
+    next_step: str,
+    *,
+    inhibited_by: tuple[str, ...],
+) -> Check:
+    return _gpu(
+        kind,
+        alert,
+        severity,
+        _xids(codes),
+        meaning,
+        next_step,
+        inhibited_by=inhibited_by,
+        alert_promql=_xids_within(codes, XID_ALERT_SECONDS),
     )
 
 
@@ -182,19 +211,19 @@ GPU_CHECKS: Final = (
           lambda gpu, now: is_above(gpu.number("gpuscope_gpu_recovery_action"), 0)),
          "The driver says that this GPU needs a recovery.",
          "do it: 1 reset, 2 reboot, 3 drain peers, 4 drain and reset, 5 IMEX domain, 6 bus reset, 7 reboot"),
-    _gpu("xid_hardware", "XidHardware", _CRITICAL, _xids(HARDWARE_XIDS),
+    _xid("xid_hardware", "XidHardware", _CRITICAL, HARDWARE_XIDS,
          "An XID that means broken hardware.",
          "drain the node and do what gpuscope explain xid N says",
          inhibited_by=("recovery_action",)),
-    _gpu("xid_nvlink", "XidNvlink", _CRITICAL, _xids(NVLINK_XIDS),
+    _xid("xid_nvlink", "XidNvlink", _CRITICAL, NVLINK_XIDS,
          "An XID of an NVLink.",
          "look at NVLink counters, at the peer GPU and at the fabric manager",
          inhibited_by=("recovery_action",)),
-    _gpu("xid_driver", "XidDriver", _CRITICAL, _xids(DRIVER_XIDS),
+    _xid("xid_driver", "XidDriver", _CRITICAL, DRIVER_XIDS,
          "An XID of driver or firmware.",
          "drain the node and reset the GPU; update driver and firmware if it returns",
          inhibited_by=("recovery_action",)),
-    _gpu("xid_application", "XidApplication", _INFO, _xids(APPLICATION_XIDS),
+    _xid("xid_application", "XidApplication", _INFO, APPLICATION_XIDS,
          "An XID that a program caused; the GPU is healthy.",
          "tell the job's owner; do not drain the node",
          inhibited_by=("xid_hardware",)),
@@ -304,7 +333,8 @@ GPU_CHECKS: Final = (
          ),
          "The GPU is slower than the others of its model and node under the same load.",
          "move the job and compare; run dcgmi diag",
-         for_seconds=900, inhibited_by=("hw_thermal", "sw_thermal", "power_brake"), because=_MINUTES),
+         for_seconds=900, inhibited_by=("hw_thermal", "sw_thermal", "power_brake", "throttled"),
+         because=_MINUTES),
     _gpu("pcie_degraded", "PcieDegraded", _WARNING,
          ("gpuscope_gpu_pcie_link_width < gpuscope_gpu_pcie_link_width_max", _has_slow_pcie),
          "PCIe uses fewer lanes than card and slot have.", "reseat the card; check riser and BIOS",

@@ -16,7 +16,9 @@ AGENT_STALE_SECONDS: Final = 60.0
 GONE_SHOWN_SECONDS: Final = 86400.0
 """How long a node or target that stopped answering stays in the picture."""
 RECENT_XID_SECONDS: Final = 3600.0
-"""How long an XID is a finding after it happened."""
+"""How long an XID is a finding after it happened: who arrives later still sees it."""
+XID_ALERT_SECONDS: Final = 600.0
+"""How long its alert fires. It is shorter, so that the next XID of the same kind sends a message again."""
 SOURCE_SLOW_SECONDS: Final = 5.0
 
 HELD_IDLE_SECONDS: Final = 3600.0

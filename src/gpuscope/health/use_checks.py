@@ -150,7 +150,7 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         promql="gpuscope_allocation_used == 0",
         live=lambda gpu, now: any(0 in one.plain.values() for one in gpu.allocations),
-        for_seconds=1800,
+        for_seconds=HELD_IDLE_SECONDS,
         meaning="The GPU was given to a pod or job that has no process on it.",
         next_step="ask its owner; let the job ask for fewer GPUs",
     ),

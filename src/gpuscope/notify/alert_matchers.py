@@ -74,7 +74,10 @@ class AlertMatcher:
 def _compile(pattern: str) -> Any:
     # Silences stay for days and there are many: RE2 would keep up to 8 MiB of states for each.
     memory = MIN_REGEX_BYTES + REGEX_BYTES_PER_CHARACTER * len(pattern)
-    return compile_anchored(pattern, captures=False, max_memory_bytes=memory)
+    try:
+        return compile_anchored(pattern, captures=False, max_memory_bytes=memory)
+    except ValueError as error:
+        raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 
 
 def match_all(matchers: Iterable[AlertMatcher], labels: Mapping[str, str]) -> bool:

@@ -37,6 +37,7 @@ from gpuscope.notify.time_intervals import (
 from gpuscope.series import MatchOp
 from gpuscope.yaml_file import TextDumper, load_yaml
 
+_UNCLOSED_CLASS = re.compile(r"\[(?![^\]]+\])")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
 _SECRET_KEYS = frozenset((
     "smtp_auth_password", "smtp_auth_secret", "auth_password", "auth_secret", "slack_api_url", "api_url",
@@ -79,7 +80,7 @@ def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
         table.raw(key)  # about Alertmanager's own process
     if not table.has("route"):
         table.fail("route", "is missing")
-    route = _root_route(table.table("route"), receivers, intervals)
+    route = _root_route(table.table("route"), receivers, intervals, messages)
     config = AlertingConfig(
         route=route,
         receivers=receivers,
@@ -101,8 +102,11 @@ def _receivers(table: ConfigMapping, options: GlobalOptions, messages: Messages)
             one.fail("name", "is missing")
         if name in found:
             one.fail("name", f"there are two receivers {name!r}")
+        labels = one.labels("labels")
+        if labels.get("name", name) != name:
+            one.fail("labels", f"the label name of a receiver is its own name, {name!r}")
         found[name] = AlertReceiver(
-            name, read_channels(one, options, messages.check), tuple(sorted(one.labels("labels").items()))
+            name, read_channels(one, options, messages.check), tuple(sorted(labels.items()))
         )
         finish(one)
     return found
@@ -112,6 +116,8 @@ def _template_files(table: ConfigMapping, folder: Path) -> tuple[Path, ...]:
     found: list[Path] = []
     for pattern in table.strings("templates"):
         try:
+            if _UNCLOSED_CLASS.search(pattern):
+                raise ValueError("a bracket is not closed")
             base = Path(pattern)
             matched = (
                 sorted(Path(base.anchor).glob(str(base.relative_to(base.anchor))))
@@ -172,16 +178,18 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
     """`match`, `match_re` and `matchers`, with a prefix for inhibition rules."""
     found: list[AlertMatcher] = []
     for key, op in ((f"{prefix}match", MatchOp.EQUAL), (f"{prefix}match_re", MatchOp.REGEX)):
+        values = table.raw(key) or {}
         for name, value in table.labels(key).items():
+            if op is MatchOp.REGEX and values[name] is None:
+                table.fail(key, f"{name!r} has no regular expression")
             if _LABEL_NAME.fullmatch(name) is None:
                 table.fail(key, f"{name!r} is not the name of a label")
             try:
                 found.append(AlertMatcher(name, op, value))
             except ValueError as error:
-                table.fail(key, f"{value!r} is not a regular expression: {error}")
+                table.fail(key, error)
     key = f"{prefix}matchers"
-    raw = table.raw(key)
-    for text in (raw,) if isinstance(raw, str) else table.strings(key):
+    for text in table.strings(key):
         try:
             found += parse_matchers(text)
         except ValueError as error:
@@ -192,17 +200,22 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
 _Known = Mapping[str, object]
 
 
-def _root_route(table: ConfigMapping, receivers: _Known, intervals: _Known) -> AlertRoute:
+def _root_route(table: ConfigMapping, receivers: _Known, intervals: _Known, messages: Messages) -> AlertRoute:
     for key in ("matchers", "match", "match_re", "continue", "mute_time_intervals", "active_time_intervals"):
         if table.has(key) and table.raw(key) not in ([], {}, "false", "no", "off"):
             table.fail(key, "the first route takes every alert at any time; put it into a route below routes")
     if not table.text("receiver"):
         table.fail("receiver", "is missing; the first route needs one")
-    return _route(table, AlertRoute(receiver="", key="", id=""), receivers, intervals, -1)
+    return _route(table, AlertRoute(receiver="", key="", id=""), receivers, intervals, messages, -1)
 
 
 def _route(
-    table: ConfigMapping, parent: AlertRoute, receivers: _Known, intervals: _Known, position: int
+    table: ConfigMapping,
+    parent: AlertRoute,
+    receivers: _Known,
+    intervals: _Known,
+    messages: Messages,
+    position: int,
 ) -> AlertRoute:
     is_root = position < 0
     receiver = table.text("receiver") or parent.receiver
@@ -223,15 +236,26 @@ def _route(
         continues=table.switch("continue", False),
         mute_time_intervals=_interval_names(table, "mute_time_intervals", intervals),
         active_time_intervals=_interval_names(table, "active_time_intervals", intervals),
-        labels=tuple(sorted({**dict(parent.labels), **table.labels("labels")}.items())),
+        labels=tuple(sorted({**dict(parent.labels), **_route_labels(table, messages)}.items())),
         key=key,
         id=route_id,
     )
-    children = tuple(
-        _route(one, own, receivers, intervals, at) for at, one in enumerate(table.tables("routes"))
-    )
+    below = table.tables("routes")
+    if None in (table.raw("routes") or ()):
+        table.fail("routes", "an entry is empty")
+    children = tuple(_route(one, own, receivers, intervals, messages, at) for at, one in enumerate(below))
     finish(table)
     return replace(own, routes=children)
+
+
+def _route_labels(table: ConfigMapping, messages: Messages) -> dict[str, str]:
+    labels = table.labels("labels")
+    for name, value in labels.items():
+        try:
+            messages.check(value)
+        except ValueError as error:
+            table.fail("labels", f"{name}: {error}")
+    return labels
 
 
 def _group_by(table: ConfigMapping, parent: AlertRoute) -> tuple[frozenset[str], bool]:
@@ -239,13 +263,15 @@ def _group_by(table: ConfigMapping, parent: AlertRoute) -> tuple[frozenset[str],
         table.raw("group_by")
         return parent.group_by, parent.groups_by_all
     names = table.strings("group_by")
+    if set(names) == {"..."}:
+        return frozenset(), True
     if len(set(names)) < len(names):
         table.fail("group_by", "a label is given twice")
     if "" in names:
         table.fail("group_by", "an empty name is not the name of a label")
-    if "..." in names and len(names) > 1:
+    if "..." in names:
         table.fail("group_by", "'...' means all labels and stands alone")
-    return (frozenset(), True) if names == ("...",) else (frozenset(names), False)
+    return frozenset(names), False
 
 
 def _positive(table: ConfigMapping, key: str, default: float) -> float:
@@ -275,8 +301,10 @@ def _inhibit_rule(table: ConfigMapping) -> InhibitRule:
 
 
 def _equal(table: ConfigMapping) -> tuple[str, ...]:
-    raw = table.raw("equal")
-    return (raw,) if isinstance(raw, str) else table.strings("equal")
+    names = table.strings("equal")
+    if "" in names:
+        table.fail("equal", "an empty name is not the name of a label")
+    return names
 
 
 def redact_alerting(document: object) -> str:

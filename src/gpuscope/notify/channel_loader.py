@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
-from urllib.parse import urlsplit
 
 from gpuscope.config_values import ConfigMapping
 from gpuscope.notify.channel_configs import (
@@ -31,9 +30,11 @@ from gpuscope.notify.global_options import (
     read_host_port,
     read_notify_http,
     read_notify_tls,
+    read_plain_url,
     read_secret,
+    read_secret_url,
 )
-from gpuscope.notify.secret_text import SECRET, SecretText
+from gpuscope.notify.secret_text import SecretText
 
 UNSUPPORTED_KINDS = (
     "opsgenie", "wechat", "pushover", "victorops", "sns", "webex", "msteams", "jira", "rocketchat",
@@ -41,31 +42,6 @@ UNSUPPORTED_KINDS = (
 )  # fmt: skip
 NO_TEMPLATES = ("http_config", "tls_config", "auth_password", "auth_secret", "app_token", "bot_token")
 _HEADER_NAME = re.compile(r"[!-9;-~]+", re.ASCII)
-
-
-def _secret_url(table: ConfigMapping, key: str) -> SecretText:
-    secret = read_secret(table, key)
-    if secret and secret.path is None:
-        _check_url(table, key, secret.reveal())
-    return secret
-
-
-def _check_url(table: ConfigMapping, key: str, url: str) -> None:
-    if url == SECRET or "{{" in url:  # a redacted file, which amtool reads too; a template
-        return
-    try:
-        parts = urlsplit(url)
-        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
-    except ValueError:
-        is_url = False
-    if not is_url:
-        table.fail(key, "must be an http:// or https:// URL")  # not repeated: it may hold a token
-
-
-def _plain_url(table: ConfigMapping, key: str, default: str) -> str:
-    url = table.text(key, default)
-    _check_url(table, key, url)
-    return url
 
 
 def _texts(table: ConfigMapping, defaults: Mapping[str, str]) -> dict[str, str]:
@@ -91,7 +67,7 @@ def finish(table: ConfigMapping) -> None:
 
 
 def _webhook(table: ConfigMapping, options: GlobalOptions) -> WebhookConfig:
-    url = _secret_url(table, "url")
+    url = read_secret_url(table, "url")
     if not url:
         table.fail("url", "give url or url_file")
     return WebhookConfig(
@@ -163,18 +139,11 @@ def _mail_headers(table: ConfigMapping, has_threads: bool) -> tuple[tuple[str, s
 
 
 def _slack(table: ConfigMapping, options: GlobalOptions) -> SlackConfig:
-    url, token = _secret_url(table, "api_url"), read_secret(table, "app_token")
-    app_url = _plain_url(table, "app_url", options.slack_app_url)
-    if url and token:
-        table.fail("app_token", "give it or api_url, not both")
-    if not url and not token:
-        url, token = options.slack_api_url, options.slack_app_token
-    if not url and not token:
-        table.fail("api_url", "is missing, and so are slack_api_url and slack_app_token in global")
+    url, token = _slack_target(table, options)
     if table.switch("update_message", False):
         table.fail("update_message", "is not supported here; each notification is a message of its own")
     return SlackConfig(
-        url=url if not token else SecretText(app_url),
+        url=url,
         token=token,
         send_resolved=table.switch("send_resolved", False),
         http=read_notify_http(table, options),
@@ -186,6 +155,23 @@ def _slack(table: ConfigMapping, options: GlobalOptions) -> SlackConfig:
         mrkdwn_in=table.strings("mrkdwn_in") or ("fallback", "pretext", "text"),
         timeout=table.duration("timeout", 0.0),
     )
+
+
+def _slack_target(table: ConfigMapping, options: GlobalOptions) -> tuple[SecretText, SecretText]:
+    """URL and app token; the token is empty for an incoming webhook."""
+    url, token = read_secret_url(table, "api_url"), read_secret(table, "app_token")
+    app_url = read_plain_url(table, "app_url", options.slack_app_url)
+    has_authorization = table.has("http_config") and table.table("http_config").has("authorization")
+    if url and token:
+        table.fail("app_token", "give it or api_url, not both")
+    if not url and not token and not has_authorization:
+        token = options.slack_app_token
+    if token and has_authorization:
+        table.fail("app_token", "it is sent as authorization; remove authorization from http_config")
+    url = url or options.slack_api_url
+    if not url and not token:
+        table.fail("api_url", "is missing, and so are slack_api_url and slack_app_token in global")
+    return (SecretText(app_url) if token else url), token
 
 
 def _slack_fields(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
@@ -252,7 +238,7 @@ def _discord(table: ConfigMapping, options: GlobalOptions) -> DiscordConfig:
 
 
 def _required_webhook(table: ConfigMapping) -> SecretText:
-    url = _secret_url(table, "webhook_url")
+    url = read_secret_url(table, "webhook_url")
     if not url:
         table.fail("webhook_url", "give webhook_url or webhook_url_file")
     return url
@@ -265,13 +251,13 @@ def _telegram(table: ConfigMapping, options: GlobalOptions) -> TelegramConfig:
     chat_id = read_secret(table, "chat_id")
     if not chat_id:
         table.fail("chat_id", "is missing")
-    if chat_id.path is None and re.fullmatch(r"-?\d{1,19}", chat_id.reveal(), re.ASCII) is None:
+    if chat_id.path is None and re.fullmatch(r"-?[1-9]\d{0,18}", chat_id.reveal(), re.ASCII) is None:
         table.fail("chat_id", f"{chat_id.reveal()!r} is not the number of a chat")
     defaults = TelegramConfig(bot_token=token, chat_id=chat_id)
     return TelegramConfig(
         bot_token=token,
         chat_id=chat_id,
-        api_url=_plain_url(table, "api_url", options.telegram_api_url),
+        api_url=read_plain_url(table, "api_url", options.telegram_api_url),
         send_resolved=table.switch("send_resolved", True),
         http=read_notify_http(table, options),
         message_thread_id=table.count("message_thread_id", 0),
@@ -293,7 +279,7 @@ def _pagerduty(table: ConfigMapping, options: GlobalOptions) -> PagerDutyConfig:
     return PagerDutyConfig(
         routing_key=routing_key,
         service_key=service_key,
-        url=_plain_url(table, "url", options.pagerduty_url),
+        url=read_plain_url(table, "url", options.pagerduty_url),
         send_resolved=table.switch("send_resolved", True),
         http=read_notify_http(table, options),
         texts=texts,
@@ -331,9 +317,11 @@ def read_channels(
     for kind, read in KINDS.items():
         documents = receiver.raw(f"{kind}_configs")
         for entry, document in zip(receiver.tables(f"{kind}_configs"), documents or (), strict=True):
+            if document is None:
+                receiver.fail(f"{kind}_configs", "an entry is empty")
             found.append(read(entry, options))
             finish(entry)
-            _check_templates(entry, document or {}, check_template)
+            _check_templates(entry, document, check_template)
     return tuple(found)
 
 

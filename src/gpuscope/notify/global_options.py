@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass, field
+from urllib.parse import urlsplit
 
 from gpuscope.config_values import ConfigMapping
 from gpuscope.http_config import UNSUPPORTED, HttpConfig, read_http_config
-from gpuscope.notify.secret_text import NO_SECRET, SecretText
+from gpuscope.notify.secret_text import NO_SECRET, SECRET, SecretText
 
 NO_EFFECT = (
     "jira_api_url", "opsgenie_api_url", "opsgenie_api_key", "opsgenie_api_key_file", "wechat_api_url",
@@ -49,8 +50,7 @@ class GlobalOptions:
 
 
 def read_global_options(table: ConfigMapping) -> GlobalOptions:
-    for key in NO_EFFECT:
-        table.raw(key)
+    _check_unused(table)
     defaults = GlobalOptions()
     has_implicit = table.has("smtp_force_implicit_tls")
     implicit = table.switch("smtp_force_implicit_tls", False)
@@ -67,17 +67,33 @@ def read_global_options(table: ConfigMapping) -> GlobalOptions:
         smtp_require_tls=table.switch("smtp_require_tls", True),
         smtp_tls=read_notify_tls(table, "smtp_tls_config"),
         smtp_force_implicit_tls=implicit if has_implicit else None,
-        slack_api_url=read_secret(table, "slack_api_url"),
+        slack_api_url=read_secret_url(table, "slack_api_url"),
         slack_app_token=read_secret(table, "slack_app_token"),
-        slack_app_url=table.text("slack_app_url", defaults.slack_app_url),
-        pagerduty_url=table.text("pagerduty_url", defaults.pagerduty_url),
-        telegram_api_url=table.text("telegram_api_url", defaults.telegram_api_url),
+        slack_app_url=read_plain_url(table, "slack_app_url", defaults.slack_app_url),
+        pagerduty_url=read_plain_url(table, "pagerduty_url", defaults.pagerduty_url),
+        telegram_api_url=read_plain_url(table, "telegram_api_url", defaults.telegram_api_url),
         telegram_bot_token=read_secret(table, "telegram_bot_token"),
     )
     table.finish((), lambda text: None)
-    if options.slack_api_url and options.slack_app_token:
+    if options.slack_api_url and options.slack_app_token and not _is_app_url(options):
         table.fail("slack_app_token", "give it or slack_api_url, not both")
     return options
+
+
+def _check_unused(table: ConfigMapping) -> None:
+    """Keys of receivers that we do not send must still be right: the file may run in Alertmanager too."""
+    for key in NO_EFFECT:
+        table.raw(key)
+        if key.endswith("_url"):
+            read_secret_url(table, key)
+        elif f"{key}_file" in NO_EFFECT:
+            read_secret(table, key)
+
+
+def _is_app_url(options: GlobalOptions) -> bool:
+    """Files from before there were app tokens have the app's URL as `slack_api_url`."""
+    url = options.slack_api_url
+    return url.path is None and url.reveal() == options.slack_app_url
 
 
 def read_secret(table: ConfigMapping, key: str) -> SecretText:
@@ -86,6 +102,32 @@ def read_secret(table: ConfigMapping, key: str) -> SecretText:
     if text and path is not None:
         table.fail(key, f"give it or {key}_file, not both")
     return SecretText(text, path)
+
+
+def read_secret_url(table: ConfigMapping, key: str) -> SecretText:
+    secret = read_secret(table, key)
+    if secret.path is None and table.has(key):
+        _check_url(table, key, secret.reveal())
+    return secret
+
+
+def read_plain_url(table: ConfigMapping, key: str, default: str) -> str:
+    url = table.text(key, default)
+    _check_url(table, key, url)
+    return url
+
+
+def _check_url(table: ConfigMapping, key: str, url: str) -> None:
+    if url == SECRET or "{{" in url:  # a redacted file, which amtool reads too; a template
+        return
+    try:
+        parts = urlsplit(url)
+        is_url = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        is_url = is_url and not any(one.isspace() for one in parts.netloc)
+    except ValueError:
+        is_url = False
+    if not is_url:
+        table.fail(key, "must be an http:// or https:// URL")  # not repeated: it may hold a token
 
 
 def read_notify_http(table: ConfigMapping, options: GlobalOptions) -> HttpConfig:
@@ -98,7 +140,7 @@ def read_notify_http(table: ConfigMapping, options: GlobalOptions) -> HttpConfig
 
     def refuse(text: str) -> None:
         for key in UNSUPPORTED:
-            if key not in HARMLESS_HTTP and part.has(key) and part.raw(key) not in (False, "false", [], {}):
+            if key not in HARMLESS_HTTP and part.has(key) and part.raw(key) not in (False, "false", "", [], {}):
                 part.fail(
                     key,
                     "is not supported here; without it the message would be sent differently than configured",

@@ -6,6 +6,7 @@ defines that name; every other text with `{{` is a Go template (`notification_te
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
@@ -15,6 +16,7 @@ from gpuscope.notify import default_messages
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.notification import FIRING, Notification
 
+log = logging.getLogger("gpuscope.notify")
 Message = Callable[[Notification], str]
 _ONE_TEMPLATE = re.compile(r'\{\{-?\s*template\s+"([^"]+)"\s+\.\s*-?\}\}')
 
@@ -93,6 +95,11 @@ class TemplateEngine(Protocol):
         """ValueError with the reason."""
         ...
 
+    def route_label(self, name: str, notification: Notification) -> str:
+        """One of the notification's route labels, expanded; it may refer to others. ValueError with the
+        reason."""
+        ...
+
 
 class Messages:
     """The texts of all receivers."""
@@ -115,6 +122,16 @@ class Messages:
             return self._engine.expand(text, notification, style)
         except ValueError as error:
             raise SendError(f"template {text[:100]!r}: {error}", may_retry=False) from None
+
+    def expand_route_labels(self, notification: Notification) -> dict[str, str]:
+        """Its route labels as they are sent. One whose template fails is left out, as in Alertmanager."""
+        expanded: dict[str, str] = {}
+        for name, value in notification.route_labels.items():
+            try:
+                expanded[name] = self._engine.route_label(name, notification) if "{{" in value else value
+            except ValueError as error:
+                log.error("label %r of the route of receiver %r: %s", name, notification.receiver, error)
+        return expanded
 
     def is_default(self, text: str) -> bool:
         """Whether our own message is sent for it."""

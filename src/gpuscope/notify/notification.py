@@ -102,6 +102,7 @@ class Notification:
             "groupLabels": dict(sorted(self.group_labels.items())),
             "commonLabels": dict(sorted(self.common_labels.items())),
             "commonAnnotations": dict(sorted(self.common_annotations.items())),
+            "routeLabels": dict(sorted(self.route_labels.items())),
             "externalURL": self.external_url,
         }
 

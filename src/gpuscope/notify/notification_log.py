@@ -18,6 +18,8 @@ MAX_ENTRY_SECONDS = 120 * 3600.0
 class Reason(StrEnum):
     """Alertmanager's words, part of a webhook's body."""
 
+    UNKNOWN = "unknown"
+    """While the labels of a route are expanded."""
     NONE = "none"
     FIRST = "first notification"
     NEW_ALERTS = "new alerts added"

@@ -80,10 +80,7 @@ class NotificationTemplates:
         now = go_time_value(notification.sent_at)
 
         def route_label(name: str) -> str:
-            value = notification.route_labels.get(name, "")
-            # A label may be a template, but not one that asks for route labels again.
-            functions = alertmanager_functions(lambda: now)
-            return self._parse(value).expand(data, functions) if "{{" in value else value
+            return notification.route_labels.get(name, "")
 
         functions = alertmanager_functions(lambda: now, route_label)
         try:
@@ -91,6 +88,29 @@ class NotificationTemplates:
             if style is MessageStyle.HTML:
                 return template.expand_html(data, functions)
             return template.expand(data, functions)
+        except TemplateError as error:
+            raise ValueError(error.message) from None
+
+    def route_label(self, name: str, notification: Notification) -> str:
+        data = template_data(notification, (str, str))
+        now = go_time_value(notification.sent_at)
+        in_progress: list[str] = []
+        expanded: dict[str, str] = {}  # each once: ten labels that name each other twice are 1,024 expansions
+
+        def resolve(name: str) -> str:
+            value = notification.route_labels.get(name, "")
+            if name in expanded:
+                return expanded[name]
+            if name in in_progress:
+                raise TemplateError(f"route label cycle detected: {' -> '.join((*in_progress, name))}")
+            in_progress.append(name)
+            text = self._parse(value).expand(data, alertmanager_functions(lambda: now, resolve))
+            in_progress.pop()
+            expanded[name] = text
+            return text
+
+        try:
+            return resolve(name)
         except TemplateError as error:
             raise ValueError(error.message) from None
 

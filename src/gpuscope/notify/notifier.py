@@ -211,7 +211,8 @@ class Notifier:
         group.has_failed = False
         told = self._unmuted(group, alerts, now)
         channels = self._channels.get(group.route.receiver, ()) if told else ()
-        deliveries = [one for channel in channels for one in self._deliver(group, channel, told, now)]
+        labels = self._route_labels(group, alerts, now) if channels else {}
+        deliveries = [one for channel in channels for one in self._deliver(group, channel, told, labels, now)]
         group.waiting_for = len(deliveries)
         if not deliveries:
             self._groups.finished(group, now)
@@ -242,7 +243,12 @@ class Notifier:
         return tuple(name for name in names if any(one.contains(now) for one in intervals[name]))
 
     def _deliver(
-        self, group: AggregationGroup, channel: Channel, alerts: list[StoredAlert], now: float
+        self,
+        group: AggregationGroup,
+        channel: Channel,
+        alerts: list[StoredAlert],
+        route_labels: Mapping[str, str],
+        now: float,
     ) -> list[Delivery]:
         resolved = frozenset(alert.fingerprint for alert in alerts if alert.is_resolved(now))
         firing = frozenset(alert.fingerprint for alert in alerts) - resolved
@@ -262,21 +268,43 @@ class Notifier:
             self._log.set(key, firing, resolved, group.route.repeat_interval, now)
             return []
         told = [one for one in alerts if channel.sends_resolved or one.fingerprint in firing]
-        notification = Notification(
-            receiver=group.route.receiver,
-            group_key=group.key,
-            group_labels=group.labels,
-            alerts=[_message_alert(alert, alert.fingerprint in resolved) for alert in told],
-            reason=reason.value,
-            external_url=self.external_url,
-            sent_at=now,
-            route_labels=dict(group.route.labels),
-        )
+        notification = self._notification(group, told, resolved, reason, route_labels, now)
         timeout = max(group.route.group_interval, MIN_SEND_SECONDS)
         record_id = self._history.begin(channel, notification)
         return [
             Delivery(channel, notification, group, firing, resolved, timeout, group.flush_number, record_id)
         ]
+
+    def _notification(
+        self,
+        group: AggregationGroup,
+        alerts: Sequence[StoredAlert],
+        resolved: frozenset[str],
+        reason: Reason,
+        route_labels: Mapping[str, str],
+        now: float,
+    ) -> Notification:
+        return Notification(
+            receiver=group.route.receiver,
+            group_key=group.key,
+            group_labels=group.labels,
+            alerts=[_message_alert(alert, alert.fingerprint in resolved) for alert in alerts],
+            reason=reason.value,
+            external_url=self.external_url,
+            sent_at=now,
+            route_labels=route_labels,
+        )
+
+    def _route_labels(
+        self, group: AggregationGroup, alerts: Sequence[StoredAlert], now: float
+    ) -> Mapping[str, str]:
+        """The labels of its route; they may be templates over all alerts of the group."""
+        labels = dict(group.route.labels)
+        if not any("{{" in value for value in labels.values()):
+            return labels
+        resolved = frozenset(alert.fingerprint for alert in alerts if alert.is_resolved(now))
+        data = self._notification(group, alerts, resolved, Reason.UNKNOWN, labels, now)
+        return self.config.messages.expand_route_labels(data)
 
     def attempted(self, delivery: Delivery, seconds: float, error: SendError | None) -> None:
         """One attempt is over; the message may be tried again."""
@@ -348,12 +376,10 @@ class Notifier:
             alerts_of = {group: list(group.alerts.values()) for group in self._groups}
         found = []
         for group in sorted(alerts_of, key=lambda one: (sorted(one.labels.items()), one.route.receiver)):
-            firing = [alert for alert in alerts_of[group] if not alert.is_resolved(now)]
-            statuses = tuple(self._statuses(sorted(firing, key=message_order), now))
-            route = group.route
-            found.append(
-                GroupStatus(group.labels, route.receiver, dict(route.labels), group.muted_by, statuses)
-            )
+            alerts = sorted(alerts_of[group], key=message_order)
+            statuses = tuple(self._statuses([one for one in alerts if not one.is_resolved(now)], now))
+            labels = self._route_labels(group, alerts, now)
+            found.append(GroupStatus(group.labels, group.route.receiver, labels, group.muted_by, statuses))
         return found
 
     def history(self) -> list[NotificationRecord]:

@@ -19,6 +19,7 @@ import promql_parser
 from gpuscope.anchored_regex import compile_anchored
 from gpuscope.promql.at_times import shift_times, unshift_ms
 from gpuscope.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
+from gpuscope.promql.error_position import describe_error
 from gpuscope.promql.lexical import check_size, normalise, restore_bytes
 from gpuscope.promql.query_errors import BadQueryError, UnsupportedError
 from gpuscope.promql.spelling import read_spelling
@@ -132,6 +133,8 @@ _VALUE_TYPES = {
 _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 
 
+INVALID = "invalid promql query"
+"""What the library says about every mistake of the grammar."""
 MAX_CACHED_CHARACTERS = 2_000
 """Trees of longer queries are not cached, because they could fill the memory."""
 
@@ -180,12 +183,25 @@ def grammar_tree(text: str) -> Any:
     except OverflowError as error:
         raise BadQueryError("parse error: duration out of range") from error
     except ValueError as error:
+        if str(error) == INVALID:
+            raise BadQueryError(describe_error(text, _is_query)) from error
         raise BadQueryError(f"parse error: {error}") from error
     except BaseException as error:
         # A Rust panic of the library is not a subclass of `Exception`; a query must not end the process.
         if type(error).__name__ == "PanicException":
             raise BadQueryError("parse error: the parser cannot read this query") from error
         raise
+
+
+def _is_query(text: str) -> bool:
+    """Whether the grammar accepts it; types may still be wrong."""
+    try:
+        promql_parser.parse(shift_times(normalise(text)))
+    except ValueError as error:
+        return str(error) != INVALID and "unexpected" not in str(error) and "unclosed" not in str(error)
+    except (BadQueryError, OverflowError):
+        return True
+    return True
 
 
 @contextmanager

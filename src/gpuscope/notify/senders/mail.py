@@ -53,7 +53,7 @@ class _ReplyReader:
         while b"\n" not in self._buffer and len(self._buffer) < limit:
             left = self._deadline - time.monotonic()
             if left <= 0:
-                raise TimeoutError
+                raise TimeoutError("timed out")
             self._connection.settimeout(left)
             piece = self._connection.recv(4096)
             self._read_bytes += len(piece)

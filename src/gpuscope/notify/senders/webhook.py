@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 
 from gpuscope.errors import UsageError
 from gpuscope.notify.channel_configs import WebhookConfig
@@ -19,10 +18,8 @@ def webhook_body(notification: Notification, max_alerts: int = 0) -> dict[str, o
     total = len(notification.alerts)
     truncated = max(0, total - max_alerts) if max_alerts else 0
     told = notification.first(max_alerts) if truncated else notification
-    labels = {"routeLabels": dict(notification.route_labels)} if notification.route_labels else {}
     return {
         **told.to_json(),
-        **labels,
         "version": "4",
         "groupKey": notification.group_key,
         "truncatedAlerts": truncated,
@@ -64,12 +61,6 @@ class WebhookSender:
     def send(self, notification: Notification, timeout_seconds: float) -> None:
         config = self._config
         document: object = webhook_body(notification, config.max_alerts)
-        if notification.route_labels:
-            labels = {
-                name: self._messages.expand(value, notification)
-                for name, value in notification.route_labels.items()
-            }
-            document = webhook_body(replace(notification, route_labels=labels), config.max_alerts)
         if config.payload is not None:
             document = expand_document(config.payload, self._messages, notification)
         url = self._messages.expand(config.url.reveal(), notification)

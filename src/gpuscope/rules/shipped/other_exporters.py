@@ -17,10 +17,11 @@ from gpuscope.health.thresholds import (
     MEMORY_FULL_RATIO,
     PCIE_REPLAYS_PER_MINUTE,
     POWER_LIMIT_SHARE,
-    RECENT_XID_SECONDS,
     RETIRED_PAGES,
+    XID_ALERT_SECONDS,
 )
 from gpuscope.health.xids import DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS
+from gpuscope.promql.ast_json import duration_text
 from gpuscope.rules.shipped.shipped_rule import NODE_PLACE, ShippedRule
 
 GPU_CELSIUS: Final = 90
@@ -30,14 +31,15 @@ _DCGM_XID = "DCGM_FI_DEV_XID_ERRORS"
 
 
 def _dcgm_xids(codes: Iterable[int]) -> str:
-    """The gauge keeps the last XID for ever: only one that was not there an hour ago counts."""
+    """The gauge keeps the last XID for ever: only one that was not there ten minutes ago counts."""
     listed = " or ".join(f"{_DCGM_XID} == {code}" for code in sorted(codes))
-    return f"({listed}) unless {_DCGM_XID} == {_DCGM_XID} offset 1h"
+    before = duration_text(round(XID_ALERT_SECONDS * 1000))
+    return f"({listed}) unless {_DCGM_XID} == {_DCGM_XID} offset {before}"
 
 
 def _smi_xids(codes: Iterable[int]) -> str:
     listed = "|".join(map(str, sorted(codes)))
-    return f'time() - nvidia_smi_xid_last_timestamp_seconds{{xid=~"{listed}"}} < {RECENT_XID_SECONDS:g}'
+    return f'time() - nvidia_smi_xid_last_timestamp_seconds{{xid=~"{listed}"}} < {XID_ALERT_SECONDS:g}'
 
 
 def _dropped(metric: str) -> str:

@@ -131,7 +131,13 @@ _DETAILS: Final = {
     "node_stale": "They are {{ $value | humanizeDuration }} old.",
     "source_down": "Source {{ $labels.source }}.",
     "source_slow": "Source {{ $labels.source }}: {{ $value | humanizeDuration }}.",
-    "gpus_missing": "GPUs that answer: {{ $value }}.",
+    "gpus_missing": (
+        "GPUs that answer: {{ $value }}"
+        "{{ with printf `gpuscope_gpus_expected{instance=%q}` $labels.instance | query }}"
+        " of {{ . | first | value }}{{ end }}."
+        "{{ range printf `gpuscope_gpu_up{instance=%q} == 0` $labels.instance | query"
+        ' | sortByLabel "gpu" }} GPU {{ .Labels.gpu }} does not answer.{{ end }}'
+    ),
     "gpu_count_dropped": "GPUs that answer: {{ $value }}.",
     "host_memory_low": "{{ $value | humanizePercentage }} is available.",
     "disk_filling": "{{ $labels.mountpoint }}.",
@@ -176,7 +182,7 @@ def rule_of_check(check: Check) -> ShippedRule:
     next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
     return ShippedRule(
         check=check,
-        expression=check.promql,
+        expression=check.alert_promql or check.promql,
         place=_PLACES[check.subject],
         detail=_DETAILS.get(check.kind, ""),
         lookups=lookups,

@@ -1,0 +1,309 @@
+"""Fragments of `alertmanager.yml`, right and wrong, each in a file of its own.
+
+`FRAGMENTS` has them by the place where they stand; `whole_file` puts one there. `DIFFERENCES` names those that
+Alertmanager and gpuscope judge differently, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+_BELOW = "route: {{receiver: a}}\nreceivers: [{{name: a}}]\n"
+PLACES: Final = {
+    "file": "{}",
+    "top": _BELOW + "{}",
+    "root route": "route: {{receiver: a, {}}}\nreceivers: [{{name: a}}]\ntime_intervals: [{{name: t}}]",
+    "route": "route: {{receiver: a, routes: [{{{}}}]}}\nreceivers: [{{name: a}}]\n"
+             "time_intervals: [{{name: t}}]",
+    "routes": "route: {{receiver: a, routes: {}}}\nreceivers: [{{name: a}}]",
+    "matchers": "route: {{receiver: a, routes: [{{matchers: {}}}]}}\nreceivers: [{{name: a}}]",
+    "inhibit rule": _BELOW + "inhibit_rules: [{{{}}}]",
+    "time interval": _BELOW + "time_intervals: [{{name: t, time_intervals: [{{{}}}]}}]",
+    "receivers": "route: {{receiver: a}}\nreceivers: [{{name: a}}, {}]",
+    "global": "global: {{{}}}\nroute: {{receiver: a}}\nreceivers: [{{name: a}}]",
+    "webhook": "route: {{receiver: a}}\nreceivers: [{{name: a, webhook_configs: [{{{}}}]}}]",
+    "http": "route: {{receiver: a}}\nreceivers:\n"
+            "- {{name: a, webhook_configs: [{{url: 'http://h/', http_config: {{{}}}}}]}}",
+    "e-mail": "global: {{smtp_smarthost: 'm:25', smtp_from: x@y}}\nroute: {{receiver: a}}\n"
+              "receivers: [{{name: a, email_configs: [{{{}}}]}}]",
+    "slack": "global: {{slack_api_url: 'http://s/'}}\nroute: {{receiver: a}}\n"
+             "receivers: [{{name: a, slack_configs: [{{{}}}]}}]",
+    "slack alone": "route: {{receiver: a}}\nreceivers: [{{name: a, slack_configs: [{{{}}}]}}]",
+    "slack global": "global: {{{}}}\nroute: {{receiver: a}}\nreceivers: [{{name: a, slack_configs: [{{}}]}}]",
+    "slack app": "global: {{slack_app_token: t}}\nroute: {{receiver: a}}\n"
+                 "receivers: [{{name: a, slack_configs: [{{{}}}]}}]",
+    "msteamsv2": "route: {{receiver: a}}\nreceivers: [{{name: a, msteamsv2_configs: [{{{}}}]}}]",
+    "discord": "route: {{receiver: a}}\nreceivers: [{{name: a, discord_configs: [{{{}}}]}}]",
+    "telegram": "route: {{receiver: a}}\nreceivers: [{{name: a, telegram_configs: [{{{}}}]}}]",
+    "pagerduty": "route: {{receiver: a}}\nreceivers: [{{name: a, pagerduty_configs: [{{{}}}]}}]",
+}  # fmt: skip
+
+DURATIONS = (
+    "0s", "1s", "5", "'5'", "0", "1.5s", "-1s", "1d", "1h30m", "30m1h", "''", "null", "1m 30s", "500ms",
+    "1000y",
+)  # fmt: skip
+RESERVED_HEADERS = (
+    "Accept-Encoding", "Authorization", "Connection", "Content-Encoding", "Content-Length", "Content-Type",
+    "Host", "Keep-Alive", "Proxy-Authenticate", "Proxy-Authorization", "User-Agent", "Www-Authenticate",
+    "X-Amz-Content-Sha256", "X-Amz-Date", "X-Amz-Security-Token", "X-Prometheus-Remote-Read-Version",
+    "X-Prometheus-Remote-Write-Version", "X-Prometheus-Scrape-Timeout-Seconds", "content-type",
+)  # fmt: skip
+OTHER_HEADERS = ("Accept", "Cookie", "X-Forwarded-For", "Referer", "Te", "Upgrade", "Date")
+_APP_URL = "slack_api_url: 'https://slack.com/api/chat.postMessage'"
+_THREADS = "to: a@b, threading: {enabled: true, thread_by_date: daily}"
+_BUTTON = "type: button, text: t"
+
+FRAGMENTS: Final[dict[str, tuple[str, ...]]] = {
+    "file": (
+        "", "null", "[]", "x", "receivers: [{name: a}]", "route:\nreceivers: [{name: a}]",
+        "route: {receiver: a}",
+        "route: {}\nreceivers: [{name: a}]", "global:\nroute: {receiver: a}\nreceivers: [{name: a}]",
+        "route: {receiver: a}\nreceivers: [{name: a}]\n---\nfoo: 1",
+        "route: {receiver: a}\nreceivers: [{name: a}]\nroute: {receiver: a}",
+        "route: {receiver: b}\nreceivers: [{name: a}]", "route: {receiver: 5}\nreceivers: [{name: 5}]",
+    ),
+    "top": (
+        "", "foo: 1", "templates:", "templates: ['/nonexistent/*.tmpl']", "templates: x", "templates: ['[']",
+        "templates: ['[a].tmpl']", "templates: ['[a.tmpl']", "templates: ['a].tmpl']",
+        "tracing: {endpoint: 'localhost:4317'}", "tracing: {foo: 1}", "tracing: {}",
+        "time_intervals: [{name: t}, {name: t}]", "mute_time_intervals: [{name: t}]", "time_intervals: [null]",
+        "time_intervals: [{name: t}]\nmute_time_intervals: [{name: t}]",
+        "time_intervals: [{time_intervals: []}]",
+        "mute_time_intervals: [{time_intervals: []}]", "inhibit_rules: [null]",
+        "inhibit_rules: [{name: n}, {name: n}]",
+    ),
+    "root route": (
+        "matchers: [a=b]", "matchers: []", "match: {a: b}", "match: {}", "match_re: {a: b}", "continue: true",
+        "continue: false", "mute_time_intervals: [t]", "active_time_intervals: [t]", "mute_time_intervals: []",
+        "group_by: [x, y]", "group_by: [x, x]", "group_by: ['...']", "group_by: ['...', '...']",
+        "group_by: ['...', x]", "group_by: ['gpu-id']", "group_by: ['']", "group_by: x", "group_by: ",
+        "group_by: []", "group_by: [null]", "group_by: [5]", "foo: b",
+        *(f"{key}: {one}" for key in ("group_wait", "group_interval", "repeat_interval") for one in DURATIONS),
+    ),
+    "route": (
+        "", "receiver: a", "receiver: b", "matchers: [a=b]", "mute_time_intervals: [t]",
+        "mute_time_intervals: [u]",
+        "active_time_intervals: [t]", "active_time_intervals: [u]", "continue: yes", "continue: 'true'",
+        "continue: x", "continue: null", "match: {a: b}", "match: {gpu-id: b}", "match: {a: }", "match: {a: 5}",
+        "match: {'': b}", "match: [a]", "match_re: {a: b.*}", "match_re: {a: '('}", "match_re: {a: }",
+        "match_re: {gpu-id: b}", "match_re: {a: ''}",
+    ),
+    "routes": ("", "[null]", "[]", "x"),
+    "matchers": (
+        "[a=b]", "a=b", "'{a=\"b\",c=~\"d\"}'", "['{a=b}']", "['{a=\"b\",c=~\"d\"}']", "['a=b,c=d']", "['a']",
+        "['=b']", "['a=']", "['a=~\"(\"']", "['a=~[']", "['a==b']", "['a=!b']", "['a!~b']", "['a = \"x y\"']",
+        "['a = x y']", "['gpu-id=b']", "['\"gpu id\"=b']", "['ä=ö']", "['a=\"\\\\x\"']", "['a=\"b']", "[null]",
+        "[5]", "null", "''", "['']", "'{}'", "['{}']", "['a=b,']", "['a=b,,c=d']", "[',a=b']", "{a: b}",
+        "['a=~\"\"']", "['a=`b`']", "['a=b c=d']", "['0a=b']", "['a.b=c']", "['a=~b*+']", "['a=~(?i)b']",
+        "['a=~(?=b)']", "['a=b{']", "['{a=b']", "['a=b}']", "['a=b\\\"']", "['a= ']",
+    ),
+    "inhibit rule": (
+        "source_matchers: [a=b], target_matchers: [c=d], equal: [e]", "", "source_match: {a: b}",
+        "target_match_re: {c: d}", "source_match_re: {a: }", "target_match_re: {a: }", "source_match: {a: }",
+        "equal: e", "equal: [gpu-id]", "equal: ['']", "equal: [e, e]", "equal: [5]", "equal: ",
+        "name: n, source_matchers: [a=b]", "foo: n", "source_match: {gpu-id: b}", "target_match: {gpu-id: b}",
+    ),
+    "time interval": (
+        "", "times: [{start_time: '09:00', end_time: '17:00'}]",
+        "times: [{start_time: '09:00', end_time: '24:00'}]",
+        "times: [{start_time: '24:00', end_time: '24:00'}]",
+        "times: [{start_time: '17:00', end_time: '09:00'}]",
+        "times: [{start_time: '09:00', end_time: '09:00'}]", "times: [{start_time: '9:00', end_time: '17:00'}]",
+        "times: [{start_time: '09:00'}]", "times: [{end_time: '09:00'}]", "times: [{}]", "times: [null]",
+        "times: ",
+        "times: [{start_time: '09:60', end_time: '17:00'}]",
+        "times: [{start_time: '25:00', end_time: '26:00'}]",
+        "times: [{start_time: 9:00, end_time: 17:00}]",
+        "weekdays: [monday]", "weekdays: ['Monday:Friday']", "weekdays: ['friday:monday']", "weekdays: [mon]",
+        "weekdays: ['mon:fri']", "weekdays: ['']", "weekdays: ['monday:']", "weekdays: monday", "weekdays: [1]",
+        "weekdays: ['sunday:saturday']", "weekdays: ['saturday:sunday']",
+        "days_of_month: [1]", "days_of_month: ['1:5']", "days_of_month: ['-1']", "days_of_month: ['-5:-1']",
+        "days_of_month: ['1:-1']", "days_of_month: ['5:1']", "days_of_month: [0]", "days_of_month: [32]",
+        "days_of_month: ['-32']", "days_of_month: ['-1:1']", "days_of_month: ['-1:-5']",
+        "days_of_month: ['31:-31']", "days_of_month: ['20:-20']", "days_of_month: [x]",
+        "days_of_month: ['1:40']",
+        "days_of_month: ['28:-28']", "days_of_month: ['-10:5']",
+        "months: [january]", "months: [1]", "months: ['1:3']", "months: ['may:august']", "months: ['12:1']",
+        "months: [13]", "months: [0]", "months: [jan]", "months: [May]", "months: ['january:3']",
+        "years: [2020]", "years: ['2020:2022']", "years: ['2022:2020']", "years: [-1]", "years: [x]",
+        "years: [0]",
+        "location: UTC", "location: Europe/Berlin", "location: Local", "location: Nowhere/X", "location: ''",
+        "location: null", "location: '../etc'", "location: /etc/localtime", "foo: 1",
+    ),
+    "receivers": (
+        "{name: b}", "{name: a}", "{}", "null", "{name: b, foo: 1}", "{name: b, webhook_configs: []}",
+        "{name: b, webhook_configs: }", "{name: b, webhook_configs: [null]}",
+        "{name: b, slack_configs: [null]}",
+        "{name: b, labels: {team: x}}", "{name: b, labels: {name: c}}", "{name: b, labels: {name: b}}",
+    ),
+    "global": (
+        "resolve_timeout: 5m", "resolve_timeout: 0s", "resolve_timeout: x", "resolve_timeout: null",
+        "smtp_smarthost: m", "smtp_smarthost: ''", "smtp_require_tls: false", "smtp_require_tls: x",
+        "smtp_auth_password: a, smtp_auth_password_file: b", "smtp_auth_secret: a, smtp_auth_secret_file: b",
+        "smtp_hello: ''", "smtp_tls_config: {foo: 1}", "smtp_tls_config: {insecure_skip_verify: true}",
+        "smtp_force_implicit_tls: true", "smtp_auth_identity: i", "smtp_from: 5", "slack_api_url: ''",
+        "pagerduty_url: x", "pagerduty_url: ''", "telegram_api_url: x", "opsgenie_api_url: x",
+        "opsgenie_api_key: a, opsgenie_api_key_file: b", "victorops_api_key: a, victorops_api_key_file: b",
+        "wechat_api_secret: a, wechat_api_secret_file: b", "rocketchat_token: a, rocketchat_token_file: b",
+        "rocketchat_token_id: a, rocketchat_token_id_file: b", "jira_api_url: 'http://j/'",
+        "mattermost_webhook_url: 'http://m/', mattermost_webhook_url_file: b", "webex_api_url: 'http://j/'",
+        "wechat_api_corp_id: x", "foo: 1", "http_config: {foo: 1}", "http_config: {}", "http_config: null",
+        "http_config: {tls_config: {ca_file: /nonexistent}}", "slack_app_token: a, slack_app_token_file: b",
+        "telegram_bot_token: t, telegram_bot_token_file: /x",
+    ),
+    "webhook": (
+        "url: 'http://h/'", "send_resolved: true", "url: 'http://h/', url_file: /x", "url_file: /x",
+        "url: 'ftp://h/'", "url: h", "url: 'http://'", "url: ''", "url: 'http://h/{{ .GroupKey }}'",
+        "url: 'http://h/{{ .GroupKey '", "url: 'http://h h/'", "url: 'http://h:99999/'", "url: 'http://h:x/'",
+        *(f"url: 'http://h/', {more}" for more in (
+            "max_alerts: 5", "max_alerts: -1", "max_alerts: x", "max_alerts: 1.5", "max_alerts: '5'",
+            "timeout: 5s",
+            "timeout: 0s", "timeout: x", "payload: {a: '{{ .Status }}'}", "payload: {a: '{{ .Status '}",
+            "payload: [1]", "payload: x", "payload: null", "foo: 1", "send_resolved: x", "send_resolved: null",
+        )),
+    ),
+    "http": (
+        "", "basic_auth: {username: u, password: p}",
+        "basic_auth: {username: u, password: p, password_file: f}",
+        "basic_auth: {username: u, username_file: f}", "basic_auth: {password: p}",
+        "authorization: {credentials: t}",
+        "authorization: {type: Basic, credentials: t}", "authorization: {type: Digest, credentials: t}",
+        "authorization: {type: ''}", "authorization: {credentials: t, credentials_file: f}", "bearer_token: t",
+        "bearer_token: t, bearer_token_file: f", "bearer_token: t, basic_auth: {username: u}",
+        "authorization: {credentials: t}, basic_auth: {username: u}",
+        "tls_config: {insecure_skip_verify: true}",
+        "tls_config: {min_version: TLS12}", "tls_config: {min_version: TLS99}",
+        "tls_config: {min_version: TLS13, max_version: TLS12}", "tls_config: {cert_file: c}",
+        "tls_config: {key_file: c}", "tls_config: {foo: c}", "tls_config: {server_name: x}",
+        "follow_redirects: false", "enable_http2: false", "foo: 1", "no_proxy: x",
+        "proxy_from_environment: false",
+        "proxy_url: ''", "proxy_url: 'http://p/'", "http_headers: {X-A: {values: [b]}}",
+        "http_headers: {X-A: {foo: [b]}}",
+        *(f"http_headers: {{{name}: {{values: [b]}}}}" for name in (*RESERVED_HEADERS, *OTHER_HEADERS)),
+    ),
+    "e-mail": (
+        "to: a@b", "from: x@y", *(f"to: a@b, {more}" for more in (
+            "smarthost: m", "smarthost: 'm:0'", "smarthost: 'm:x'", "smarthost: 'm:smtp'",
+            "smarthost: '[::1]:25'",
+            "smarthost: ':25'", "smarthost: 'm:99999'", "smarthost: 'm:'", "headers: {Subject: x}",
+            "headers: {Subject: x, subject: y}", "headers: {'Sub ject': x}", "headers: {Subject: }",
+            "headers: {Subject: '{{ .Foo '}", "html: '{{ .Status }}'", "html: '{{ .Status'",
+            "html: '{{ foo . }}'",
+            "html: '{{ template \"nope\" . }}'", "html: ''", "auth_password: p, auth_password_file: f",
+            "auth_secret: p, auth_secret_file: f", "tls_config: {insecure_skip_verify: true}",
+            "require_tls: false",
+            "require_tls: x", "force_implicit_tls: true", "threading: {enabled: true}",
+            "threading: {enabled: true, thread_by_date: none}", "threading: {enabled: true, thread_by_date: x}",
+            "threading: {enabled: false, thread_by_date: x}", "hello: h", "foo: h", "http_config: {}",
+        )),
+        _THREADS, f"{_THREADS}, headers: {{References: x}}", f"{_THREADS}, headers: {{in-reply-to: x}}",
+    ),
+    "slack": (
+        "", "api_url: x", "api_url: 'http://s/', api_url_file: /x", "fields: [{title: t, value: v}]",
+        "fields: [{title: t}]", "fields: [{value: t}]", "fields: [{title: t, value: v, short: true}]",
+        f"actions: [{{{_BUTTON}, url: u}}]", f"actions: [{{{_BUTTON}}}]", f"actions: [{{{_BUTTON}, name: n}}]",
+        "actions: [{text: t, url: u}]", "actions: [{type: button, url: u}]",
+        f"actions: [{{{_BUTTON}, url: u, confirm: {{text: x}}}}]",
+        f"actions: [{{{_BUTTON}, url: u, confirm: {{title: x}}}}]", "mrkdwn_in: [text]", "text: '{{ end }}'",
+        "timeout: 5s", "channel: null", "link_names: true",
+    ),
+    "slack alone": (
+        "", "api_url: 'http://s/'", "app_token: t", "app_token: t, api_url: 'http://s/'",
+        "app_token: t, app_token_file: /x", "app_token: t, http_config: {authorization: {credentials: x}}",
+    ),
+    "slack global": (
+        "slack_app_token: t", "slack_app_token: t, slack_api_url: 'http://s/'",
+        f"slack_app_token: t, {_APP_URL}",
+        "slack_app_token: t, slack_api_url: 'http://s/', slack_app_url: 'http://s/'",
+        "slack_app_token: t, slack_api_url_file: /x", "slack_api_url: 'http://s/', slack_api_url_file: /x",
+        "slack_api_url: x", "slack_app_url: x, slack_api_url: 'http://s/'",
+    ),
+    "slack app": (
+        "", "api_url: 'http://s/'", "api_url_file: /x", "http_config: {authorization: {credentials: x}}",
+    ),
+    "msteamsv2": (
+        "webhook_url: 'http://t/'", "", "webhook_url: 'http://t/', webhook_url_file: /x",
+        "webhook_url_file: /x",
+        "webhook_url: 'http://t/', title: t, text: '{{ .Status }}'", "webhook_url: 'http://t/', summary: t",
+    ),
+    "discord": (
+        "webhook_url: 'http://t/'", "", "webhook_url: 'http://t/', webhook_url_file: /x",
+        "webhook_url: 'http://t/', username: u, avatar_url: 'http://a/', content: c",
+        "webhook_url: 'http://t/', avatar_url: x",
+    ),
+    "telegram": (
+        "bot_token: t", "chat_id: 5", "bot_token: t, bot_token_file: /x, chat_id: 5",
+        *(f"bot_token: t, {more}" for more in (
+            "chat_id: 5", "chat_id: 0", "chat_id: '5'", "chat_id: '@x'", "chat_id: -100123", "chat_id_file: /x",
+            "chat_id: 5, chat_id_file: /x", "chat_id: 99999999999999999999", "chat_id: 1.5",
+            "chat_id: 5, parse_mode: MarkdownV2", "chat_id: 5, parse_mode: x", "chat_id: 5, parse_mode: ''",
+            "chat_id: 5, message_thread_id: 7", "chat_id: 5, message_thread_id: x",
+            "chat_id: 5, message_thread_id: -7",
+        )),
+    ),
+    "pagerduty": (
+        "routing_key: k", "service_key: k", "", "routing_key: k, service_key: k", "routing_key_file: k",
+        "routing_key: k, routing_key_file: k", "service_key: k, service_key_file: k",
+        "routing_key: k, severity: '{{ .CommonLabels.severity }}'",
+        "routing_key: k, details: {a: b, c: {d: e}}",
+        "routing_key: k, details: [a]", "routing_key: k, links: [{href: h, text: t}], images: [{src: s}]",
+        "routing_key: k, url: x", "routing_key: k, timeout: 5s", "routing_key: k, images: [{}]",
+        "routing_key: k, images: [{foo: x}]",
+    ),
+}  # fmt: skip
+
+CRASHES: Final = (
+    ("routes", "[null]"),
+    ("receivers", "{name: b, slack_configs: [null]}"),
+    ("slack global", "slack_app_token: t, slack_api_url_file: /x"),
+)
+"""amtool ends with a Go panic; here they are refused."""
+
+_TEMPLATE = "Alertmanager finds a template's mistake when it sends the message"
+_EMPTY = "an empty list entry is refused"
+_QUOTED = "a number or truth value in quotes counts as one"
+_NO_FRACTION = "Alertmanager cuts a fraction off"
+_MAIL_SERVER = "Alertmanager finds the mistake when it connects"
+DIFFERENCES: Final[dict[tuple[str, str], str]] = {
+    ("file", FRAGMENTS["file"][9]): "a second YAML document is refused; Alertmanager ignores it",
+    ("top", "tracing: {foo: 1}"): "tracing has no effect and is not checked",
+    ("top", "tracing: {}"): "tracing has no effect and is not checked",
+    ("top", "time_intervals: [null]"): _EMPTY,
+    ("receivers", "null"): _EMPTY,
+    ("matchers", "[null]"): _EMPTY,
+    ("time interval", "times: [null]"): _EMPTY,
+    ("route", "continue: 'true'"): _QUOTED,
+    ("webhook", "url: 'http://h/', max_alerts: '5'"): _QUOTED,
+    ("telegram", "bot_token: t, chat_id: '5'"): _QUOTED,
+    ("webhook", "url: 'http://h/', max_alerts: 1.5"): _NO_FRACTION,
+    ("telegram", "bot_token: t, chat_id: 1.5"): _NO_FRACTION,
+    ("telegram", "bot_token: t, chat_id: 5, message_thread_id: -7"): "no thread has a negative number",
+    ("time interval", "months: [13]"): "no month has this number: the interval would never match",
+    ("time interval", "months: [0]"): "no month has this number: the interval would never match",
+    ("webhook", "url: 'http://h:99999/'"): "no port has this number",
+    ("http", "proxy_url: 'http://p/'"): "a proxy is refused",
+    ("webhook", "url: 'http://h/', payload: {a: '{{ .Status '}"): _TEMPLATE,
+    ("e-mail", "to: a@b, headers: {Subject: '{{ .Foo '}"): _TEMPLATE,
+    ("e-mail", "to: a@b, html: '{{ .Status'"): _TEMPLATE,
+    ("e-mail", "to: a@b, html: '{{ foo . }}'"): _TEMPLATE,
+    ("slack", "text: '{{ end }}'"): _TEMPLATE,
+    ("e-mail", "to: a@b, headers: {'Sub ject': x}"): "the mail server would refuse the header",
+    **{
+        ("e-mail", f"to: a@b, smarthost: '{host}'"): _MAIL_SERVER
+        for host in ("m:0", "m:x", "m:smtp", ":25", "m:99999")
+    },
+    ("e-mail", "to: a@b, auth_password: p, auth_password_file: f"): "Alertmanager ignores one of the two",
+    ("e-mail", "to: a@b, auth_secret: p, auth_secret_file: f"): "Alertmanager ignores one of the two",
+    ("global", "http_config: {tls_config: {ca_file: /nonexistent}}"): "amtool does not open the file",
+}
+
+
+def whole_file(place: str, fragment: str) -> str:
+    return PLACES[place].format(fragment) + "\n"
+
+
+def all_fragments() -> Iterator[tuple[str, str]]:
+    for place, fragments in FRAGMENTS.items():
+        for fragment in fragments:
+            yield place, fragment
