@@ -49,7 +49,7 @@ export default defineConfig({
             },
             {
               name: "tables",
-              test: /src\/(views\/(sessions|alerts|findings|slurm|job|kubernetes|reports|settings|changes|compare)|parts\/(data-table|problem|add-node|channel-settings|user-settings|rule-table|sent-messages|silence-dialog|reservation-axis|hour-plot|alert-history)|alerts|slurm|kubernetes|reports|changes)[./-]/,
+              test: /src\/(views\/(sessions|alerts|findings|slurm|job|kubernetes|reports|settings|changes|compare)|parts\/(data-table|problem|add-node|channel-settings|user-settings|rule-table|sent-messages|silence-dialog|reservation-axis|hour-plot|alert-history|slurm-\w+)|alerts|slurm|kubernetes|reports|changes)[./-]/,
               priority: 1,
             },
             { name: "core", test: /preact|src\/(?!i18n\/|main\.|.*\.css)|src\/i18n\/(index|en|views\.en)\.ts|panels\.json/ },
