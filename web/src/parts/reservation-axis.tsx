@@ -7,9 +7,11 @@ import type { Reservation } from "../slurm";
 import { Name } from "./marks";
 import { TimeTicks } from "./time-ticks";
 
-/** Slurm's own lists, with the space that a person writes after a comma. */
+/** Slurm's lists with a space after each comma; a list of nodes stays as it is: `gpu-[01,03]`. */
+const spaced = (list: string): string => list.replaceAll(",", ", ");
+
 const whoAndWhere = ({ users, accounts, partition, nodes, flags }: Reservation): string[] =>
-  [...[users, accounts, flags].map((one) => one.replaceAll(",", ", ")), partition, nodes].filter(Boolean);
+  [spaced(users), spaced(accounts), partition, nodes, spaced(flags)].filter(Boolean);
 
 const LEAST_SECONDS = 86400;
 
