@@ -235,3 +235,30 @@ test("a drained node of Slurm names the command that brings it back; a healthy o
   }
   await close(page);
 });
+
+test("an engine slower than the refresh is asked once at a time, and its answer is shown", async () => {
+  let asked = 0;
+  let answer;
+  const answered = new Promise((done) => {
+    answer = done;
+  });
+  const series = { metric: { __name__: "up" }, values: [[NOW, "1"]] };
+  const page = await openChanged("#/explore?q=up", async (path) => {
+    if (path.includes("/query?query=up&"))
+      return { status: "success", data: { resultType: "vector", result: [] } };
+    if (!path.includes("/query_range?query=up&")) return undefined;
+    asked += 1;
+    await answered;
+    return {
+      status: "success",
+      data: { resultType: "matrix", result: [series] },
+    };
+  });
+  await page.waitForSelector("main >> text=Loading");
+  for (let click = 0; click < 3; click += 1)
+    await page.click("button:text-is('Refresh')");
+  assert.equal(asked, 1);
+  answer();
+  await page.waitForSelector("[role=status] >> text=/1 series/");
+  await close(page);
+});

@@ -172,6 +172,7 @@ export const views = {
   "gpustate.drained": "drained",
   "gpustate.down": "down",
 
+  "source.store": "its store",
   "source.this process": "this process",
   "owner.no process seen in the last 10 minutes": "no process seen in the last 10 minutes",
   "reason.Resources": "waits for free resources",

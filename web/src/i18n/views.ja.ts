@@ -175,6 +175,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "gpustate.drained": "ドレイン",
   "gpustate.down": "停止",
 
+  "source.store": "自身のストア",
   "source.this process": "このプロセス",
   "owner.no process seen in the last 10 minutes": "直近 10 分間プロセスなし",
   "reason.Resources": "空き資源待ち",

@@ -174,6 +174,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "gpustate.drained": "드레인",
   "gpustate.down": "다운",
 
+  "source.store": "자체 저장소",
   "source.this process": "이 프로세스",
   "owner.no process seen in the last 10 minutes": "최근 10분간 프로세스 없음",
   "reason.Resources": "자원이 비기를 기다림",

@@ -172,6 +172,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "gpustate.drained": "已排空",
   "gpustate.down": "宕机",
 
+  "source.store": "自身存储",
   "source.this process": "本进程",
   "owner.no process seen in the last 10 minutes": "最近 10 分钟没有进程",
   "reason.Resources": "等待空闲资源",
