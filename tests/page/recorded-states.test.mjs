@@ -196,3 +196,69 @@ test("two periods of a report: who held more, less, came and left, in hours", as
   assert.deepEqual(numbers(rows.left), [0, 2, -2]);
   await close(page);
 });
+
+test("a finding about several nodes has no empty link", async () => {
+  const recorded = answers["api/findings?since=1d"];
+  const everywhere = { ...recorded.findings[0], node: "", uuids: [] };
+  const page = await openChanged("#/findings?since=1d", (path) =>
+    path.startsWith("api/findings")
+      ? { ...recorded, findings: [everywhere, ...recorded.findings.slice(1)] }
+      : undefined,
+  );
+  await page.waitForSelector("td[data-column=what]");
+  const cells = page.locator("td[data-column=what]");
+  assert.equal(await cells.count(), recorded.findings.length);
+  assert.equal(await cells.locator("a").count(), recorded.findings.length - 1);
+  await close(page);
+});
+
+test("a drained node of Slurm names the command that brings it back; a healthy one names none", async () => {
+  const page = await openChanged("#/slurm?tab=nodes", () => undefined);
+  await page.waitForSelector("td[data-column=next]");
+  const { result } = slurmAnswer().data;
+  const drained = new Set(
+    result
+      .filter(
+        ({ metric }) =>
+          metric.__name__ === "gpuscope_slurm_node_reason_timestamp_seconds",
+      )
+      .map(({ metric }) => metric.node),
+  );
+  assert.ok(drained.size > 0);
+  const rows = page.locator("tbody tr");
+  for (const row of await rows.all()) {
+    const node = await row.locator("td[data-column=node]").textContent();
+    const next = await row.locator("td[data-column=next]").textContent();
+    if (drained.has(node))
+      assert.match(next, new RegExp(`NodeName=${node} State=RESUME$`));
+    else assert.equal(next, "");
+  }
+  await close(page);
+});
+
+test("an engine slower than the refresh is asked once at a time, and its answer is shown", async () => {
+  let asked = 0;
+  let answer;
+  const answered = new Promise((done) => {
+    answer = done;
+  });
+  const series = { metric: { __name__: "up" }, values: [[NOW, "1"]] };
+  const page = await openChanged("#/explore?q=up", async (path) => {
+    if (path.includes("/query?query=up&"))
+      return { status: "success", data: { resultType: "vector", result: [] } };
+    if (!path.includes("/query_range?query=up&")) return undefined;
+    asked += 1;
+    await answered;
+    return {
+      status: "success",
+      data: { resultType: "matrix", result: [series] },
+    };
+  });
+  await page.waitForSelector("main >> text=Loading");
+  for (let click = 0; click < 3; click += 1)
+    await page.click("button:text-is('Refresh')");
+  assert.equal(asked, 1);
+  answer();
+  await page.waitForSelector("[role=status] >> text=/1 series/");
+  await close(page);
+});

@@ -1,5 +1,6 @@
 // Pictures for the README and the docs: `npm run screenshots`, over a running `gpuscope up --demo` (GPUSCOPE_URL, or the
-// default address). The large fleet is the stand-in's, since filling the history of 1,000 GPUs takes minutes.
+// default address); `npm run screenshots alerts slurm` makes only those. The large fleets are the stand-in's, since filling
+// the history of 1,000 GPUs takes minutes.
 import { mkdirSync } from "node:fs";
 import { fileURLToPath } from "node:url";
 import { launch } from "./chromium.mjs";
@@ -53,11 +54,16 @@ async function shoot(url, { name, address, width = 1440, height = 900, dark = fa
   console.log(`docs/img/${name}.png`);
 }
 
-for (const shot of SHOTS) await shoot(URL_, shot);
-const large = await serveStandIn({ nodes: 125, gpusEach: 8 });
-await shoot(large.url, { name: "fleet-1000", address: "#/fleet" });
-large.close();
-const huge = await serveStandIn({ nodes: 1000, gpusEach: 8 });
-await shoot(huge.url, { name: "fleet-8000", address: "#/fleet" });
-huge.close();
+const chosen = process.argv.slice(2);
+const isWanted = (name) => !chosen.length || chosen.includes(name);
+for (const shot of SHOTS) if (isWanted(shot.name)) await shoot(URL_, shot);
+for (const [name, nodes] of [
+  ["fleet-1000", 125],
+  ["fleet-8000", 1000],
+]) {
+  if (!isWanted(name)) continue;
+  const fleet = await serveStandIn({ nodes, gpusEach: 8 });
+  await shoot(fleet.url, { name, address: "#/fleet" });
+  fleet.close();
+}
 await browser.close();

@@ -239,7 +239,7 @@ function Age({ state }: { state: Live }): JSX.Element {
   const fresh = state.status === "ok" && (age ?? Infinity) <= OLD_SECONDS;
   return (
     <span class="age push" data-fresh={fresh}>
-      <i aria-hidden="true" />
+      {state.picture && <i aria-hidden="true" />}
       <span>
         {[fresh ? t("shell.live") : "", age === undefined ? "" : t("shell.age", { age: formatDuration(age) })]
           .filter(Boolean)

@@ -131,6 +131,7 @@ export const en = {
   "gpu.absent": "this card does not give it",
   "gpu.missing": "This GPU is not in the fleet now",
   "gpu.part_of": "An instance of",
+  "gpu.instance_ids": "GPU instance {gi}, compute instance {ci}",
   "gpu.split_into": "Split into",
 
   "node.missing": "This node is not in the fleet now",

@@ -86,7 +86,7 @@ export const language: Language = {
     "fleet.key_ticks": "채움은 정도를 나타냅니다. 노드 옆의 눈금은 GPU마다 하나이며 사용률 0~100 %입니다.",
     "fleet.key_fill": "채움은 정도를 나타냅니다.",
     "fleet.holders": "점유자",
-    "fleet.others": "그 외 {count}명",
+    "fleet.others": "그 외 {count}개",
     "fleet.of_memory": "전체 {total}",
     "fleet.zero": "아직 보이는 GPU가 없습니다",
     "fleet.zero_help":
@@ -139,6 +139,7 @@ export const language: Language = {
     "gpu.absent": "이 카드는 이 값을 제공하지 않습니다",
     "gpu.missing": "이 GPU는 지금 클러스터에 없습니다",
     "gpu.part_of": "다음 GPU의 인스턴스:",
+    "gpu.instance_ids": "GPU 인스턴스 {gi}, 컴퓨트 인스턴스 {ci}",
     "gpu.split_into": "나뉜 인스턴스:",
 
     "node.missing": "이 노드는 지금 클러스터에 없습니다",
@@ -147,7 +148,7 @@ export const language: Language = {
     "node.load": "부하",
     "node.memory": "호스트 메모리",
     "node.sources": "소스",
-    "node.age": "값의 나이",
+    "node.age": "데이터 경과 시간",
 
     "panel.about": "설명",
     "panel.explore": "PromQL ↗",

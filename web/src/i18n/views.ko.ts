@@ -156,6 +156,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "slurm.runs": "실행 시간",
   "slurm.left": "남은 시간",
   "slurm.gpus_by_state": "상태별 GPU",
+  "slurm.repaired": "수리 후:",
   "slurm.without_series": "작업 {count}개는 표시되지 않습니다(--slurm-job-series 제한).",
   "slurm.without_series.one": "작업 1개는 표시되지 않습니다(--slurm-job-series 제한).",
   "slurm.active": "진행 중",
@@ -173,8 +174,9 @@ export const views: Pick<Words, keyof typeof english> = {
   "gpustate.drained": "드레인",
   "gpustate.down": "다운",
 
+  "source.store": "자체 저장소",
   "source.this process": "이 프로세스",
-  "owner.no process": "프로세스 없음",
+  "owner.no process seen in the last 10 minutes": "최근 10분간 프로세스 없음",
   "reason.Resources": "자원이 비기를 기다림",
   "reason.Priority": "우선순위가 높은 작업이 앞에 있음",
   "reason.Dependency": "다른 작업을 기다림",
@@ -240,8 +242,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "settings.address": "주소",
   "settings.no_audit": "아직 변경이 없습니다.",
 
-  "role.viewer": "보기",
-  "role.editor": "편집",
+  "role.viewer": "조회자",
+  "role.editor": "편집자",
   "role.admin": "관리자",
 
   "add.help":
@@ -301,8 +303,8 @@ export const views: Pick<Words, keyof typeof english> = {
   "reports.change": "변화",
   "reports.none": "이 기간에 GPU를 점유한 사람이 없습니다.",
   "reports.where": "시간 분포",
-  "reports.plot": "시간에 따른 GPU시간",
-  "reports.axis": "{length}마다의 GPU시간, 최대 {hours}",
+  "reports.plot": "GPU시간 추이",
+  "reports.axis": "{length} 단위 GPU시간, 최대 {hours}",
 
   "part.owners": "소유자 점유",
   "part.unattributed": "점유 중, 소유자 불명",
@@ -311,7 +313,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "part.stranded": "쓸 수 없는 조각",
 
   "hours.busy": "작동",
-  "hours.idle": "점유, 작동 외",
+  "hours.idle": "점유, 작동 안 함",
   "hours.unknown": "점유, 작업 불명",
   "hours.free": "비어 있음",
   "hours.lost": "읽지 못함",
@@ -348,7 +350,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "today.free": "비어 있음",
   "today.lost": "응답 없음",
 
-  "fleet.over_time": "시간별",
+  "fleet.over_time": "추이",
   "fleet.no_group": "없음",
 
   "group.partition": "파티션",
@@ -360,7 +362,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "heat.median": "중앙값 GPU",
   "heat.min": "가장 한가한 GPU",
   "heat.hint": "위치를 가리키면 값이 보이고, 누르면 그 시각의 GPU가 열립니다.",
-  "heat.label": "시간별 사용률, {count}줄",
+  "heat.label": "사용률 추이, {count}줄",
 
   "tiny.hint": "화살표 키로 이동하고 Enter로 엽니다.",
 
@@ -368,10 +370,10 @@ export const views: Pick<Words, keyof typeof english> = {
   "changes.against": "{time}부터 {length}, 직전 {length}와 비교",
   "changes.events": "시작된 오류와 알림",
   "changes.no_events": "이 기간에 시작된 오류나 알림이 없습니다.",
-  "changes.guests": "들어오고 나간 프로세스",
-  "changes.no_guests": "들어오거나 나간 프로세스가 없습니다.",
-  "changes.came": "들어옴",
-  "changes.went": "나감",
+  "changes.guests": "시작되거나 끝난 프로세스",
+  "changes.no_guests": "시작되거나 끝난 프로세스가 없습니다.",
+  "changes.came": "시작",
+  "changes.went": "종료",
   "changes.numbers": "가장 크게 변한 값",
   "changes.no_numbers": "범위의 5 % 넘게 변한 값이 없습니다.",
   "changes.during": "이 기간",
@@ -395,6 +397,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "kubernetes.pod_count.one": "파드 1개",
   "kubernetes.shared_count": "공유 GPU {count}개",
   "kubernetes.shared_count.one": "공유 GPU 1개",
+  "count.state": "{state} {count}",
   "rules.not_yet": "아직 없음",
   "rulestate.firing": "발생 중",
   "rulestate.pending": "대기 중",
@@ -432,5 +435,5 @@ export const views: Pick<Words, keyof typeof english> = {
   "legend.{{device}} out": "{{device}} 송신",
   "legend.1 min": "1분",
   "legend.15 min": "15분",
-  "job.not_known": "알 수 없는 것:",
+  "job.not_known": "알 수 없는 항목:",
 };

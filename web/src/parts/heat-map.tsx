@@ -21,7 +21,8 @@ import { TimeTicks } from "./time-ticks";
 import { useWidth } from "./width";
 
 const MOST_GPU_ROWS = 256;
-const NAMES_WIDTH = 150;
+/** Room for names at the left; on a phone the plot needs it more. */
+const namesWidth = (width: number): number => (width < 500 ? 90 : 150);
 const EVERY_MS = 60_000;
 const LEVELS = ["max", "median", "min"] as const;
 
@@ -49,7 +50,7 @@ export function HeatMap({ nodes, names, isFiltered }: HeatProps): JSX.Element {
   const { box, width } = useWidth();
   const gpus = nodes.reduce((sum, node) => sum + node.cells.length, 0);
   const perNode = gpus > MOST_GPU_ROWS;
-  const step = Math.max(chooseStep(span.end - span.start, Math.max(width - NAMES_WIDTH, 200)), 15);
+  const step = Math.max(chooseStep(span.end - span.start, Math.max(width - namesWidth(width), 200)), 15);
   const aligned = alignSpan(span, step);
   const asked = useAsked(
     (signal) => fetchHeat(aligned, step, windowsFor(step, interval ?? 60).window, perNode, signal),
@@ -149,7 +150,8 @@ function Heat({
   const chosen = useStore(theme);
   const [looked, setLooked] = useState<{ row: HeatRow; at: number }>();
   const high = perNode ? 5 : rows.length > 96 ? 6 : 12;
-  const plot = width - NAMES_WIDTH;
+  const names = namesWidth(width);
+  const plot = width - names;
   useLayoutEffect(() => {
     const context = canvas.current?.getContext("2d");
     if (!canvas.current || !context) return;
@@ -157,10 +159,10 @@ function Heat({
     canvas.current.width = width * ratio;
     canvas.current.height = rows.length * high * ratio;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
-    paint(context, rows, high, plot);
+    paint(context, rows, { high, names, plot });
   }, [rows, width, chosen]);
   const find = (event: MouseEvent): { row: HeatRow; at: number } | undefined => {
-    const place = (event.offsetX - NAMES_WIDTH) / plot;
+    const place = (event.offsetX - names) / plot;
     const row = rows[Math.floor(event.offsetY / high)];
     return row && place >= 0
       ? { row, at: Math.min(Math.floor(place * row.column.length), row.column.length - 1) }
@@ -200,14 +202,21 @@ function Heat({
         onMouseLeave={() => setLooked(undefined)}
         onClick={open}
       />
-      <div class="heat-axis">
+      <div style={{ paddingLeft: `${names}px` }}>
         <TimeTicks span={span} most={plot < 400 ? 4 : 8} />
       </div>
     </>
   );
 }
 
-function paint(context: CanvasRenderingContext2D, rows: readonly HeatRow[], high: number, plot: number): void {
+interface HeatSize {
+  /** Of a row. */
+  high: number;
+  names: number;
+  plot: number;
+}
+
+function paint(context: CanvasRenderingContext2D, rows: readonly HeatRow[], { high, names, plot }: HeatSize): void {
   const colours = readColours();
   context.font = canvasFont(11);
   context.textBaseline = "top";
@@ -218,15 +227,15 @@ function paint(context: CanvasRenderingContext2D, rows: readonly HeatRow[], high
       named = row.name;
       context.globalAlpha = 1;
       context.fillStyle = colours["ink-soft"];
-      context.fillText(row.name, 2, top + 2, NAMES_WIDTH - 44);
+      context.fillText(row.name, 2, top + 2, names - 44);
       context.fillStyle = colours.line;
-      context.fillRect(0, top, NAMES_WIDTH + plot, 1);
+      context.fillRect(0, top, names + plot, 1);
     }
     if (high >= 12) {
       context.globalAlpha = 1;
       context.fillStyle = colours["ink-soft"];
       context.textAlign = "right";
-      context.fillText(row.index, NAMES_WIDTH - 6, top + 2, 36);
+      context.fillText(row.index, names - 6, top + 2, 36);
       context.textAlign = "left";
     }
     const width = plot / Math.max(row.column.length, 1);
@@ -235,7 +244,7 @@ function paint(context: CanvasRenderingContext2D, rows: readonly HeatRow[], high
       if (value === null) return;
       // A zero is a faint mark, a gap is none.
       context.globalAlpha = 0.06 + 0.84 * Math.min(Math.max(value, 0), 1);
-      context.fillRect(NAMES_WIDTH + at * width, top + 1, Math.ceil(width), high - 1);
+      context.fillRect(names + at * width, top + 1, Math.ceil(width), high - 1);
     });
   });
   context.globalAlpha = 1;

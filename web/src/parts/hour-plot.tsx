@@ -25,7 +25,8 @@ export function PartsBar({ report }: { report: Report }): JSX.Element {
         </li>
         {PARTS.map((part) => (
           <li key={part}>
-            <span class={`swatch part-${part}`} aria-hidden="true" /> {formatHours(invariant[part])} {t(`part.${part}`)}
+            <span class={`swatch part-${part}`} aria-hidden="true" />{" "}
+            {t("count.state", { count: formatHours(invariant[part]), state: t(`part.${part}`) })}
           </li>
         ))}
       </ul>

@@ -12,6 +12,7 @@ import { useStore } from "../store";
 import { alignSpan, chooseStep, type Span } from "../time";
 import { timeline, windowsFor } from "../timeline";
 import { ChartBody } from "./chart-body";
+import { useInTurn } from "./in-turn";
 
 export interface Answer {
   span: Span;
@@ -128,28 +129,26 @@ function useSize(host: { current: HTMLElement | null }): { width: number; seen: 
 }
 
 export function useAnswer(panel: Panel, variables: Variables, width: number): { asked: Asked; expressions: string[] } {
-  const { span, interval } = useStore(timeline);
+  const { range, span, interval } = useStore(timeline);
   const [asked, setAsked] = useState<Asked>({ loading: false });
   const ready = width > 0 && interval !== undefined;
   const step = chooseStep(span.end - span.start, Math.max(width - AXES, 100));
   const windows = windowsFor(step, interval ?? step);
   const expressions = panel.queries.map((query) => fillExpression(query.expr, { ...variables, ...windows }));
-  useEffect(() => {
-    if (!ready) return undefined;
-    const stop = new AbortController();
+  const key = ready ? [range.from, range.to, step, ...expressions].join("\n") : "";
+  useInTurn(key, span, (signal) => {
     const aligned = alignSpan(span, step);
     setAsked((old) => ({ ...old, loading: true }));
-    Promise.all(expressions.map((one) => queryRange(one, aligned.start, aligned.end, step, stop.signal)))
+    return Promise.all(expressions.map((one) => queryRange(one, aligned.start, aligned.end, step, signal)))
       .then((results) => setAsked({ answer: { span: aligned, step, results }, loading: false }))
       .catch((error: unknown) => {
-        if (stop.signal.aborted) return;
+        if (signal.aborted) return;
         const problem = errorText(error);
         // While the server is gone the page says so once; the last picture stays in every panel.
         setAsked((old) =>
           old.answer && live.get().status === "gone" ? { ...old, loading: false } : { problem, loading: false },
         );
       });
-    return () => stop.abort();
-  }, [ready, span, step, expressions.join("\n")]);
+  });
   return { asked, expressions };
 }

@@ -1,11 +1,17 @@
 // Reservations on a time axis from now on: one bar each, with a line for now. The same as text beside each bar.
-import type { JSX } from "preact";
+import { Fragment, type JSX } from "preact";
 import { formatMoment } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
 import type { Reservation } from "../slurm";
 import { Name } from "./marks";
 import { TimeTicks } from "./time-ticks";
+
+/** Slurm's lists with a space after each comma; a list of nodes stays as it is: `gpu-[01,03]`. */
+const spaced = (list: string): string => list.replaceAll(",", ", ");
+
+const whoAndWhere = ({ users, accounts, partition, nodes, flags }: Reservation): string[] =>
+  [spaced(users), spaced(accounts), partition, nodes, spaced(flags)].filter(Boolean);
 
 const LEAST_SECONDS = 86400;
 
@@ -35,10 +41,13 @@ export function ReservationAxis({ reservations }: { reservations: readonly Reser
                   {" · "}
                   {one.active ? t("slurm.active") : t("slurm.planned")}
                   {one.gpus === undefined ? "" : ` · ${t("count.gpus", { count: one.gpus })}`}
-                </span>{" "}
-                <Name
-                  text={[one.users, one.accounts, one.partition, one.nodes, one.flags].filter(Boolean).join(" · ")}
-                />
+                </span>
+                {whoAndWhere(one).map((part) => (
+                  <Fragment key={part}>
+                    <span class="soft"> · </span>
+                    <Name text={part} />
+                  </Fragment>
+                ))}
               </div>
               <svg viewBox="0 0 1000 16" preserveAspectRatio="none" aria-hidden="true">
                 <path d="M0 15.5H1000" stroke="var(--line)" />

@@ -186,7 +186,7 @@ function Group({
         <h2>
           <Name text={group.name} />
         </h2>
-        <span class="severity">{tName("severity", group.severity)}</span>
+        {group.severity !== "none" && <span class="severity">{tName("severity", group.severity)}</span>}
         {group.rows.length > 1 && <span class="soft">{t("alerts.count", { count: group.rows.length })}</span>}
         {annotations["runbook_url"] && safeLink(annotations["runbook_url"]) && (
           <a class="small" href={annotations["runbook_url"]} target="_blank" rel="noreferrer">
@@ -237,7 +237,9 @@ function Row({
   const gpu = uuid === undefined ? undefined : picture.gpus.find((one) => one.uuid === uuid);
   const node = picture.nodes.find((one) => one.instance === row.labels["instance"]);
   const slurm = isOfSlurm(row.name);
-  const subject = [slurm ? "Slurm" : "", subjectOf(row.labels, node?.name)].filter(Boolean).join(" · ");
+  const subject = slurm
+    ? ["Slurm", row.labels["cluster"]].filter(Boolean).join(" · ")
+    : subjectOf(row.labels, node?.name);
   const href = gpu
     ? linkTo("gpu", gpu.uuid)
     : slurm
@@ -284,11 +286,15 @@ function Row({
   );
 }
 
+/** The receiver of a server that has no channel: it exists because a route must name one. */
+const NO_RECEIVER = "nobody";
+
 function toldText(row: AlertRow): string {
   if (row.state === "silenced") return t("alerts.by_silence");
   if (row.state === "inhibited") return t("alerts.by_alert");
   if (row.state === "pending") return t("alerts.not_yet");
-  return row.receivers.length ? t("alerts.told", { receivers: row.receivers.join(", ") }) : t("alerts.told_nobody");
+  const receivers = row.receivers.filter((one) => one !== NO_RECEIVER);
+  return receivers.length ? t("alerts.told", { receivers: receivers.join(", ") }) : t("alerts.told_nobody");
 }
 
 function Silences({

@@ -13,6 +13,7 @@ import {
 import { csvText, saveFile } from "../csv";
 import { t, useLanguage } from "../i18n";
 import type { LivePicture } from "../live";
+import { useInTurn } from "../parts/in-turn";
 import { QueryGraph } from "../parts/query-graph";
 import { PromqlBox } from "../parts/promql-box";
 import { TimePicker } from "../parts/time-picker";
@@ -233,24 +234,23 @@ function useMetadata(): Readonly<Record<string, MetricHelp[]>> {
 }
 
 function useExpression(expression: string): { found?: Found; problem?: string; loading: boolean } {
-  const { span } = useStore(timeline);
+  const { range, span } = useStore(timeline);
   const [state, setState] = useState<{ found?: Found; problem?: string; loading: boolean }>({ loading: false });
   const asked = useRef("");
   useEffect(() => {
-    if (!expression) {
-      setState({ loading: false });
-      return undefined;
-    }
-    const stop = new AbortController();
+    if (!expression) setState({ loading: false });
+  }, [expression]);
+  const key = expression && [range.from, range.to, expression].join("\n");
+  useInTurn(key, span, (signal) => {
     const step = chooseStep(span.end - span.start, Math.min(innerWidth, 1600));
     const aligned = alignSpan(span, step);
     const startedAt = performance.now();
     const isSame = asked.current === expression;
     asked.current = expression;
     setState((old) => (isSame ? { ...old, loading: true } : { loading: true }));
-    Promise.all([
-      queryRange(expression, aligned.start, aligned.end, step, stop.signal),
-      queryInstant(expression, span.end, stop.signal),
+    return Promise.all([
+      queryRange(expression, aligned.start, aligned.end, step, signal),
+      queryInstant(expression, span.end, signal),
     ])
       .then(([series, instant]) => {
         const vector =
@@ -265,10 +265,9 @@ function useExpression(expression: string): { found?: Found; problem?: string; l
         });
       })
       .catch((error: unknown) => {
-        if (!stop.signal.aborted) setState({ problem: errorText(error), loading: false });
+        if (!signal.aborted) setState({ problem: errorText(error), loading: false });
       });
-    return () => stop.abort();
-  }, [expression, span]);
+  });
   return state;
 }
 

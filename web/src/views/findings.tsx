@@ -226,9 +226,12 @@ function What({ finding }: { finding: Finding }): JSX.Element {
   const href = finding.kind === "target_down" ? linkTo("settings") : formatRoute({ ...view, query: timesOf(finding) });
   return (
     <>
-      <a href={href}>
-        <Name text={finding.node} />
-      </a>{" "}
+      {/* A finding about several nodes names none. */}
+      {finding.node && (
+        <a href={href}>
+          <Name text={finding.node} />
+        </a>
+      )}{" "}
       <Name text={whyText(finding)} />
     </>
   );

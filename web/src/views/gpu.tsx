@@ -164,6 +164,8 @@ const mergeIdentity = (found: readonly Record<string, string>[]): Record<string,
 function Relatives({ picture, cell }: { picture: LivePicture; cell: Cell }): JSX.Element | null {
   const parent = picture.gpus.find((gpu) => gpu.uuid === cell.gpu.parent);
   if (!parent && !cell.parts.length) return null;
+  // An instance is named by its GPU and NVIDIA's two ids, as nvidia-smi lists them: 6_2_0.
+  const ids = /^\d+_(\d+)_(\d+)$/.exec(cell.gpu.gpu);
   const others = parent ? [parent] : cell.parts.map((part) => part.gpu);
   return (
     <p class="controls">
@@ -173,6 +175,7 @@ function Relatives({ picture, cell }: { picture: LivePicture; cell: Cell }): JSX
           <Swatch state={gpu.state} /> {t("gpu.gpu", { gpu: gpu.gpu })} {gpu.profile ?? ""}
         </a>
       ))}
+      {ids && <span class="soft">{t("gpu.instance_ids", { gi: ids[1] ?? "", ci: ids[2] ?? "" })}</span>}
     </p>
   );
 }
