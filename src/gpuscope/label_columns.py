@@ -88,6 +88,11 @@ class PairTable:
         known.update(zip(new, encode(pairs), strict=True))
         return known
 
+    def values(self, numbers: Iterable[int]) -> list[str]:
+        """Return the values of pairs, "" for 0."""
+        own = self.pairs
+        return [(own.get(number) or self.pair(number))[1] for number in numbers]
+
     def pair(self, number: int) -> Pair:
         found = self.pairs.get(number)
         if found is None and self.base is not None:
@@ -217,7 +222,7 @@ class LabelColumns(Sequence[Labels]):
 
     def values(self, name: str) -> set[str]:
         """Return the distinct values of one label, "" where it is absent."""
-        return {self.table.pair(number)[1] for number in np.unique(self.column(name)).tolist()}
+        return set(self.table.values(np.unique(self.column(name)).tolist()))
 
     def used_names(self) -> list[str]:
         """Return the names of labels that any label set has."""
@@ -313,8 +318,8 @@ class LabelColumns(Sequence[Labels]):
             if self._source is not None and len(self) > 1 and self._source[0]._rank is not None:
                 source, rows = self._source
                 order = np.argsort(source.rank()[rows], kind="stable")
-            elif self.names:
-                order = np.lexsort(self._sort_keys(check)[::-1])
+            elif self.names and len(self) > 1:
+                order = self._sort(check)
             else:
                 order = np.arange(len(self))
             rank = np.empty(len(order), np.intp)
@@ -322,22 +327,34 @@ class LabelColumns(Sequence[Labels]):
             self._rank = rank
         return self._rank
 
-    def _sort_keys(self, check: Check) -> list[Index]:
-        """For each label the position of its value among all values of the label."""
-        keys: list[Index] = []
-        more = np.zeros(len(self), np.bool_)  # whether a later label is present
-        for line in self.codes[::-1]:
+    def _sort(self, check: Check) -> Index:
+        """Return the rows in order. Labels are compared from the first one on until they tell all rows apart:
+        usually GPU and instance do, and the texts of thousands of UUIDs are not needed."""
+        count = len(self)
+        key, size = np.zeros(count, np.int64), 1
+        present = self.codes != 0
+        # By label, whether the label set has a later one; the last line is that of no label.
+        more = np.logical_or.accumulate(np.vstack((np.zeros((1, count), np.bool_), present[::-1])))[::-1]
+        for number, line in enumerate(self.codes):
+            if (line == line[0]).all():
+                continue
+            if size >= count and len(np.unique(key)) == count:
+                break
             used, where = np.unique(line, return_inverse=True)
-            texts = [self.table.pair(number)[1] for number in used.tolist()]
+            texts = self.table.values(used.tolist())
             place = np.empty(len(used), np.intp)
             place[sort_in_portions(range(len(used)), texts.__getitem__, check)] = np.arange(1, len(used) + 1)
-            key = place[where]
-            absent = line == 0
+            part = place[where]
             # A label set that ends here comes first; one that goes on has a name that comes later.
-            key[absent] = np.where(more[absent], len(used) + 1, 0)
-            keys.append(key)
-            more |= ~absent
-        return keys[::-1]
+            absent = ~present[number]
+            part[absent] = np.where(more[number + 1][absent], len(used) + 1, 0)
+            span = len(used) + 2
+            if size * span > _MAX_KEY:
+                distinct, key = np.unique(key, return_inverse=True)
+                size = len(distinct)
+            key = key * span + part
+            size *= span
+        return np.argsort(key, kind="stable")
 
     def order(self, check: Check = _never_stop) -> Index:
         """Return the rows in the order of their label sets as tuples; `check` is as in `rank`."""
