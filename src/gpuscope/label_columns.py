@@ -7,7 +7,7 @@ the label is absent. Numbers of different `PairTable`s are not comparable: `unif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
@@ -29,6 +29,8 @@ _MAX_DERIVED = 8
 _MAX_ENCODED = 200_000
 """Encoded pairs that a table keeps: about 100 bytes each."""
 _MAX_KEY = 1 << 62
+_MAX_SPREAD = 16
+"""Numbers per label set among which distinct ones are found by marking them."""
 _MANY_CODES = 100_000
 """Sorted as an array, without a Python object for each."""
 
@@ -118,6 +120,19 @@ class PairNames:
             grown[: len(self.codes)] = self.codes
             self.codes = grown
         self.codes[pair] = number
+
+
+def _distinct(line: Codes) -> tuple[Codes, Index]:
+    """As `np.unique` with the inverse; not sorted if the numbers are close together, as they usually are."""
+    low = int(line.min())
+    shifted = line - low
+    size = int(shifted.max()) + 1
+    if size > _MAX_SPREAD * len(line):
+        return np.unique(line, return_inverse=True)
+    is_used = np.zeros(size, np.bool_)
+    is_used[shifted] = True
+    used = np.flatnonzero(is_used)
+    return (used + low).astype(np.int32), (np.cumsum(is_used) - 1)[shifted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -338,9 +353,12 @@ class LabelColumns(Sequence[Labels]):
         for number, line in enumerate(self.codes):
             if (line == line[0]).all():
                 continue
-            if size >= count and len(np.unique(key)) == count:
-                break
-            used, where = np.unique(line, return_inverse=True)
+            if size >= count:
+                order = np.argsort(key, kind="stable")
+                ordered = key[order]
+                if (ordered[1:] != ordered[:-1]).all():
+                    return order
+            used, where = _distinct(line)
             texts = self.table.values(used.tolist())
             place = np.empty(len(used), np.intp)
             place[sort_in_portions(range(len(used)), texts.__getitem__, check)] = np.arange(1, len(used) + 1)
@@ -377,7 +395,13 @@ class LabelColumns(Sequence[Labels]):
     def _encode(self, encode: EncodePairs) -> list[bytes]:
         if not self.names or not len(self):
             return [b"{}"] * len(self)
-        text = self.table.encoded_pairs(self._used(self.codes), encode)
+        try:  # mostly other queries have had these pairs: finding the distinct ones would take longer
+            return self._join_pairs(self.table.encoded)
+        except KeyError:
+            return self._join_pairs(self.table.encoded_pairs(self._used(self.codes), encode))
+
+    def _join_pairs(self, text: Mapping[int, bytes]) -> list[bytes]:
+        """Return the encoded label sets. Raises KeyError if a pair is not among the texts."""
         if not self.codes.all():
             lines = [[text[number] for number in line] for line in self.codes.tolist()]
             return [b"{%b}" % b",".join(filter(None, row)) for row in zip(*lines, strict=True)]
