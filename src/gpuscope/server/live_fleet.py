@@ -173,10 +173,14 @@ class LiveFleet:
     async def _make(self, began_at: float) -> _Answer:
         cpu_before, missing = time.process_time(), NOTHING_MISSING
         read = await self._read()
-        samples = await asyncio.to_thread(read) if callable(read) else read
         reading = time.monotonic() - began_at
         # The process's CPU time includes other threads, so the elapsed time is another upper bound.
         reading_cpu = min(reading, time.process_time() - cpu_before)
+        sorting = 0.0
+        if callable(read):
+            samples, sorting = await asyncio.to_thread(_with_cpu_seconds, read)
+        else:
+            samples = read
         if self._watch is not None:
             missing = await self._watch.find_missing(self._presence.select(samples))
 
@@ -189,7 +193,7 @@ class LiveFleet:
             self._looking_up = asyncio.create_task(self._judge.look_up(judged))
         self.finding_counts = Counter(finding.kind for finding in judged.findings)
         # The cheaper of the last two: the first update loads code and judges every node.
-        cost = _Cost(reading, reading_cpu + judging)
+        cost = _Cost(reading, reading_cpu + sorting + judging)
         self._cost_before, before = cost, self._cost_before
         return _Answer(began_at, judged.now, min(cost, before, key=lambda one: one.seconds_between), picture)
 
