@@ -40,6 +40,7 @@ def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits:
         engine.name,
         GoneWatch(_history_query(engine), states),
         FleetJudge(_history_query(engine), limits.live_max_subjects),
+        turn=scraper.counts.late.turn,
     )
 
 
