@@ -3,24 +3,36 @@
 from __future__ import annotations
 
 import http.client
+import re
 import threading
 import time
 import zlib
 
+_EVENT_ID = re.compile(rb"^id: (\S+)\n", re.MULTILINE)
+
 
 class LiveViewer(threading.Thread):
-    """Reads events until stopped; `seconds` are the times between two of them."""
+    """Reads events until stopped; `seconds` are the times between two of them. The server ends a stream after
+    some minutes: the viewer then resumes it, as the page does."""
 
     def __init__(self, port: int, stop: threading.Event) -> None:
         super().__init__(daemon=True)
         self._port, self._stop_asking = port, stop
+        self._last_event_id = ""
         self.seconds: list[float] = []
         self.bytes_received = 0
         """As sent: compressed."""
 
     def run(self) -> None:
+        while not self._stop_asking.is_set():
+            self._read_stream()
+
+    def _read_stream(self) -> None:
         connection = http.client.HTTPConnection("127.0.0.1", self._port, timeout=120)
-        connection.request("GET", "/api/live/stream", headers={"Accept-Encoding": "gzip"})
+        headers = {"Accept-Encoding": "gzip"}
+        if self._last_event_id:
+            headers["Last-Event-ID"] = self._last_event_id
+        connection.request("GET", "/api/live/stream", headers=headers)
         answer = connection.getresponse()
         if answer.status != 200:
             raise RuntimeError(f"/api/live/stream: {answer.status}")
@@ -28,10 +40,13 @@ class LiveViewer(threading.Thread):
         before = time.perf_counter()
         while not self._stop_asking.is_set():
             received = answer.read1(1 << 20)
-            if not received and not self._stop_asking.is_set():
-                raise RuntimeError("/api/live/stream ended")
+            if not received:
+                break
             self.bytes_received += len(received)
-            events = unpack.decompress(received).count(b"\ndata: ")
+            text = unpack.decompress(received)
+            for event_id in _EVENT_ID.findall(text):
+                self._last_event_id = event_id.decode()
+            events = text.count(b"\ndata: ")
             if events:
                 now = time.perf_counter()
                 self.seconds += [(now - before) / events] * events

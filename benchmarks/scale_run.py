@@ -103,10 +103,12 @@ def dashboard_request(number: int) -> str:
 
 
 @contextmanager
-def asking(port: int, clients: int, viewers: int) -> Iterator[tuple[list[QueryClient], list[LiveViewer]]]:
+def asking(
+    port: int, clients: int, viewers: int, pause: float = PAUSE_SECONDS
+) -> Iterator[tuple[list[QueryClient], list[LiveViewer]]]:
     """Run clients with dashboard queries, and viewers of the live picture."""
     stop = threading.Event()
-    asked = [QueryClient(port, dashboard_request, PAUSE_SECONDS, stop) for _ in range(clients)]
+    asked = [QueryClient(port, dashboard_request, pause, stop) for _ in range(clients)]
     watched = [LiveViewer(port, stop) for _ in range(viewers)]
     for one in (*asked, *watched):
         one.start()

@@ -7,7 +7,7 @@ the label is absent. Numbers of different `PairTable`s are not comparable: `unif
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import overload
@@ -29,6 +29,8 @@ _MAX_DERIVED = 8
 _MAX_ENCODED = 200_000
 """Encoded pairs that a table keeps: about 100 bytes each."""
 _MAX_KEY = 1 << 62
+_MAX_SPREAD = 16
+"""Numbers per label set among which distinct ones are found by marking them."""
 _MANY_CODES = 100_000
 """Sorted as an array, without a Python object for each."""
 
@@ -88,6 +90,11 @@ class PairTable:
         known.update(zip(new, encode(pairs), strict=True))
         return known
 
+    def values(self, numbers: Iterable[int]) -> list[str]:
+        """Return the values of pairs, "" for 0."""
+        own = self.pairs
+        return [(own.get(number) or self.pair(number))[1] for number in numbers]
+
     def pair(self, number: int) -> Pair:
         found = self.pairs.get(number)
         if found is None and self.base is not None:
@@ -113,6 +120,19 @@ class PairNames:
             grown[: len(self.codes)] = self.codes
             self.codes = grown
         self.codes[pair] = number
+
+
+def _distinct(line: Codes) -> tuple[Codes, Index]:
+    """As `np.unique` with the inverse; not sorted if the numbers are close together, as they usually are."""
+    low = int(line.min())
+    shifted = line - low
+    size = int(shifted.max()) + 1
+    if size > _MAX_SPREAD * len(line):
+        return np.unique(line, return_inverse=True)
+    is_used = np.zeros(size, np.bool_)
+    is_used[shifted] = True
+    used = np.flatnonzero(is_used)
+    return (used + low).astype(np.int32), (np.cumsum(is_used) - 1)[shifted]
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,7 +237,7 @@ class LabelColumns(Sequence[Labels]):
 
     def values(self, name: str) -> set[str]:
         """Return the distinct values of one label, "" where it is absent."""
-        return {self.table.pair(number)[1] for number in np.unique(self.column(name)).tolist()}
+        return set(self.table.values(np.unique(self.column(name)).tolist()))
 
     def used_names(self) -> list[str]:
         """Return the names of labels that any label set has."""
@@ -313,8 +333,8 @@ class LabelColumns(Sequence[Labels]):
             if self._source is not None and len(self) > 1 and self._source[0]._rank is not None:
                 source, rows = self._source
                 order = np.argsort(source.rank()[rows], kind="stable")
-            elif self.names:
-                order = np.lexsort(self._sort_keys(check)[::-1])
+            elif self.names and len(self) > 1:
+                order = self._sort(check)
             else:
                 order = np.arange(len(self))
             rank = np.empty(len(order), np.intp)
@@ -322,22 +342,37 @@ class LabelColumns(Sequence[Labels]):
             self._rank = rank
         return self._rank
 
-    def _sort_keys(self, check: Check) -> list[Index]:
-        """For each label the position of its value among all values of the label."""
-        keys: list[Index] = []
-        more = np.zeros(len(self), np.bool_)  # whether a later label is present
-        for line in self.codes[::-1]:
-            used, where = np.unique(line, return_inverse=True)
-            texts = [self.table.pair(number)[1] for number in used.tolist()]
+    def _sort(self, check: Check) -> Index:
+        """Return the rows in order. Labels are compared from the first one on until they tell all rows apart:
+        usually GPU and instance do, and the texts of thousands of UUIDs are not needed."""
+        count = len(self)
+        key, size = np.zeros(count, np.int64), 1
+        present = self.codes != 0
+        # By label, whether the label set has a later one; the last line is that of no label.
+        more = np.logical_or.accumulate(np.vstack((np.zeros((1, count), np.bool_), present[::-1])))[::-1]
+        for number, line in enumerate(self.codes):
+            if (line == line[0]).all():
+                continue
+            if size >= count:
+                order = np.argsort(key, kind="stable")
+                ordered = key[order]
+                if (ordered[1:] != ordered[:-1]).all():
+                    return order
+            used, where = _distinct(line)
+            texts = self.table.values(used.tolist())
             place = np.empty(len(used), np.intp)
             place[sort_in_portions(range(len(used)), texts.__getitem__, check)] = np.arange(1, len(used) + 1)
-            key = place[where]
-            absent = line == 0
+            part = place[where]
             # A label set that ends here comes first; one that goes on has a name that comes later.
-            key[absent] = np.where(more[absent], len(used) + 1, 0)
-            keys.append(key)
-            more |= ~absent
-        return keys[::-1]
+            absent = ~present[number]
+            part[absent] = np.where(more[number + 1][absent], len(used) + 1, 0)
+            span = len(used) + 2
+            if size * span > _MAX_KEY:
+                distinct, key = np.unique(key, return_inverse=True)
+                size = len(distinct)
+            key = key * span + part
+            size *= span
+        return np.argsort(key, kind="stable")
 
     def order(self, check: Check = _never_stop) -> Index:
         """Return the rows in the order of their label sets as tuples; `check` is as in `rank`."""
@@ -360,7 +395,13 @@ class LabelColumns(Sequence[Labels]):
     def _encode(self, encode: EncodePairs) -> list[bytes]:
         if not self.names or not len(self):
             return [b"{}"] * len(self)
-        text = self.table.encoded_pairs(self._used(self.codes), encode)
+        try:  # mostly other queries have had these pairs: finding the distinct ones would take longer
+            return self._join_pairs(self.table.encoded)
+        except KeyError:
+            return self._join_pairs(self.table.encoded_pairs(self._used(self.codes), encode))
+
+    def _join_pairs(self, text: Mapping[int, bytes]) -> list[bytes]:
+        """Return the encoded label sets. Raises KeyError if a pair is not among the texts."""
         if not self.codes.all():
             lines = [[text[number] for number in line] for line in self.codes.tolist()]
             return [b"{%b}" % b",".join(filter(None, row)) for row in zip(*lines, strict=True)]

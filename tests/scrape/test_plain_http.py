@@ -170,6 +170,19 @@ def test_the_connection_is_kept() -> None:
     assert (script.connections, script.requests) == (1, 3)
 
 
+@pytest.mark.parametrize("size", [66_000, 100_000, 150_000, 250_000])
+def test_a_large_body_leaves_the_connection_usable(size: int) -> None:
+    """The last bytes may arrive while more is buffered than the client allows."""
+    script = Scripted(sized(BODY[:size]))
+
+    async def work(client: TargetClient) -> None:
+        for _ in range(4):
+            assert (await once(client)).body == BODY[:size]
+
+    with_server(script, work)
+    assert (script.connections, script.requests) == (1, 4)
+
+
 def test_a_connection_that_the_server_closed_is_opened_again() -> None:
     script = Scripted(sized(b"a 1\n"), close=True)
 

@@ -170,7 +170,11 @@ class _Claims:
 
 def _spans(window: Window, share: Floats | Bools) -> list[LostSpan]:
     """The stretches in which the share is above 0."""
-    edges = np.flatnonzero(np.diff((share > 0).astype(np.int8), prepend=0, append=0)).tolist()
+    is_above = share > 0
+    if is_above.all():  # usually: of 8,000 GPUs each was seen all the time
+        edges = [0, len(share)] if len(share) else []
+    else:
+        edges = np.flatnonzero(np.diff(is_above.astype(np.int8), prepend=0, append=0)).tolist()
     return [
         LostSpan(
             window.start_ms + first * STEP_MS,

@@ -18,6 +18,7 @@ from gpuscope.episode_log import EpisodeLog
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.scrape.fetch import BodyShare, Fetched, ScrapeBodyBudget, ScrapeError, fetch
 from gpuscope.scrape.ingest import IngestResult, TargetIngester
+from gpuscope.scrape.late_scrapes import LateScrapes
 from gpuscope.scrape.target import ScrapeTarget
 from gpuscope.scrape.target_client import TargetClient
 from gpuscope.scrape.target_health import TargetHealth
@@ -38,6 +39,7 @@ class ScrapeCounts:
     failures: int = 0
     not_stored: int = 0
     skipped: int = 0  # scrapes that were due while the previous one was running
+    late: LateScrapes = field(default_factory=LateScrapes)
     store_episode: EpisodeLog = field(
         default_factory=lambda: EpisodeLog(log, "storing scrapes", level=logging.ERROR)
     )
@@ -86,6 +88,7 @@ class ScrapeLoop:
             due += missed * self.target.interval
             self.counts.skipped += missed
             await asyncio.sleep(due - time.monotonic())
+            self.counts.late.note(time.monotonic() - due)
 
     async def scrape_once(self) -> None:
         at_ms, started = time.time_ns() // 1_000_000, time.monotonic()

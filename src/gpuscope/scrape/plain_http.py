@@ -39,6 +39,9 @@ class PlainResponse:
         """Whether anything was received."""
         self._headers: dict[bytes, bytes] = {}
         self._head_bytes = 0
+        """Received without the end of the headers."""
+        self._header_bytes = 0
+        """Names and values."""
         self._has_head = self._is_complete = self._has_more = self._keep_alive = False
         self._pieces: list[bytes] = []
         self._buffered = 0
@@ -85,11 +88,11 @@ class PlainResponse:
 
     def feed(self, data: bytes) -> None:
         self.is_begun = True
-        if not self._has_head:
-            self._head_bytes += len(data)
         try:
             self._parser.feed_data(data)
-            if not self._has_head and self._head_bytes > MAX_HEAD_BYTES:
+            if not self._has_head:
+                self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEAD_BYTES:
                 raise PlainHttpError(f"the response has more than {MAX_HEAD_BYTES} bytes of headers")
         except httptools.HttpParserCallbackError as error:
             self._fail(error.__context__ if isinstance(error.__context__, PlainHttpError) else error)
@@ -97,7 +100,8 @@ class PlainResponse:
             self._fail(PlainHttpError(f"not a valid HTTP response: {error}"))
         except PlainHttpError as error:
             self._fail(error)
-        if self._buffered > FLOW_BYTES:
+        # Not after the end: nobody would resume reading, and the next response on this connection never arrive.
+        if self._buffered > FLOW_BYTES and not self._is_complete:
             self._transport.pause_reading()
         if self._is_complete or self._buffered > FLOW_BYTES or (self._has_head and self.status != 200):
             self._wake()
@@ -133,8 +137,8 @@ class PlainResponse:
             self.reason += reason.decode("latin-1")
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > 2 * MAX_HEAD_BYTES:  # each byte is counted here and when it arrives
+        self._header_bytes += len(name) + len(value)
+        if self._header_bytes > MAX_HEAD_BYTES:
             raise PlainHttpError(f"the response has more than {MAX_HEAD_BYTES} bytes of headers")
         if not self._is_complete:
             self._headers[name.lower()] = value

@@ -268,6 +268,7 @@ class Scraper:
         ):
             full = f"gpuscope_scrape_{name}_total"
             yield MetricFamily(full, "counter", help_text, [Sample(NO_LABELS, value)])
+        yield from self.counts.late.families()
         yield from self._providers.families()
 
 

@@ -114,6 +114,7 @@ class Appender:
             return [failure if isinstance(plan, _Planned) else plan for plan in plans]
         for plan in good:
             plan.apply(now)
+            self._contents.newest.publish(plan.state.id, plan.state.head)
             self._newest = max(self._newest, plan.time)
             self._count(plan.result)
         return [plan.result if isinstance(plan, _Planned) else plan for plan in plans]

@@ -215,6 +215,7 @@ class BackgroundTasks:
 
         def swap() -> None:
             state.head = state.head.from_time(boundary)
+            self._contents.newest.publish(state.id, state.head)
 
         try:
             if built is not None:

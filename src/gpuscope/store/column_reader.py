@@ -2,8 +2,9 @@
 
 Most samples that a wide query reads are in rows of heads. Those are copied from the rows to one flat array. All
 others (sealed, late or scattered samples, series that several targets write, series that are absent in the
-newest row) are read by `Reader`, only for the targets or series that need it. Of a wide selection that is
-queried again, rows are kept between queries (`KeptSelections`), and only targets with new rows are visited.
+newest row) are read by `Reader`, only for the targets or series that need it. The newest rows of all targets
+are read at once (`NewestRows`). Recent rows of a wide selection are kept between range queries
+(`KeptSelections`), and only targets with new rows are visited.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from gpuscope.store.contents import Contents
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, Samples, column_lines
 from gpuscope.store.kept_selections import MIN_TARGETS, KeptSelections
+from gpuscope.store.newest_rows import NewestCells
 from gpuscope.store.reader import LoadAdmission, Reader
 from gpuscope.store.recent_columns import RecentRows, TargetHeads
 from gpuscope.store.selections import Groups, HeadColumns, SeriesSelection
@@ -85,11 +87,15 @@ class ColumnReader:
             self._put(chosen, self._reader.latest(chosen.groups, start, end), times, values)
             return times, values
         now = self._heads(chosen)
-        if self._kept.is_kept(chosen):
-            moments, values, unread = _kept_newest(chosen, self._kept, now, start, end)
-        else:
-            values = np.full(len(chosen.series), ABSENT)
-            moments, unread = np.full(len(now.heads), -1), list(range(len(now.heads)))
+        moments, values, is_read = self._newest_cells(chosen, now)
+        is_read &= (moments <= end) & (moments >= np.array(now.newest_sealed, np.int64))
+        is_read &= ~np.array(now.is_late, np.bool_)
+        if not (is_read.all() and (moments >= start).all()):
+            values[np.repeat(~is_read | (moments < start), chosen.counts)] = ABSENT
+        moments[~is_read] = -1
+        unread = np.flatnonzero(~is_read).tolist()
+        if len(unread) >= MIN_TARGETS:
+            chosen.find_head_columns(now.heads)
         rest: Groups = {}
         for source in _sources(chosen, now, unread):
             row = None if source.is_late else source.head.newest_row(end)
@@ -101,7 +107,7 @@ class ColumnReader:
             found = chosen.head_columns(source.target, source.first_row, source.head)
             if row[0] >= start and found.width <= len(row[1]):
                 values[found.rows] = row[1][found.columns]
-        times = np.repeat(moments, np.diff(chosen.first_rows))
+        times = np.repeat(moments, chosen.counts)
         absent = np.flatnonzero(values.view(np.int64) == ABSENT_BITS)
         for source in _sources(chosen, now, _owners(chosen, absent)):
             if source.target not in rest:
@@ -109,6 +115,13 @@ class ColumnReader:
         if rest:
             self._put(chosen, self._reader.latest(rest, start, end), times, values)
         return times, values
+
+    def _newest_cells(self, chosen: SeriesSelection, now: TargetHeads) -> NewestCells:
+        """Return the newest row of each target, whatever its time, for selections that are not shared."""
+        found = self._contents.newest.read(chosen.targets, chosen.series, now.heads)
+        if chosen.is_outdated:  # another target may have overwritten values of these series
+            found.is_usable[:] = False
+        return found
 
     @staticmethod
     def _put(chosen: SeriesSelection, found: dict[int, Samples], times: Int64s, values: Float64s) -> None:
@@ -148,16 +161,23 @@ class ColumnReader:
         """Return kept rows, and the samples of targets whose rows cannot be used."""
         if admit is not None:
             LoadAdmission(admit).request(int(np.diff(recent.axis_starts)[recent.axis].sum()))
-        targets = list(chosen.groups)
-        rest = {targets[number]: chosen.groups[targets[number]] for number in np.flatnonzero(~recent.is_usable)}
+        unread = chosen.targets[~recent.is_usable].tolist()
+        rest = {target: chosen.groups[target] for target in unread}
         others = self._reader.read(rest, start, end, admit) if rest else {}
         return _add_others(chosen, recent, others)
 
     def rows_with_data(self, chosen: SeriesSelection, start: int, end: int) -> _Index:
         """Return the rows of series in a head or block that overlaps [start, end]."""
-        found: list[_Index] = [np.empty(0, np.intp)]
+        now = self._heads(chosen)
+        whole = np.zeros(len(now.heads), np.bool_)
+        if len(now.heads) and not chosen.is_shared:
+            moments, values, is_read = self._newest_cells(chosen, now)
+            is_present = values.view(np.int64) != ABSENT_BITS
+            whole = is_read & (moments >= start) & (moments <= end)
+            whole &= np.logical_and.reduceat(is_present, chosen.first_rows[:-1])
+        found: list[_Index] = [np.flatnonzero(np.repeat(whole, chosen.counts))]
         rest: list[int] = []
-        for source in self._all_sources(chosen):
+        for source in _sources(chosen, now, np.flatnonzero(~whole).tolist()):
             if chosen.is_shared or source.is_late or source.newest_sealed >= start:
                 rest.append(source.target)
             elif source.head.overlaps(start, end):
@@ -177,7 +197,7 @@ class ColumnReader:
 
     def _heads(self, chosen: SeriesSelection) -> TargetHeads:
         with self._contents.lock:
-            states = self._contents.get_all(chosen.groups)
+            states = self._contents.get_all(chosen.targets.tolist())
             return TargetHeads(
                 [state.head for state in states],
                 [state.newest_sealed for state in states],
@@ -187,26 +207,13 @@ class ColumnReader:
 
 def _sources(chosen: SeriesSelection, now: TargetHeads, numbers: Iterable[int]) -> Iterator[_TargetSource]:
     """Yield some of the targets, by number."""
-    targets, rows = list(chosen.groups), chosen.first_rows
+    targets, rows = chosen.targets.tolist(), chosen.first_rows
     for number in numbers:
         first = rows[number]
         yield _TargetSource(
             number, targets[number], first, rows[number + 1] - first,
             now.heads[number], now.newest_sealed[number], now.is_late[number],
         )  # fmt: skip
-
-
-def _kept_newest(
-    chosen: SeriesSelection, kept: KeptSelections, now: TargetHeads, start: int, end: int
-) -> tuple[Int64s, Float64s, list[int]]:
-    """Return the time of each target's newest row, the value of each series in it, and the numbers of the
-    targets whose newest row is not the one to be read."""
-    moments, values = kept.newest(chosen, now)
-    unread = (moments > end) | (moments < np.array(now.newest_sealed)) | np.array(now.is_late, np.bool_)
-    counts = np.diff(chosen.first_rows)
-    values[np.repeat(unread | (moments < start), counts)] = ABSENT
-    moments[unread] = -1
-    return moments, values, np.flatnonzero(unread).tolist()
 
 
 def _add_others(chosen: SeriesSelection, recent: RecentRows, others: dict[int, Samples]) -> SeriesColumns:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import HeadView
+from gpuscope.store.newest_rows import NewestRows
 from gpuscope.store.options import ROLLUP_TARGET_PREFIX
 
 LATE_LEVEL = -1
@@ -85,6 +86,8 @@ class Contents:
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
+        self.newest = NewestRows()
+        """Published by whoever changes a head."""
         self._states: dict[int, StoredTargetState] = {}
         self._ids: dict[str, int] = {}
         self._new: list[tuple[int, str]] = []
@@ -146,6 +149,7 @@ class Contents:
         """The caller holds the lock."""
         state = self._states.pop(target)
         del self._ids[state.name]
+        self.newest.forget(target)
 
     def get(self, target: int) -> StoredTargetState | None:
         return self._states.get(target)

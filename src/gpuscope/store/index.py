@@ -203,6 +203,13 @@ class Index:
                     self.claims += 1
                     self.version += 1
 
+    def only_targets(self, sids: Int64s) -> Int64s | None:
+        """Return the target of each series; None if any of them was removed or is written by several."""
+        with self._lock:
+            homes: Int64s = self._target[sids]
+            shared = np.fromiter(self._shared, np.int64, len(self._shared))
+        return homes if homes.all() and not (len(shared) and np.isin(sids, shared).any()) else None
+
     def by_target(self, sids: Int64s) -> dict[int, Int64s]:
         """Group series by the targets that write them, ascending; a shared series is in several groups."""
         if not sids.size:

@@ -71,9 +71,9 @@ class RecentColumns:
 
     def __init__(self, chosen: SeriesSelection) -> None:
         self._lock = threading.Lock()
-        self._targets = list(chosen.groups)
+        self._targets = chosen.targets.tolist()
         self._firsts = chosen.first_rows
-        self._axis = np.repeat(np.arange(len(self._targets)), np.diff(self._firsts))
+        self._axis = np.repeat(np.arange(len(self._targets)), chosen.counts)
         self._forget()
         self._span_ms = 0
         """The longest time range that was read."""

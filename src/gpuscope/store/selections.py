@@ -11,6 +11,7 @@ import threading
 from collections import OrderedDict
 from collections.abc import Sequence
 from functools import cached_property
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -127,13 +128,38 @@ class SeriesSelection:
         self._index = index
         self._ids = series
         self._claims = index.claims
-        self.groups: Groups = index.by_target(series)
-        """Series by target; a series that several targets write is in several groups."""
-        grouped = np.concatenate(list(self.groups.values())) if self.groups else series[:0]
-        self.is_shared = len(grouped) != len(series)
-        self.series = series if self.is_shared else grouped
-        self.first_rows = np.cumsum([0, *map(len, self.groups.values())]).tolist()
+        self._groups: Groups | None = None
+        homes = index.only_targets(series)
+        self.is_shared = homes is None
+        """Whether a series is written by several targets, or was removed meanwhile."""
+        if homes is None:
+            self._groups = index.by_target(series)
+            self.series = series
+            self.targets = np.fromiter(self._groups, np.int64, len(self._groups))
+            self.first_rows: list[int] = np.cumsum([0, *map(len, self._groups.values())]).tolist()
+        else:
+            order = np.argsort(homes, kind="stable")
+            ordered = homes[order]
+            starts = np.flatnonzero(np.diff(ordered, prepend=0))
+            self.series, self.targets = series[order], ordered[starts]
+            self.first_rows = [*starts.tolist(), len(series)]
         self._head_columns: dict[int, HeadColumns] = {}
+
+    @property
+    def groups(self) -> Groups:
+        """Series by target; a series that several targets write is in several groups."""
+        if self._groups is None:
+            parts = pairwise(self.first_rows)
+            self._groups = {
+                target: self.series[begin:end]
+                for target, (begin, end) in zip(self.targets.tolist(), parts, strict=True)
+            }
+        return self._groups
+
+    @property
+    def is_outdated(self) -> bool:
+        """Whether a target began to write series of another one after the selection was made."""
+        return self._claims != self._index.claims
 
     def is_of(self, series: Int64s) -> bool:
         """Return whether these series would give an equal selection."""
@@ -164,6 +190,12 @@ class SeriesSelection:
             return
         found = _find_many(heads, list(self.groups.values()), self.first_rows[:-1])
         self._head_columns = dict(zip(self.groups, found, strict=True))
+
+    @cached_property
+    def counts(self) -> Int64s:
+        """How many series each target has."""
+        rows = np.array(self.first_rows, np.int64)
+        return rows[1:] - rows[:-1]
 
 
 class Selections:

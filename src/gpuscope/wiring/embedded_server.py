@@ -13,6 +13,7 @@ from gpuscope.metrics.sample import MetricFamily
 from gpuscope.promql import Engine
 from gpuscope.remote_write.queues import RemoteWriteQueues
 from gpuscope.remote_write.receiver import Receiver
+from gpuscope.scrape.late_scrapes import LateScrapes
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.api.reload_route import reload_routes
@@ -73,7 +74,11 @@ class EmbeddedServer:
         ]
 
     def build_api(
-        self, targets: Targets, external_labels: tuple[tuple[str, str], ...], query_log: QueryLog
+        self,
+        targets: Targets,
+        external_labels: tuple[tuple[str, str], ...],
+        query_log: QueryLog,
+        scrapes: LateScrapes | None = None,
     ) -> EmbeddedApi:
         return EmbeddedApi(
             self.store,
@@ -87,6 +92,7 @@ class EmbeddedServer:
             rules=self.rules.view,
             reloads=self.reloads,
             started_at=self.started_at,
+            scrapes=scrapes or LateScrapes(),
         )
 
     def build_app(

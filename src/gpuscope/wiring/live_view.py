@@ -42,6 +42,7 @@ def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits:
         engine.name,
         GoneWatch(history, states, limits=limits),
         FleetJudge(history, limits.live_max_subjects),
+        turn=scraper.counts.late.turn,
     )
 
 

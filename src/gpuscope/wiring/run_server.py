@@ -71,7 +71,8 @@ def _run_embedded(settings: Settings) -> None:
             store, settings, listen, server.own_families, server.rules.view.groups, scraper
         )
         external_labels = tuple(sorted(config.external_labels.items()))
-        api = server.build_api(ScrapedAndOwnTargets(scraper, own), external_labels, query_log)
+        targets = ScrapedAndOwnTargets(scraper, own)
+        api = server.build_api(targets, external_labels, query_log, scraper.counts.late)
         reload = _ConfigReload(server, scraper, query_log, config)
         # Senders stop last, so that the last samples and alerts are sent.
         stack.enter_context(sending(queues))

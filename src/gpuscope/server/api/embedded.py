@@ -16,6 +16,7 @@ from typing import TypeVar
 
 from gpuscope.limits import Limits
 from gpuscope.promql import Engine, PromQLError
+from gpuscope.scrape.late_scrapes import LateScrapes
 from gpuscope.series import Labels
 from gpuscope.server.api import admin, rule_routes, status, targets
 from gpuscope.server.api import query_routes as queries
@@ -53,6 +54,7 @@ class EmbeddedApi:
     rules: RulesView = field(default_factory=RulesView)
     reloads: ReloadStatus = field(default_factory=ReloadStatus)
     started_at: float = field(default_factory=time.time)
+    scrapes: LateScrapes = field(default_factory=LateScrapes)
     _workers: QueryThreads | None = None
     large_responses: LargeResponses | None = None
 
@@ -112,7 +114,7 @@ class EmbeddedApi:
 
     def _threads(self) -> QueryThreads:
         if self._workers is None:
-            self._workers = QueryThreads(self.limits.query_max_concurrency)
+            self._workers = QueryThreads(self.limits.query_max_concurrency, self.scrapes)
         return self._workers
 
 

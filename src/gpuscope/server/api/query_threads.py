@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from gpuscope.limits import LIMITS_REACHED
+from gpuscope.scrape.late_scrapes import LateScrapes
 
 T = TypeVar("T")
 
@@ -22,7 +23,10 @@ _Job = Callable[[], None]
 
 
 class QueryThreads:
-    def __init__(self, count: int) -> None:
+    """Queries take turns while scrapes are late."""
+
+    def __init__(self, count: int, scrapes: LateScrapes | None = None) -> None:
+        self._scrapes = scrapes or LateScrapes()
         self.pool = ThreadPoolExecutor(count, thread_name_prefix="gpuscope-query")
         self._count = count
         self._share = max(1, count // 5)
@@ -38,7 +42,8 @@ class QueryThreads:
             report: Callable[[], None] | None = None
             if future.set_running_or_notify_cancel():
                 try:
-                    report = partial(future.set_result, work(*arguments))
+                    with self._scrapes.turn():
+                        report = partial(future.set_result, work(*arguments))
                 except BaseException as error:
                     report = partial(future.set_exception, error)
             # Before the result is set: a client that sends its next query at once must find its share free.

@@ -12,6 +12,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -37,6 +38,7 @@ MAX_READING_SHARE = 0.5
 
 T = TypeVar("T")
 ReadSamples = Callable[[], Awaitable[FleetSamples | SortLater]]
+Turn = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,10 +89,11 @@ def _to_body(document: LivePicture | FindingsAnswer) -> _Body:
     return _Body(plain, compressor.compress(plain) + compressor.flush())
 
 
-def _with_cpu_seconds(work: Callable[[], T]) -> tuple[T, float]:
+def _with_cpu_seconds(work: Callable[[], T], turn: Turn) -> tuple[T, float]:
     """The result and the CPU time of this thread, which does not include waiting for other programs."""
-    before = time.thread_time()
-    return work(), time.thread_time() - before
+    with turn():
+        before = time.thread_time()
+        return work(), time.thread_time() - before
 
 
 class Watch(Protocol):
@@ -112,13 +115,16 @@ class LiveFleet:
         watch: Watch | None = None,
         judge: FleetJudge | None = None,
         clock: Callable[[], float] = time.time,
+        turn: Turn = nullcontext,
     ) -> None:
+        """Each step of a picture that keeps the interpreter busy runs in a `turn`."""
         self._read = read
         self._pictures = LivePictures(source)
         self._watch = watch
         self._presence = PresenceSamples()
         self._judge = judge or FleetJudge()
         self._clock = clock
+        self._turn = turn
         self._answer: _Answer | None = None
         self._cost_before = _Cost(0.0, 0.0)
         self._making: asyncio.Task[_Answer] | None = None
@@ -173,10 +179,14 @@ class LiveFleet:
     async def _make(self, began_at: float) -> _Answer:
         cpu_before, missing = time.process_time(), NOTHING_MISSING
         read = await self._read()
-        samples = await asyncio.to_thread(read) if callable(read) else read
         reading = time.monotonic() - began_at
         # The process's CPU time includes other threads, so the elapsed time is another upper bound.
         reading_cpu = min(reading, time.process_time() - cpu_before)
+        sorting = 0.0
+        if callable(read):
+            samples, sorting = await asyncio.to_thread(_with_cpu_seconds, read, self._turn)
+        else:
+            samples = read
         if self._watch is not None:
             missing = await self._watch.find_missing(self._presence.select(samples))
 
@@ -184,12 +194,12 @@ class LiveFleet:
             judged = self._judge.judge(samples, missing, self._clock())
             return judged, self._pictures.make(judged)
 
-        (judged, picture), judging = await asyncio.to_thread(_with_cpu_seconds, judge)
+        (judged, picture), judging = await asyncio.to_thread(_with_cpu_seconds, judge, self._turn)
         if self._looking_up is None or self._looking_up.done():
             self._looking_up = asyncio.create_task(self._judge.look_up(judged))
         self.finding_counts = Counter(finding.kind for finding in judged.findings)
         # The cheaper of the last two: the first update loads code and judges every node.
-        cost = _Cost(reading, reading_cpu + judging)
+        cost = _Cost(reading, reading_cpu + sorting + judging)
         self._cost_before, before = cost, self._cost_before
         return _Answer(began_at, judged.now, min(cost, before, key=lambda one: one.seconds_between), picture)
 
