@@ -195,6 +195,7 @@ def test_a_job_that_is_older_than_the_history() -> None:
     ]
     found = receipt([*series, *started], "4711")
     assert found.not_known[0] == f"its first 2.0 h, until {begin}: its GPUs were not read then"
+    assert found.run_seconds == pytest.approx(found.seen_seconds + 2 * HOUR, abs=60)
 
 
 def test_throttling_and_xids_of_a_mig_job_are_those_of_its_gpu(samples: list[Series]) -> None:

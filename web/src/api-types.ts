@@ -157,7 +157,8 @@ export const REPORT_TEXTS = {
   "missing.more_nodes": "{count} more nodes: {hours} GPU-hours lost",
   "missing.no_energy": "{hours} GPU-hours are without energy: the GPUs do not measure it, or several owners share them",
   "missing.no_gpu": "the history has no GPU in this range: no gpuscope agent, or older than the retention",
-  "missing.no_history": "the history has no {metric}: agents of an older version, or none",
+  "missing.no_history":
+    "the range has no {metric}: no agent, one of an older version, or a range shorter than a scrape interval",
   "missing.no_label": "no pod of the history has the label {label}; agents export the labels that --pod-labels names",
   "missing.no_owner": "the history has no owner of kind {kind}: all {hours} h are unattributed",
   "missing.no_processes": "{hours} GPU-hours are without processes and owners: findings about use are not known there",

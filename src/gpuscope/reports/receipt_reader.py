@@ -110,7 +110,7 @@ class _ReceiptReader:
         receipt.started_at = self._began_ms / 1000
         units = await self._units(gpus)
         receipt.gpus = sorted(units.values(), key=lambda one: (one.node, len(one.gpu), one.gpu))
-        receipt.run_seconds = max((one.held_seconds for one in receipt.gpus), default=0.0)
+        receipt.run_seconds = receipt.seen_seconds
         await self._read_scheduler(receipt)
         # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
         boards = {one.uuid: gpus.board(one.uuid) for one in receipt.gpus}
@@ -232,6 +232,7 @@ class _ReceiptReader:
         start_ms, end_ms = self._began_ms, self._ended_ms
         unread_seconds = start_ms / 1000 - receipt.started_at
         if unread_seconds >= MIN_UNREAD_SECONDS:
+            receipt.run_seconds += unread_seconds
             hours = unread_seconds / HOUR
             receipt.not_known.append(ReportSentence("unknown.first_hours", hours=hours, at=start_ms // 1000))
         elif receipt.waited_seconds is None and not await self._was_read_before(observed, start_ms):

@@ -21,7 +21,10 @@ REPORT_TEXTS: Final[dict[str, str]] = {
         "samples of the first {hours:.1f} h are no longer kept; "
         "roll-ups have whole hours, so the report begins that much later"
     ),
-    "missing.no_history": "the history has no {metric}: agents of an older version, or none",
+    "missing.no_history": (
+        "the range has no {metric}: no agent, one of an older version, "
+        "or a range shorter than a scrape interval"
+    ),
     "missing.no_owner": "the history has no owner of kind {kind}: all {hours:.1f} h are unattributed",
     "missing.no_label": (
         "no pod of the history has the label {label}; agents export the labels that --pod-labels names"

@@ -264,7 +264,9 @@ def _add_to_row(
     row.busy_known += (busy or 0.0) / HOUR
     # Agents of an older version do not count unknown time: they have no busy time there either.
     row.unknown += (held_seconds if busy is None and unknown is None else unknown or 0.0) / HOUR
-    row.idle_held += (amounts["idle_held"] or 0.0) / HOUR
+    # A stretch is counted when it is 15 minutes long; its first minutes may be before the range.
+    idle_seconds = max(0.0, held_seconds - (busy or 0.0) - (unknown or 0.0))
+    row.idle_held += min(amounts["idle_held"] or 0.0, idle_seconds) / HOUR
     if amounts["energy"] is not None:
         row.add_energy(amounts["energy"] / JOULES_PER_KWH, is_estimate=is_estimate)
 

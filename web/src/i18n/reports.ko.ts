@@ -12,7 +12,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.more_nodes": "그 외 노드 {count}대: {hours} GPU시간 손실",
   "missing.no_energy": "{hours} GPU시간은 에너지를 알 수 없습니다. GPU가 측정하지 않거나 여러 소유자가 공유합니다",
   "missing.no_gpu": "이 기간의 기록에 GPU가 없습니다. gpuscope 에이전트가 없거나 보존 기간보다 오래되었습니다",
-  "missing.no_history": "기록에 {metric}가 없습니다. 에이전트가 이전 버전이거나 없습니다",
+  "missing.no_history":
+    "이 기간에는 {metric}이(가) 없습니다. 에이전트가 없거나 이전 버전이거나 기간이 수집 간격보다 짧습니다",
   "missing.no_label":
     "기록의 어떤 파드에도 레이블 {label}이 없습니다. 에이전트는 --pod-labels에 적힌 레이블을 내보냅니다",
   "missing.no_owner": "기록에 종류가 {kind}인 소유자가 없습니다. {hours}시간 전부의 소유자를 알 수 없습니다",

@@ -12,7 +12,7 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.more_nodes": "另有 {count} 个节点：缺少 {hours} GPU 小时",
   "missing.no_energy": "{hours} GPU 小时没有能耗数据：GPU 不测量，或由多个所有者共用",
   "missing.no_gpu": "此时段的历史中没有 GPU：没有 gpuscope 代理，或早于保留时长",
-  "missing.no_history": "历史中没有 {metric}：代理版本较旧，或没有代理",
+  "missing.no_history": "此时段没有 {metric}：没有代理、代理版本较旧，或时段短于采集间隔",
   "missing.no_label": "历史中没有 Pod 带标签 {label}；代理导出 --pod-labels 指定的标签",
   "missing.no_owner": "历史中没有类型为 {kind} 的所有者：全部 {hours} 小时所有者未知",
   "missing.no_processes": "{hours} GPU 小时没有进程和所有者信息，那里的使用类问题未知",
