@@ -13,7 +13,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.more_nodes": "ほか {count} ノード: {hours} GPU時間の欠落",
   "missing.no_energy": "{hours} GPU時間は電力量が不明です。GPU が報告しないか、複数の所有者が共有しています",
   "missing.no_gpu": "この期間の履歴に GPU がありません。gpuscope エージェントがないか、保存期間より古い期間です",
-  "missing.no_history": "この期間には {metric} がありません。エージェントがないか、古い版か、期間が取得間隔より短いためです",
+  "missing.no_history":
+    "この期間には {metric} がありません。エージェントがないか、古い版か、期間が取得間隔より短いためです",
   "missing.no_label":
     "履歴のどの Pod にもラベル {label} がありません。エージェントは --pod-labels で指定したラベルを出力します",
   "missing.no_owner": "履歴に種類 {kind} の所有者がいません。{hours} 時間すべての所有者が不明です",

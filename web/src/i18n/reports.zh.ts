@@ -22,8 +22,7 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.parts_differ": "各部分之和与 GPU 小时相差 {hours} 小时，超过 0.1 %",
   "missing.refused": "引擎拒绝了时段中的 {hours} 小时，报告中没有这些数据：{reason}",
   "missing.samples_gone": "最初 {hours} 小时的样本已不再保留；汇总以整小时为单位，因此报告相应推迟开始",
-  "missing.silent_node":
-    "{node}：缺少 {hours} GPU 小时；{at} 之后没有样本：代理已停止，或样本尚未到达",
+  "missing.silent_node": "{node}：缺少 {hours} GPU 小时；{at} 之后没有样本：代理已停止，或样本尚未到达",
   "missing.some_processes": "{hours} GPU 小时没有进程和所有者，或位于 MIG 实例之间",
   "missing.unread": "时段中有 {hours} 小时尚未读取，请一分钟后再看",
   "note.early": "每块 GPU 从开始前的最后一次读数算起，合计比 {range_hours} 小时的时段多 {hours} 小时",
