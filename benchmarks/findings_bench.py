@@ -1,13 +1,14 @@
 """Findings over time of 1,000 GPUs: CPU time for reading a window, a new minute, and an answer over seven days.
 
-`python -m benchmarks findings`. The history has every metric that a priced kind needs, a sample a minute.
+`python -m benchmarks findings`. The store has every metric that a priced kind needs, a sample a minute.
 """
 
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import time
-from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import orjson
@@ -18,10 +19,10 @@ from gpuscope.promql import Engine
 from gpuscope.reports.finding_ledger import WINDOW_MS
 from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LossSubject, LostSpan, Window, read_window
 from gpuscope.reports.past_findings import past_findings
-from gpuscope.series import Matcher, MatchOp, Series
 from gpuscope.server.reports.findings_over_time import answer_json
-from gpuscope.store.value_matching import predicate
+from gpuscope.store import Store, Tick
 from tests.reports.histories import START_MS, History
+from tests.store.support import HandClock
 
 NODES, GPUS, WINDOWS = 125, 8, 28
 
@@ -53,26 +54,20 @@ def fleet() -> History:
     return history
 
 
-class ByName:
-    """Series by their names, so that selecting costs what it costs in an index."""
-
-    def __init__(self, history: History) -> None:
-        self._every = list(history.sorted_series())
-        self._by_name: dict[str, list[Series]] = {}
-        for one in self._every:
-            self._by_name.setdefault(dict(one.labels)["__name__"], []).append(one)
-
-    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
-        named = [one.value for one in matchers if one.name == "__name__" and one.op is MatchOp.EQUAL]
-        tests = [(one.name, predicate(one)) for one in matchers]
-        found = []
-        for one in self._by_name.get(named[0], []) if named else self._every:
-            labels = dict(one.labels)
-            if all(is_match(labels.get(name, "")) for name, is_match in tests):
-                low, high = np.searchsorted(one.timestamps, [start_ms, end_ms + 1])
-                if low < high:
-                    found.append(Series(one.labels, one.timestamps[low:high], one.values[low:high]))
-        return found
+def fill(store: Store, clock: HandClock, history: History) -> None:
+    """Minute by minute, as scrapes do."""
+    series = list(history.sorted_series())
+    target = store.target("fleet")
+    ids = np.asarray(store.resolve(target, [one.labels for one in series]))
+    values = np.zeros((len(series), history.minutes))
+    present = np.zeros(values.shape, dtype=np.bool_)
+    for row, one in enumerate(series):
+        minutes = (one.timestamps - START_MS) // STEP_MS
+        values[row, minutes], present[row, minutes] = one.values, True
+    for minute in range(history.minutes):
+        clock.at = START_MS + minute * STEP_MS
+        rows = present[:, minute]
+        store.append(Tick(target, clock.at, ids[rows], values[rows, minute]))
 
 
 def shifted(window: Window, by_ms: int) -> Window:
@@ -97,13 +92,20 @@ def _moved(spans: list[LostSpan], by_ms: int) -> list[LostSpan]:
 
 
 def main() -> None:
-    history = fleet()
-    engine = EmbeddedEngine(None, Engine(ByName(history)))  # type: ignore[arg-type]
+    history, clock = fleet(), HandClock(START_MS)
+    with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as folder:
+        store = Store(Path(folder), clock=clock)
+        try:
+            fill(store, clock, history)
+            measure(EmbeddedEngine(store, Engine(store)), history.end_ms)
+        finally:
+            store.close()
 
+
+def measure(engine: EmbeddedEngine, end_ms: int) -> None:
     def read(minutes: int) -> tuple[float, Window]:
         began = time.process_time()
-        start_ms = history.end_ms - minutes * STEP_MS
-        window = asyncio.run(read_window(engine, LOST_TIME, start_ms, history.end_ms))
+        window = asyncio.run(read_window(engine, LOST_TIME, end_ms - minutes * STEP_MS, end_ms))
         return time.process_time() - began, window
 
     seconds, window = read(WINDOW_MS // STEP_MS)

@@ -139,6 +139,17 @@ def test_products_and_retention(build: Any, runtime: Any, expected: tuple[str, s
     with serving(pages) as address:
         info = ask(f"http://{address}", lambda engine: engine.describe())
     assert (info.product, info.version, info.retention_ms) == expected
+    assert info.filled_until_ms is None
+
+
+@pytest.mark.parametrize(
+    ("said", "expected"),
+    [("2026-11-17T07:10:00Z", 1_794_899_400_000), ("soon", None), (7, None), (None, None), (["x"], None)],
+)
+def test_until_when_the_past_is_filled(said: object, expected: int | None) -> None:
+    page = {"status": "success", "data": {"historyFilledUntil": said}}
+    with serving({"/api/v1/status/runtimeinfo": text(orjson.dumps(page), JSON)}) as address:
+        assert ask(f"http://{address}", lambda engine: engine.describe()).filled_until_ms == expected
 
 
 KEYS = ("status", "data", "result", "resultType", "metric", "value", "values", "warnings")

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from reportseff.job import Job as ReportseffJob
 
+from gpuscope.engines.query_engine import EngineInfo
 from gpuscope.errors import UsageError
 from gpuscope.readings import ABSENT
 from gpuscope.reports.job_question import JobNotFound, parse_job
@@ -194,6 +195,7 @@ def test_a_job_that_is_older_than_the_history() -> None:
     ]
     found = receipt([*series, *started], "4711")
     assert found.not_known[0] == f"its first 2.0 h, until {begin}: its GPUs were not read then"
+    assert found.run_seconds == pytest.approx(found.seen_seconds + 2 * HOUR, abs=60)
 
 
 def test_throttling_and_xids_of_a_mig_job_are_those_of_its_gpu(samples: list[Series]) -> None:
@@ -283,3 +285,20 @@ def test_reportseff_reads_the_summary(samples: list[Series]) -> None:
         }
     )
     assert job.get_entry("GPUEff") == pytest.approx((90 + 50 + 0) / 3, abs=0.1)
+
+
+class FillingEngine(SampleEngine):
+    """Complete until the third hour."""
+
+    async def describe(self) -> EngineInfo:
+        return EngineInfo("gpuscope", filled_until_ms=int(1000 * (START + 3 * HOUR)))
+
+
+def test_a_job_whose_end_is_not_filled_in_yet(samples: list[Series]) -> None:
+    question = parse_job("4711", END_MS - 6 * HOUR * 1000, END_MS)
+    held = at("gpuscope_owner_gpus_held", [(3 * HOUR, 3.0)], kind="job", name="4711")
+    receipt = asyncio.run(read_receipt(FillingEngine([*samples, held]), question))
+    assert receipt.is_running
+    assert receipt.not_known[0].key == "unknown.filling"
+    assert receipt.held_hours == pytest.approx(3 * 2, rel=0.01), "three GPUs for two hours"
+    assert not [one for one in receipt.not_known if one.key == "unknown.gaps"]

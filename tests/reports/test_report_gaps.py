@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import numpy as np
 import pytest
 
 from gpuscope.engines.http_connection import EngineConnection
 from gpuscope.engines.http_engine import HttpEngine
+from gpuscope.promql.result import Matrix
 from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
@@ -17,7 +19,7 @@ from tests.engines import running_prometheus
 from tests.promql.prometheus import fill
 from tests.reports.simulated_usage import Run, SimulatedUsage
 from tests.reports.test_simulated_fleets import END_MS, HOUR, report, short_jobs
-from tests.reports.test_usage import gpu, owner
+from tests.reports.test_usage import SampleEngine, gpu, owner
 from tests.reports.test_usage import report as report_of_rates
 
 
@@ -33,6 +35,52 @@ def test_an_agent_that_was_down_for_hours() -> None:
     assert found.invariant.lost == pytest.approx(4, rel=0.005), "two GPUs for two hours"
     assert found.invariant.holds
     assert found.missing == ["n1: 4.0 GPU-hours lost: the agent was down or a GPU did not answer"]
+
+
+def test_a_node_that_is_silent_at_the_end() -> None:
+    """It is down, or its samples are on their way: a report cannot tell."""
+    runs = [Run("ann", "1", 0, 0, 6 * HOUR)]
+    simulated = SimulatedUsage(
+        END_MS, 6 * HOUR, 1, runs, gaps=[(4 * HOUR, 6 * HOUR + 1)], cycle=15, scrape_at=0
+    ).simulate()
+    found = report(simulated.series(), "user", "samples", simulated.start_ms, simulated.end_ms)
+    assert found.invariant.lost == pytest.approx(2, rel=0.005)
+    (sentence,) = found.missing
+    assert sentence.key == "missing.silent_node"
+    last_second = simulated.start_ms / 1000 + 4 * HOUR
+    assert 0 <= float(sentence.args["at"]) - last_second <= 180, "the end of the chunk with its last sample"
+    assert sentence.endswith("the agent is down, or its samples have not arrived yet")
+
+
+class ArrivingSamples(SampleEngine):
+    """A scrape of the last minutes is stored while a report is read: after its first few queries."""
+
+    def __init__(self, samples: list[Series], arrives_after: int) -> None:
+        cut_ms = END_MS - 60_000
+        kept = [one.timestamps <= cut_ms for one in samples]
+        before = [
+            Series(one.labels, one.timestamps[few], one.values[few])
+            for one, few in zip(samples, kept, strict=True)
+            if few.any()
+        ]
+        super().__init__(before)
+        self._all = SampleEngine(samples)
+        self._left = arrives_after
+
+    async def range(self, *args: Any, **options: Any) -> Matrix:
+        self._left -= 1
+        if self._left < 0:
+            return await self._all.range(*args, **options)
+        return await super().range(*args, **options)
+
+
+@pytest.mark.parametrize("arrives_after", range(12))
+def test_a_scrape_that_is_stored_while_a_report_is_read(arrives_after: int) -> None:
+    engine = ArrivingSamples([*gpu(0, held=0.5, free=0.5), *owner("ann", 0, 0.5)], arrives_after)
+    question = UsageQuestion(parse_grouping("user"), END_MS - HOUR * 1000, END_MS, source="samples")
+    found = asyncio.run(usage_report(engine, question))
+    assert found.invariant.holds
+    assert "missing.parts_differ" not in {one.key for one in found.missing}
 
 
 def test_a_node_whose_clock_runs_fast() -> None:

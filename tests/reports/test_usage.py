@@ -156,6 +156,14 @@ def test_hours_by_user_and_the_invariant() -> None:
     assert found.rows[0].energy_kwh == pytest.approx(2.4 * 0.36)
 
 
+def test_idle_stretches_are_never_longer_than_the_idle_time() -> None:
+    """A stretch is counted at once when it is 15 minutes long, also if it began before the range."""
+    labels = {"kind": "user", "namespace": "", "name": "ann", "gpu": "0", "uuid": "GPU-0"}
+    stretches = series("gpuscope_owner_idle_gpu_seconds_total", 1.1, **labels)
+    (row,) = report(fleet=[*gpu(0, held=1.0), *owner("ann", 0, 1.0, busy=0.0), stretches]).rows
+    assert row.idle_held == pytest.approx(row.idle)
+
+
 def test_a_kind_without_owners_is_unattributed() -> None:
     found = report("pod")
     assert found.rows == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +12,14 @@ import numpy as np
 import pytest
 
 from gpuscope.collect.simulated_node import SimulatedNode
+from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Matrix, Vector
 from gpuscope.readings import ABSENT, Pid, Snapshot, Uuid
+from gpuscope.reports.report_range import HOUR_MS
+from gpuscope.reports.usage import UsageReport
+from gpuscope.reports.usage_grouping import parse_grouping
+from gpuscope.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.scrape import simulated_history
 from gpuscope.scrape.simulated_history import SimulatedHistory
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
@@ -210,6 +216,59 @@ def test_a_store_that_fails_costs_the_past_and_not_the_program(
         rig.tick(5.0)
         rig.tick(5.0)
     assert rig.ask("count_over_time(up[7h])") == [2.0]
+
+
+def test_a_report_ends_where_the_past_is_complete_and_adds_up_there(store: Store, clock: FakeClock) -> None:
+    """After every snapshot of every node: what is stored later is not lost."""
+    rig = Rig(store, clock, nodes=2)
+    store.start()
+    reports = []
+
+    class AsksForReports(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            reports.append(usage_of(rig))
+            return super().wait(0)
+
+    with rig.live():
+        rig.history.run(AsksForReports())
+    assert len(reports) >= 2 * HISTORY_SECONDS / 60
+    for report in reports:
+        assert report.missing[0].key == "missing.filling"
+        assert report.end_ms <= clock.now() * 1000
+        assert report.invariant.lost == 0.0
+        assert report.invariant.holds
+        assert report.invariant.gpu_hours == pytest.approx(
+            report.gpus * (report.end_ms - report.start_ms) / HOUR_MS, abs=0.05 * report.gpus
+        )
+        assert {one.key for one in report.missing} <= {"missing.filling", "missing.late"}
+    assert reports[-1].invariant.gpu_hours > 0.8 * 4 * HISTORY_SECONDS / 3600
+    assert usage_of(rig).missing == []
+
+
+def usage_of(rig: Rig) -> UsageReport:
+    end_ms = int(rig.clock.now() * 1000)
+    question = UsageQuestion(parse_grouping("user"), end_ms - HISTORY_SECONDS * 1000, end_ms)
+    return asyncio.run(usage_report(EmbeddedEngine(rig.store, Engine(rig.store)), question))
+
+
+def test_nodes_are_filled_evenly_and_nothing_is_said_to_be_filled_afterwards(
+    store: Store, clock: FakeClock
+) -> None:
+    rig = Rig(store, clock, nodes=3)
+    begin_ms = store.filled_until_ms
+    assert begin_ms is not None
+    assert begin_ms <= (clock.now() - HISTORY_SECONDS) * 1000
+    counts: list[list[float]] = []
+
+    class CountsSamples(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            counts.append(rig.ask("count_over_time(up[7h])"))
+            return super().wait(0)
+
+    with rig.live():
+        rig.history.run(CountsSamples())
+    assert all(max(one) - min(one) <= 1 for one in counts if len(one) == 3)
+    assert store.filled_until_ms is None
 
 
 def test_progress_is_a_metric(store: Store, clock: FakeClock) -> None:

@@ -148,6 +148,7 @@ export type StepTextKey = keyof typeof STEP_TEXTS;
 export const REPORT_TEXTS = {
   "missing.fast_clock":
     "{node}: its counters grew {hours} h more than the range has: the clocks of the node and the server differ",
+  "missing.filling": "the past is still being filled in: complete until {at}, where the report ends",
   "missing.first_seen": "{count} of {gpus} GPUs were first seen inside the range",
   "missing.kind": "{kind} is not known for {hours} h: {reason}",
   "missing.late": "the history begins {hours} h after the start of the range",
@@ -156,7 +157,8 @@ export const REPORT_TEXTS = {
   "missing.more_nodes": "{count} more nodes: {hours} GPU-hours lost",
   "missing.no_energy": "{hours} GPU-hours are without energy: the GPUs do not measure it, or several owners share them",
   "missing.no_gpu": "the history has no GPU in this range: no gpuscope agent, or older than the retention",
-  "missing.no_history": "the history has no {metric}: agents of an older version, or none",
+  "missing.no_history":
+    "the range has no {metric}: no agent, one of an older version, or a range shorter than a scrape interval",
   "missing.no_label": "no pod of the history has the label {label}; agents export the labels that --pod-labels names",
   "missing.no_owner": "the history has no owner of kind {kind}: all {hours} h are unattributed",
   "missing.no_processes": "{hours} GPU-hours are without processes and owners: findings about use are not known there",
@@ -167,6 +169,8 @@ export const REPORT_TEXTS = {
   "missing.refused": "the engine refused {hours} h of the range, which are not in the report: {reason}",
   "missing.samples_gone":
     "samples of the first {hours} h are no longer kept; roll-ups have whole hours, so the report begins that much later",
+  "missing.silent_node":
+    "{node}: {hours} GPU-hours lost; no sample after {at}: the agent is down, or its samples have not arrived yet",
   "missing.some_processes": "{hours} GPU-hours are without processes and owners, or between MIG instances",
   "missing.unread": "{hours} h of the range are not read yet; ask again in a minute",
   "note.early":
@@ -195,6 +199,7 @@ export const REPORT_TEXTS = {
   "unknown.array": "{count} more tasks of the array: each has a receipt, {job}_TASK",
   "unknown.before": "what it did before {at}, if it was there: its GPUs were not read then",
   "unknown.energy": "its energy: the GPUs do not measure it, or several owners share them",
+  "unknown.filling": "what it did after {at}: the past is still being filled in",
   "unknown.first_hours": "its first {hours} h, until {at}: its GPUs were not read then",
   "unknown.gaps": "{hours} GPU-hours of its time: the agent was down, or a GPU did not answer",
   "unknown.host": "CPU and main memory; `{command}` shows them",

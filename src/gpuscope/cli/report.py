@@ -87,6 +87,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
     from gpuscope.reports.rates import parse_rates
+    from gpuscope.reports.report_range import check_range
     from gpuscope.reports.usage_grouping import parse_grouping
     from gpuscope.reports.usage_report import UsageQuestion
 
@@ -95,6 +96,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
     end_ms = now_ms - (_ago(args.until, "--until") if args.until else 0)
     if start_ms >= end_ms:
         raise UsageError(f"--until {args.until} is not later than --since {args.since}")
+    check_range(start_ms, end_ms)
     return UsageQuestion(
         grouping=parse_grouping(args.by),
         start_ms=start_ms,

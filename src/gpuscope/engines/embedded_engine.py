@@ -119,6 +119,7 @@ class EmbeddedEngine:
             __version__,
             options.retention_ms,
             max(options.retention_ms, options.rollup_retention_ms),
+            self._store.filled_until_ms,
         )
 
     async def hides_resets(self) -> bool:

@@ -21,6 +21,7 @@ from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import Limits
 from gpuscope.promql.frame import Steps
 from gpuscope.promql.result import Matrix, Vector
+from gpuscope.rfc3339 import parse_rfc3339
 from gpuscope.series import Labels
 from gpuscope.setting_values import parse_duration
 
@@ -150,7 +151,10 @@ class HttpEngine:
         runtime = await self._get_status("runtimeinfo")
         retention = _read_retention(str(runtime.get("storageRetention", "")))
         return EngineInfo(
-            _read_product(build), str(build.get("version", ""))[:MAX_QUOTED_CHARACTERS], retention
+            _read_product(build),
+            str(build.get("version", ""))[:MAX_QUOTED_CHARACTERS],
+            retention,
+            filled_until_ms=_read_time(runtime.get("historyFilledUntil")),
         )
 
     async def hides_resets(self) -> bool:
@@ -262,6 +266,14 @@ def _read_retention(text: str) -> int | None:
         except ValueError:
             continue
     return None
+
+
+def _read_time(value: object) -> int | None:
+    """Only gpuscope says it."""
+    try:
+        return round(parse_rfc3339(str(value)) * 1000)
+    except ValueError:
+        return None
 
 
 def _text(value: object) -> str:

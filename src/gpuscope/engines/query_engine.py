@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuscope.engines.engine_errors import EngineResultTooLarge
+from gpuscope.engines.engine_errors import EngineError, EngineResultTooLarge
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql.result import Matrix, Vector
 from gpuscope.series import Labels
@@ -29,6 +29,8 @@ class EngineInfo:
     """How long samples are kept; None if the engine does not say."""
     rollup_retention_ms: int | None = None
     """How long roll-ups are kept, if they have a retention of their own."""
+    filled_until_ms: int | None = None
+    """While the past is being filled in: until when the samples are complete."""
 
 
 class QueryEngine(Protocol):
@@ -91,6 +93,14 @@ class QueryEngine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+async def describe(engine: QueryEngine) -> EngineInfo:
+    """An `EngineInfo` without contents if the engine does not say what it is."""
+    try:
+        return await engine.describe()
+    except EngineError:
+        return EngineInfo("")
 
 
 def labelled_values(vector: Vector) -> list[LabelledValue]:

@@ -56,6 +56,8 @@ WITH_MODEL: Final = (
 MEAN_CLOCK: Final = f'avg_over_time(gpuscope_gpu_clock_hertz{{clock="sm"}}[10m]) {WITH_MODEL}'
 MEDIAN_CLOCK: Final = f"quantile by (instance, model) (0.5, {MEAN_CLOCK})"
 """Of the GPUs of one model in a node: models have different clocks."""
+_MEAN_UTILIZATION: Final = f"avg_over_time(gpuscope_gpu_utilization_ratio[10m]) {WITH_MODEL}"
+SIBLINGS_BUSY: Final = f"min by (instance, model) ({_MEAN_UTILIZATION}) > {BUSY_RATIO:g}"
 
 
 def _xids(codes: Iterable[int]) -> tuple[str, Live]:
@@ -328,8 +330,7 @@ GPU_CHECKS: Final = (
     _gpu("slow_sibling", "SlowSibling", _WARNING,
          (
              f"{MEAN_CLOCK} < on (instance, model) group_left () {SLOW_SIBLING_SHARE:g} * {MEDIAN_CLOCK} "
-             "and on (instance, model) min by (instance, model) "
-             f"(avg_over_time(gpuscope_gpu_utilization_ratio[10m]) {WITH_MODEL}) > {BUSY_RATIO:g}"
+             f"and on (instance, model) {SIBLINGS_BUSY}"
          ),
          "The GPU is slower than the others of its model and node under the same load.",
          "move the job and compare; run dcgmi diag",

@@ -16,12 +16,13 @@ from gpuscope.health.check import Subject
 from gpuscope.health.checks import CHECKS, LIVE_CHECKS
 from gpuscope.health.finding_texts import NOT_FINDINGS
 from gpuscope.health.findings import ONE_PER_GPU
-from gpuscope.health.gpu_checks import ENDED_BY_XID, MEAN_CLOCK, MEDIAN_CLOCK
+from gpuscope.health.gpu_checks import ENDED_BY_XID, MEAN_CLOCK, MEDIAN_CLOCK, SIBLINGS_BUSY
 from gpuscope.health.slurm_checks import JOBS_WAIT
 from gpuscope.health.thresholds import (
     FAILED_JOBS,
     HUNG_SECONDS,
     IDLE_FINDING_SECONDS,
+    SLOW_SIBLING_SHARE,
     THROTTLED_SECONDS,
     UNUSED_STRETCH_SECONDS,
 )
@@ -146,8 +147,8 @@ PRICED: Final = (
     LostTime(
         kind="slow_sibling",
         promql=(
-            f"1 - ({MEAN_CLOCK} / on (instance, model) group_left () {MEDIAN_CLOCK}) "
-            f"and {_SAME_GPU} ({CHECKS['slow_sibling'].promql})"
+            f"1 - ({MEAN_CLOCK} / on (instance, model) group_left () {MEDIAN_CLOCK} < {SLOW_SIBLING_SHARE:g}) "
+            f"and on (instance, model) {SIBLINGS_BUSY}"
         ),
         value_is_share=True,
     ),

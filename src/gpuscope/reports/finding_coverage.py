@@ -45,7 +45,7 @@ def coverage_of(windows: Sequence[Window], weights: GpuWeights, start_ms: int, e
     if begins and min(begins) > max(start_ms, first_window_ms):
         late = (min(begins) - start_ms) / HOUR_MS
         sentences.append(ReportSentence("missing.late_at", hours=late, at=min(begins) / 1000))
-    elif not begins:
+    elif not begins and end_ms > start_ms:
         sentences.append(ReportSentence("missing.no_gpu"))
     missing = max(0.0, gpu_hours - known)
     if missing > _MIN_GPU_HOURS:

@@ -80,13 +80,13 @@ async def not_found(engine: QueryEngine, question: JobQuestion) -> JobNotFound:
     days = (question.end_ms - question.start_ms) / DAY_MS
     if not await engine.label_values("kind", [HELD_SECONDS], question.start_ms, question.end_ms):
         return JobNotFound(
-            f"{question.text}: the last {days:g} days of the history have no {HELD_SECONDS}: "
+            f"{question.text}: the last {days:.3g} days of the history have no {HELD_SECONDS}: "
             "no agent, or one of an older version, wrote it"
         )
     if question.kind == "job" and (state := await _state_in_slurm(engine, question)):
         return JobNotFound(f"{question.text}: {state}")
     return JobNotFound(
-        f"{question.text}: the last {days:g} days of the history have no GPU time of this {question.kind}; "
+        f"{question.text}: the last {days:.3g} days of the history have no GPU time of this {question.kind}; "
         "check the name, or give a longer --since"
     )
 

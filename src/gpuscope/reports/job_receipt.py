@@ -74,6 +74,7 @@ class JobReceipt:
     started_at: float = 0.0
     """When it first held a GPU, in seconds since the epoch."""
     run_seconds: float = 0.0
+    """With the time before its GPUs were read."""
     requested_gpus: float | None = None
     waited_seconds: float | None = None
     """From submission to start."""
@@ -88,6 +89,11 @@ class JobReceipt:
     only for a job of low efficiency."""
     notes: list[ReceiptNote] = field(default_factory=list)
     not_known: list[ReportSentence] = field(default_factory=list)
+
+    @property
+    def seen_seconds(self) -> float:
+        """How long it held a GPU while they were read."""
+        return max((one.held_seconds for one in self.gpus), default=0.0)
 
     @property
     def held_hours(self) -> float:

@@ -6,11 +6,10 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from gpuscope.engines.engine_errors import EngineError
-from gpuscope.engines.query_engine import EngineInfo, QueryEngine
+from gpuscope.engines.query_engine import EngineInfo
 from gpuscope.reports.board_spans import OBSERVED, BoardSpan
 from gpuscope.reports.gpu_identities import GpuIdentities
-from gpuscope.reports.report_range import DAY_MS, HOUR_MS
+from gpuscope.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS
 from gpuscope.reports.report_sentence import ReportSentence
 from gpuscope.reports.usage import HOUR, MAX_DIFFERENCE, UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
@@ -21,6 +20,7 @@ MAX_NODES_NAMED: Final = 5
 MIN_LOST_HOURS: Final = 0.1
 MIN_LATE_HOURS: Final = 0.02
 """About a minute: an agent's first sample is always a little late."""
+SILENT_MS: Final = 5 * MINUTE_MS
 CLOCK_SLACK: Final = 0.005
 MIN_CLOCK_SECONDS: Final = 60.0
 MAX_REASON: Final = 200
@@ -49,7 +49,7 @@ def find_missing(
         yield ReportSentence("missing.no_history", metric=OBSERVED.raw)
         return
     yield from _late_boards(report, spans, snapped_ms)
-    yield from _lost_by_node(wall, observed, gpus)
+    yield from _lost_by_node(report, spans, wall, observed, gpus)
     yield from _fast_clocks(wall, observed, gpus)
     grouping = parse_grouping(report.by)
     if grouping.is_by_owner and not report.rows:
@@ -85,14 +85,22 @@ def _by_node(values: Mapping[Labels, float], gpus: GpuIdentities) -> dict[str, f
 
 
 def _lost_by_node(
-    wall: Mapping[Labels, float], observed: Mapping[Labels, float], gpus: GpuIdentities
+    report: UsageReport,
+    spans: Mapping[Labels, BoardSpan],
+    wall: Mapping[Labels, float],
+    observed: Mapping[Labels, float],
+    gpus: GpuIdentities,
 ) -> Iterator[ReportSentence]:
     """An agent that was down, or a GPU that did not answer."""
     lost = {labels: max(0.0, wall[labels] - observed.get(labels, 0.0)) / HOUR for labels in wall}
     nodes = sorted(_by_node(lost, gpus).items(), key=lambda one: -one[1])
     nodes = [(node, hours) for node, hours in nodes if hours >= MIN_LOST_HOURS]
     for node, hours in nodes[:MAX_NODES_NAMED]:
-        yield ReportSentence("missing.node", node=node, hours=hours)
+        last_ms = max(span.last_ms for labels, span in spans.items() if gpus.node(dict(labels)) == node)
+        if report.end_ms - last_ms > SILENT_MS:
+            yield ReportSentence("missing.silent_node", node=node, hours=hours, at=last_ms / 1000)
+        else:
+            yield ReportSentence("missing.node", node=node, hours=hours)
     if len(nodes) > MAX_NODES_NAMED:
         rest = sum(hours for _, hours in nodes[MAX_NODES_NAMED:])
         yield ReportSentence("missing.more_nodes", count=len(nodes) - MAX_NODES_NAMED, hours=rest)
@@ -119,7 +127,8 @@ def early_notes(report: UsageReport, early_hours: float) -> Iterator[ReportSente
         yield ReportSentence("note.early", hours=early_hours, range_hours=range_hours)
 
 
-async def read_notes(engine: QueryEngine, report: UsageReport) -> list[ReportSentence]:
+def source_notes(info: EngineInfo, report: UsageReport) -> list[ReportSentence]:
+    """What was read, and how long it is kept."""
     notes = []
     hours = dict.fromkeys(("samples", "hourly", "daily"), 0.0)
     for piece in report.pieces:
@@ -127,10 +136,6 @@ async def read_notes(engine: QueryEngine, report: UsageReport) -> list[ReportSen
     rolled_up = hours["hourly"] + hours["daily"]
     if rolled_up:
         notes.append(ReportSentence("note.rollups", hours=rolled_up, sample_hours=hours["samples"]))
-    try:
-        info = await engine.describe()
-    except EngineError:
-        info = EngineInfo("")
     sentence = _retention(info, report, has_rollups=rolled_up > 0)
     if sentence is not None:
         notes.append(sentence)

@@ -30,7 +30,7 @@ EXPECTED_UNDER_LOAD: Final = frozenset({"sw_power_cap", "applications_clocks_set
 
 
 def find_notes(receipt: JobReceipt) -> list[ReceiptNote]:
-    if receipt.run_seconds < MIN_SECONDS_FOR_NOTES:
+    if receipt.seen_seconds < MIN_SECONDS_FOR_NOTES:
         return []
     return list(_notes(receipt))[:MAX_NOTES]
 
@@ -43,7 +43,7 @@ def _notes(receipt: JobReceipt) -> Iterator[ReceiptNote]:
     yield from _unused(receipt)
     yield from _low_use(receipt)
     for reason, seconds in sorted(receipt.throttled_seconds.items(), key=lambda one: -one[1]):
-        share = seconds / receipt.run_seconds
+        share = seconds / receipt.seen_seconds
         if share > THROTTLED_SHARE and reason not in EXPECTED_UNDER_LOAD:
             sentence = ReportSentence("receipt.throttled", reason=reason, percent=round(100 * share))
             yield ReceiptNote(sentence, f"gpuscope explain throttle {reason}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from gpuscope.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.engines.query_engine import QueryEngine, describe, labelled_values
 from gpuscope.go_quote import quote
 from gpuscope.health.wait_checks import WAIT_THRESHOLDS
 from gpuscope.promql.ast_json import duration_text
@@ -44,6 +45,10 @@ UnitKey = tuple[str, str]
 
 async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt:
     """Raises JobNotFound if the history has nothing of the job, UsageError if several have its name."""
+    filled_until_ms = (await describe(engine)).filled_until_ms
+    is_filling = filled_until_ms is not None and question.start_ms < filled_until_ms < question.end_ms
+    if filled_until_ms is not None and is_filling:
+        question = replace(question, end_ms=filled_until_ms)
     question = await find_job(engine, question)
     span = await _find_span(engine, question)
     if span is None:
@@ -53,6 +58,8 @@ async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt
     receipt = await reader.read()
     receipt.is_running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
     receipt.notes = find_notes(receipt)
+    if is_filling and receipt.is_running:
+        receipt.not_known.insert(0, ReportSentence("unknown.filling", at=question.end_ms // 1000))
     return receipt
 
 
@@ -103,7 +110,7 @@ class _ReceiptReader:
         receipt.started_at = self._began_ms / 1000
         units = await self._units(gpus)
         receipt.gpus = sorted(units.values(), key=lambda one: (one.node, len(one.gpu), one.gpu))
-        receipt.run_seconds = max((one.held_seconds for one in receipt.gpus), default=0.0)
+        receipt.run_seconds = receipt.seen_seconds
         await self._read_scheduler(receipt)
         # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
         boards = {one.uuid: gpus.board(one.uuid) for one in receipt.gpus}
@@ -225,6 +232,7 @@ class _ReceiptReader:
         start_ms, end_ms = self._began_ms, self._ended_ms
         unread_seconds = start_ms / 1000 - receipt.started_at
         if unread_seconds >= MIN_UNREAD_SECONDS:
+            receipt.run_seconds += unread_seconds
             hours = unread_seconds / HOUR
             receipt.not_known.append(ReportSentence("unknown.first_hours", hours=hours, at=start_ms // 1000))
         elif receipt.waited_seconds is None and not await self._was_read_before(observed, start_ms):

@@ -30,7 +30,8 @@ svg{{display:block;width:100%}}svg.bar{{border-radius:2px}}.grid{{stroke:var(--l
 .axis{{fill:var(--soft);font-size:11px}}
 .legend span{{display:inline-block;margin-right:1.2em;white-space:nowrap}}
 .legend i{{display:inline-block;width:.8em;height:.8em;margin-right:.35em;border-radius:2px}}
-.busy{{fill:#1a7f37;background:#1a7f37}}.idle{{fill:#d4a72c;background:#d4a72c}}
+.busy{{fill:#1a7f37;background:#1a7f37}}.idle{{fill:#7d8fa5;background:#7d8fa5}}
+.idle-held{{fill:#d4a72c;background:#d4a72c}}
 .unknown{{fill:#8250df;background:#8250df}}.owners{{fill:#2f6feb;background:#2f6feb}}
 .unattributed{{fill:#8b949e;background:#8b949e}}.free{{fill:var(--free);background:var(--free)}}
 .lost{{fill:#cf222e;background:#cf222e}}.stranded{{fill:#bf5b00;background:#bf5b00}}

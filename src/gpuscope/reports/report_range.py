@@ -11,11 +11,14 @@ from typing import Final, Literal
 
 import numpy as np
 
+from gpuscope.errors import UsageError
 from gpuscope.promql.frame import Floats, Ints
 
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
+MAX_RANGE_MS: Final = 3_660 * DAY_MS
+"""Ten years: a longer range is a slip, and takes a query for each of its years."""
 MAX_BUCKETS: Final = 60
 _BUCKET_WIDTHS: Final = (
     5 * MINUTE_MS, 15 * MINUTE_MS, HOUR_MS, 3 * HOUR_MS, 6 * HOUR_MS, 12 * HOUR_MS, DAY_MS, 7 * DAY_MS,
@@ -23,6 +26,12 @@ _BUCKET_WIDTHS: Final = (
 )  # fmt: skip
 
 PieceSource = Literal["samples", "hourly", "daily"]
+
+
+def check_range(start_ms: int, end_ms: int) -> None:
+    if end_ms - start_ms > MAX_RANGE_MS:
+        days, most = (end_ms - start_ms) / DAY_MS, MAX_RANGE_MS // DAY_MS
+        raise UsageError(f"the range is {days:,.0f} days long; at most {most:,} days are read")
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,12 +15,16 @@ from gpuscope.rfc3339 import to_rfc3339
 SentenceValue = str | int | float
 
 REPORT_TEXTS: Final[dict[str, str]] = {
+    "missing.filling": "the past is still being filled in: complete until {at}, where the report ends",
     "missing.refused": "the engine refused {hours:.1f} h of the range, which are not in the report: {reason}",
     "missing.samples_gone": (
         "samples of the first {hours:.1f} h are no longer kept; "
         "roll-ups have whole hours, so the report begins that much later"
     ),
-    "missing.no_history": "the history has no {metric}: agents of an older version, or none",
+    "missing.no_history": (
+        "the range has no {metric}: no agent, one of an older version, "
+        "or a range shorter than a scrape interval"
+    ),
     "missing.no_owner": "the history has no owner of kind {kind}: all {hours:.1f} h are unattributed",
     "missing.no_label": (
         "no pod of the history has the label {label}; agents export the labels that --pod-labels names"
@@ -31,6 +35,10 @@ REPORT_TEXTS: Final[dict[str, str]] = {
     "missing.first_seen": "{count} of {gpus} GPUs were first seen inside the range",
     "missing.left": "{count} GPUs sent nothing in the last 7 days; they count until their last sample",
     "missing.node": "{node}: {hours:.1f} GPU-hours lost: the agent was down or a GPU did not answer",
+    "missing.silent_node": (
+        "{node}: {hours:.1f} GPU-hours lost; no sample after {at}: "
+        "the agent is down, or its samples have not arrived yet"
+    ),
     "missing.more_nodes": "{count} more nodes: {hours:.1f} GPU-hours lost",
     "missing.fast_clock": (
         "{node}: its counters grew {hours:.2f} h more than the range has: "
@@ -82,6 +90,7 @@ REPORT_TEXTS: Final[dict[str, str]] = {
     ),
     "receipt.short": "It ran for {percent} % of its time limit; jobs with a shorter limit start sooner.",
     "unknown.work": "the work of {hours:.2f} GPU-hours: the driver does not measure it by process",
+    "unknown.filling": "what it did after {at}: the past is still being filled in",
     "unknown.first_hours": "its first {hours:.1f} h, until {at}: its GPUs were not read then",
     "unknown.before": "what it did before {at}, if it was there: its GPUs were not read then",
     "unknown.gaps": "{hours:.1f} GPU-hours of its time: the agent was down, or a GPU did not answer",

@@ -19,6 +19,7 @@ from gpuscope.reports.usage_text import (
 )
 
 BUCKET_PARTS: Final = ("busy", "idle", "unknown", "free", "lost", "stranded")
+ROW_PARTS: Final = ("busy", "idle-held", "idle", "unknown")
 MAX_ROWS: Final = 2_000
 """Of the table; a browser shows more only slowly. CSV and JSON have all."""
 
@@ -46,6 +47,7 @@ def _parts(report: UsageReport, title: str) -> Iterator[str]:
         yield stacked_bars(bars, "GPU-hours over time by use", "h")
         yield legend(part for part in BUCKET_PARTS if any(bar.parts[part] > 0 for bar in bars))
     yield f"<h2>By {html.escape(report.by)}</h2>"
+    yield legend(part for part in ROW_PARTS if any(_row_parts(row)[part] > 0 for row in report.rows))
     yield scrolling(f"hours by {report.by}", _table(report))
     left_out = len(report.rows) - MAX_ROWS
     if left_out > 0:
@@ -79,10 +81,16 @@ def _table(report: UsageReport) -> str:
     )
 
 
+def _row_parts(row: UsageRow) -> dict[str, float]:
+    """Short pauses are no waste: only long idle stretches have a colour that asks for action."""
+    idle = row.idle or 0.0
+    parts = (row.busy or 0.0, min(row.idle_held, idle), max(0.0, idle - row.idle_held), row.unknown)
+    return dict(zip(ROW_PARTS, parts, strict=True))
+
+
 def _row(columns: list[UsageColumn], row: UsageRow, most: float) -> str:
-    parts = {"busy": row.busy or 0.0, "idle": row.idle or 0.0, "unknown": row.unknown}
     cells = "".join(f"<td>{column.cell(row)}</td>" for column in columns)
     return (
         f'<tr><th scope="row">{html.escape(row_name(row))}</th>'
-        f'<td class="plot">{one_bar(parts, most, height=12)}</td>{cells}</tr>'
+        f'<td class="plot">{one_bar(_row_parts(row), most, height=12)}</td>{cells}</tr>'
     )

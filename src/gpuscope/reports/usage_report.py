@@ -7,12 +7,12 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.engines.query_engine import EngineInfo, QueryEngine, describe
 from gpuscope.promql.ast_json import duration_text
 from gpuscope.promql.frame import Floats
 from gpuscope.reports.board_spans import OBSERVED, BoardSpan, board_spans
 from gpuscope.reports.gpu_identities import GpuIdentities, is_instance, read_gpu_identities, read_pod_label
-from gpuscope.reports.known_parts import MIN_CLOCK_SECONDS, early_notes, find_missing, read_notes
+from gpuscope.reports.known_parts import MIN_CLOCK_SECONDS, early_notes, find_missing, source_notes
 from gpuscope.reports.rates import Rates
 from gpuscope.reports.report_range import HOUR_MS, Buckets, RangePiece
 from gpuscope.reports.report_sentence import ReportSentence
@@ -25,6 +25,8 @@ from gpuscope.series import Labels
 
 MAX_REFUSED: Final = 24
 """Parts of the range that an engine may refuse; then the report stops, with the engine's reason."""
+MAX_READS: Final = 3
+"""A sample that is stored while counters are read is in some of them only; the next reading has it in all."""
 MIN_NO_ENERGY_SECONDS: Final = 360.0
 """0.1 GPU-hours; an owner's energy begins one cycle after its time."""
 _HELD: Final = RolledUpCounter("gpu_held_seconds", is_by_owner=False)
@@ -46,14 +48,37 @@ class UsageQuestion:
 
 async def usage_report(engine: QueryEngine, question: UsageQuestion) -> UsageReport:
     """Raises EngineError if the engine does not answer at all."""
+    info = await describe(engine)
+    filled_until_ms = info.filled_until_ms
+    if filled_until_ms is None or filled_until_ms >= question.end_ms:
+        return await _consistent_report(engine, question, info)
+    # Samples after it arrive while the counters are read: their sums would not agree.
+    known = replace(question, end_ms=max(filled_until_ms, question.start_ms))
+    report = await _consistent_report(engine, known, info)
+    report.missing.insert(0, ReportSentence("missing.filling", at=filled_until_ms / 1000))
+    return report
+
+
+async def _consistent_report(engine: QueryEngine, question: UsageQuestion, info: EngineInfo) -> UsageReport:
+    if question.end_ms <= question.start_ms:
+        nothing = Invariant(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+        return UsageReport(question.grouping.by, question.start_ms, question.end_ms, 0, [], nothing)
+    for _ in range(MAX_READS):
+        report = await _read_report(engine, question, info)
+        if report.invariant.holds:
+            break
+    return report
+
+
+async def _read_report(engine: QueryEngine, question: UsageQuestion, info: EngineInfo) -> UsageReport:
     hours = RollupHours()
     if question.source != "samples":
         hours = await read_rollup_hours(engine, question.start_ms, question.end_ms)
     refused: list[PieceRefused] = []
     while True:
-        reader = _UsageReader(engine, question, _Plan(question, hours, tuple(one.piece for one in refused)))
+        plan = _Plan(question, hours, tuple(one.piece for one in refused))
         try:
-            return await reader.read(refused)
+            return await _UsageReader(engine, question, plan, info).read(refused)
         except PieceRefused as one:
             if len(refused) >= MAX_REFUSED:
                 raise one.__cause__ or one from None
@@ -118,10 +143,11 @@ class _RowGaps:
 
 
 class _UsageReader:
-    def __init__(self, engine: QueryEngine, question: UsageQuestion, plan: _Plan) -> None:
+    def __init__(self, engine: QueryEngine, question: UsageQuestion, plan: _Plan, info: EngineInfo) -> None:
         self._engine = engine
         self._question = question
         self._plan = plan
+        self._info = info
 
     async def read(self, refused: list[PieceRefused]) -> UsageReport:
         question, engine = self._question, self._engine
@@ -150,7 +176,7 @@ class _UsageReader:
         report.missing.extend(gaps.sentences())
         early = report.invariant.gpu_hours - sum(boards.wall.values()) / HOUR
         report.notes.extend(early_notes(report, early))
-        report.notes.extend(await read_notes(engine, report))
+        report.notes.extend(source_notes(self._info, report))
         return report
 
     async def _known_pieces(self) -> tuple[list[RangePiece], int]:
@@ -238,7 +264,9 @@ def _add_to_row(
     row.busy_known += (busy or 0.0) / HOUR
     # Agents of an older version do not count unknown time: they have no busy time there either.
     row.unknown += (held_seconds if busy is None and unknown is None else unknown or 0.0) / HOUR
-    row.idle_held += (amounts["idle_held"] or 0.0) / HOUR
+    # A stretch is counted when it is 15 minutes long; its first minutes may be before the range.
+    idle_seconds = max(0.0, held_seconds - (busy or 0.0) - (unknown or 0.0))
+    row.idle_held += min(amounts["idle_held"] or 0.0, idle_seconds) / HOUR
     if amounts["energy"] is not None:
         row.add_energy(amounts["energy"] / JOULES_PER_KWH, is_estimate=is_estimate)
 

@@ -1,9 +1,9 @@
 """Fills the store with six hours of a simulated fleet's past while the live view already runs.
 
-Node by node, oldest sample first. A node's live snapshots are stored only when its past is complete: then its
-collector goes on with the composer of the past, so that no counter starts again from 0. A node that
-the store already knows is filled from its newest sample on. `run` belongs to a thread; `stop` ends it between
-two snapshots.
+Oldest sample first, over all nodes: what is stored is complete until `Store.filled_until_ms`, and reports end
+there. A node's live snapshots are stored only when its past is complete: then its collector goes on with the
+composer of the past, so that no counter starts again from 0. A node that the store already knows is filled from
+its newest sample on. `run` belongs to a thread; `stop` ends it between two snapshots.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from __future__ import annotations
 import logging
 import sys
 import threading
+from collections import deque
 from collections.abc import Iterator, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
+from operator import attrgetter
 
 from gpuscope.clock import Clock
 from gpuscope.collect.composer import SnapshotComposer
@@ -21,7 +24,7 @@ from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.readings import Snapshot
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import Store, StoreClosedError, StoreError
+from gpuscope.store import Appended, Store, StoreClosedError, StoreError
 
 log = logging.getLogger("gpuscope")
 
@@ -46,16 +49,30 @@ class _Past:
 class _NodeFill:
     """One node: first its past goes to the store, from the filling thread, then its live snapshots."""
 
-    def __init__(self, node: SimulatedNode, feed: SnapshotFeed) -> None:
+    def __init__(self, node: SimulatedNode, feed: SnapshotFeed, first: float, step: float) -> None:
         self.node = node
         self.feed = feed
         self.is_live = False
+        self.next_at = first
+        """The time of the next snapshot of the past."""
+        self.count = 0
+        self._step = step
+        self._composer = node.build_composer()
         self._past: _Past | None = None
         self._is_filled = False
 
-    def finish(self, past: _Past | None) -> None:
+    def submit_next(self) -> Future[Appended]:
+        since = self.next_at - self._step
+        snapshot = self.node.compose_past(self._composer, self.next_at, since)
+        storing = self.feed.submit(snapshot)
+        self.next_at += self._step
+        self.count += 1
+        return storing
+
+    def finish(self, *, is_complete: bool) -> None:
         """Called by the filling thread, which does not touch the feed afterwards."""
-        self._past = past
+        if is_complete and self.count:
+            self._past = _Past(self._composer, self.next_at - self._step)
         self._is_filled = True
 
     def take(self, snapshot: Snapshot) -> None:
@@ -72,19 +89,25 @@ class _NodeFill:
 
 class SimulatedHistory:
     def __init__(self, nodes: Sequence[tuple[SimulatedNode, SnapshotFeed]], store: Store, clock: Clock) -> None:
-        self._fills = [_NodeFill(node, feed) for node, feed in nodes]
         self._store = store
         self._clock = clock
         self._step = LARGE_FLEET_STEP_SECONDS if len(nodes) > LARGE_FLEET_NODES else STEP_SECONDS
-        self._nodes_done = 0
-        self._node_ratio = 0.0
+        first = clock.now() - HISTORY_SECONDS
+        self._fills = [
+            _NodeFill(node, feed, self._first_missing(feed, first), self._step) for node, feed in nodes
+        ]
+        self._begin = min(fill.next_at for fill in self._fills)
+        self._ratio = 0.0
+        self._storing: deque[tuple[float, Future[Appended]]] = deque()
+        """Snapshots that are not committed yet, and their times, ascending."""
         self._progress = _ProgressReport(clock)
+        self._set_filled_until(self._begin)
         for fill in self._fills:
             fill.node.collector.subscribe(fill.take)
 
     def ratio(self) -> float:
         """How much of the history is stored, from 0 to 1."""
-        return (self._nodes_done + self._node_ratio) / len(self._fills)
+        return self._ratio
 
     def families(self) -> Iterator[MetricFamily]:
         yield MetricFamily(
@@ -97,24 +120,15 @@ class SimulatedHistory:
     def run(self, stop: threading.Event) -> None:
         self._wait_for_live_view(stop)
         started = self._clock.monotonic()
-        first = self._clock.now() - HISTORY_SECONDS
-        stored = 0
-        for fill in self._fills:
-            try:
-                stored += self._fill(fill, first, stop)
-            except StoreClosedError:
-                return
-            except StoreError as error:
-                log.error("the simulated history of %s is incomplete: %s", fill.node.source.name, error)
-                fill.finish(None)
-            except Exception:
-                log.exception("the simulated history of %s is incomplete", fill.node.source.name)
-                fill.finish(None)
-            if stop.is_set():
-                return
-            self._node_ratio = 0.0  # first, so that the sum never shows a node that is not done
-            self._nodes_done += 1
-        if stored:
+        try:
+            self._fill_all(stop)
+        except StoreClosedError:
+            return
+        if stop.is_set():
+            return
+        self._ratio = 1.0
+        self._store.filled_until_ms = None
+        if any(fill.count for fill in self._fills):
             seconds = self._clock.monotonic() - started
             log.info("the simulated history of %d nodes is stored, after %.1f s", len(self._fills), seconds)
 
@@ -124,23 +138,45 @@ class SimulatedHistory:
             if all(fill.is_live for fill in self._fills) or stop.wait(WAIT_SECONDS):
                 return
 
-    def _fill(self, fill: _NodeFill, first: float, stop: threading.Event) -> int:
-        """How many snapshots were stored. When this returns without `stop`, live snapshots are stored."""
-        at = self._first_missing(fill.feed, first)
-        composer, since, count, storing = fill.node.build_composer(), at - self._step, 0, None
-        begin = at
-        while at < (now := self._clock.now()):
-            if stop.is_set():
-                return count
-            storing = fill.feed.submit(fill.node.compose_past(composer, at, since))
-            count, since, at = count + 1, at, at + self._step
-            self._node_ratio = (since - begin) / (now - begin)  # below 1 until the node is finished
-            self._progress.show(self.ratio())
-            stop.wait(PAUSE_SECONDS)
-        if storing is not None:
-            storing.result()  # one wait for all: many ticks share a commit
-        fill.finish(_Past(composer, since) if count else None)
-        return count
+    def _fill_all(self, stop: threading.Event) -> None:
+        """When this returns without `stop`, live snapshots of all nodes are stored."""
+        unfinished = list(self._fills)
+        while unfinished and not stop.is_set():
+            fill = min(unfinished, key=attrgetter("next_at"))
+            now = self._clock.now()
+            try:
+                if fill.next_at < now:
+                    self._storing.append((fill.next_at, fill.submit_next()))
+                    self._ratio = max(0.0, (fill.next_at - self._step - self._begin) / (now - self._begin))
+                    self._note_commits(min(one.next_at for one in unfinished))
+                    self._progress.show(self._ratio)
+                    stop.wait(PAUSE_SECONDS)
+                    continue
+                self._wait_for_commits()
+                fill.finish(is_complete=True)
+            except StoreClosedError:
+                raise
+            except StoreError as error:
+                log.error("the simulated history of %s is incomplete: %s", fill.node.source.name, error)
+                fill.finish(is_complete=False)
+            except Exception:
+                log.exception("the simulated history of %s is incomplete", fill.node.source.name)
+                fill.finish(is_complete=False)
+            unfinished.remove(fill)
+
+    def _note_commits(self, next_at: float) -> None:
+        while self._storing and self._storing[0][1].done():
+            self._storing.popleft()[1].result()
+        self._set_filled_until(self._storing[0][0] if self._storing else next_at)
+
+    def _wait_for_commits(self) -> None:
+        """One wait for all: many ticks share a commit."""
+        while self._storing:
+            self._storing.popleft()[1].result()
+
+    def _set_filled_until(self, not_stored: float) -> None:
+        """Until the snapshot before the first one that is not stored."""
+        self._store.filled_until_ms = round((not_stored - self._step) * 1000)
 
     def _first_missing(self, feed: SnapshotFeed, first: float) -> float:
         """The time of the first snapshot to simulate: six hours ago, or after the newest stored one."""

@@ -58,6 +58,8 @@ class Store:
         self._write: WriteSide | None = None
         self._closed = False
         self.own_stats = OwnStats()
+        self.filled_until_ms: int | None = None
+        """While somebody fills in the past: until when the samples are complete; then None."""
         if read_only:
             self._open_read_only()
         else:

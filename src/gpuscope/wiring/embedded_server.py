@@ -148,6 +148,6 @@ def build_embedded_server(
         receiver=Receiver(store, server_limits=settings),
         scheduled=ScheduledThreads(settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier),
         live=live,
-        past=findings_over_time(engine, live, settings),
+        past=findings_over_time(engine, live, settings, lambda: store.filled_until_ms),
         more_families=more_families,
     )

@@ -67,9 +67,14 @@ def live_from_engine(engine: HttpEngine, limits: Limits) -> LiveFleet:
     )
 
 
-def findings_over_time(engine: QueryEngine, live: LiveFleet, settings: Settings) -> FindingsOverTime:
+def findings_over_time(
+    engine: QueryEngine,
+    live: LiveFleet,
+    settings: Settings,
+    filled_until_ms: Callable[[], int | None] = lambda: None,
+) -> FindingsOverTime:
     rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
-    return FindingsOverTime(engine, live, rates=rates, limits=settings)
+    return FindingsOverTime(engine, live, rates=rates, limits=settings, filled_until_ms=filled_until_ms)
 
 
 def _history_query(

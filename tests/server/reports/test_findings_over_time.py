@@ -65,6 +65,20 @@ def ask(made: History, query: str, **settings: Any) -> dict[str, Any]:
     return found
 
 
+def test_findings_end_where_the_past_is_complete() -> None:
+    """What is filled in later is not said to be missing."""
+    made = history()
+    until_ms = made.end_ms - 12 * 3_600_000
+    answer = ask(made, "since=24h", filled_until_ms=lambda: until_ms)
+    assert answer["until"] == until_ms / 1000
+    first, *rest = answer["coverage"]["missing"]
+    assert first.startswith("the past is still being filled in: complete until ")
+    assert not [one for one in rest if "missing" in one]
+    nothing = ask(made, "since=6h", filled_until_ms=lambda: until_ms)
+    assert nothing["findings"] == []
+    assert len(nothing["coverage"]["missing"]) == 1
+
+
 def test_the_document_is_the_golden_and_has_every_key() -> None:
     answer = ask(history(), "since=24h&rate=H100=2.5")
     check_golden(Path("api/findings_over_time.json"), orjson.dumps(answer, option=orjson.OPT_INDENT_2) + b"\n")

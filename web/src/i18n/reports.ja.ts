@@ -4,6 +4,7 @@ import type { ReportTextKey } from "../api-types";
 export const reports: Record<ReportTextKey, string> = {
   "missing.fast_clock":
     "{node}: カウンターが期間より {hours} 時間多く増えました。ノードとサーバーの時計（クロック）がずれています",
+  "missing.filling": "過去のデータはまだ書き込み中です。{at} まで揃っており、レポートはそこで終わります",
   "missing.first_seen": "GPU {gpus} 基のうち {count} 基はこの期間中に初めて現れました",
   "missing.kind": "{kind} は {hours} 時間分が不明です: {reason}",
   "missing.late": "履歴は期間の開始から {hours} 時間後に始まります",
@@ -12,7 +13,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.more_nodes": "ほか {count} ノード: {hours} GPU時間の欠落",
   "missing.no_energy": "{hours} GPU時間は電力量が不明です。GPU が報告しないか、複数の所有者が共有しています",
   "missing.no_gpu": "この期間の履歴に GPU がありません。gpuscope エージェントがないか、保存期間より古い期間です",
-  "missing.no_history": "履歴に {metric} がありません。エージェントが旧バージョンか、存在しません",
+  "missing.no_history":
+    "この期間には {metric} がありません。エージェントがないか、古い版か、期間が取得間隔より短いためです",
   "missing.no_label":
     "履歴のどの Pod にもラベル {label} がありません。エージェントは --pod-labels で指定したラベルを出力します",
   "missing.no_owner": "履歴に種類 {kind} の所有者がいません。{hours} 時間すべての所有者が不明です",
@@ -24,6 +26,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.refused": "エンジンが期間のうち {hours} 時間を拒否したため、レポートに含まれません: {reason}",
   "missing.samples_gone":
     "最初の {hours} 時間のサンプルはもう保存されていません。ロールアップは 1 時間単位なので、レポートはその分遅く始まります",
+  "missing.silent_node":
+    "{node}: {hours} GPU時間の欠落。{at} より後のサンプルがありません。エージェントが停止しているか、サンプルがまだ届いていません",
   "missing.some_processes": "{hours} GPU時間はプロセスと所有者の情報がないか、MIG インスタンスの間です",
   "missing.unread": "期間のうち {hours} 時間はまだ読み込まれていません。1 分後に再度確認してください",
   "note.early": "各 GPU は開始前の最後の測定値から数えます。期間 {range_hours} 時間より合計 {hours} 時間多くなります",
@@ -53,6 +57,7 @@ export const reports: Record<ReportTextKey, string> = {
   "unknown.array": "配列のほかのタスク {count} 個: それぞれの明細は {job}_TASK です",
   "unknown.before": "{at} より前に何をしていたか（存在していた場合）: その時 GPU は読まれていません",
   "unknown.energy": "電力量: GPU が報告しないか、複数の所有者が共有しています",
+  "unknown.filling": "{at} より後に何をしたか。過去のデータはまだ書き込み中です",
   "unknown.first_hours": "{at} までの最初の {hours} 時間: その時 GPU は読まれていません",
   "unknown.gaps": "実行中の {hours} GPU時間: エージェントが停止していたか、GPU が応答しませんでした",
   "unknown.host": "CPU とメインメモリ: `{command}` で確認できます",

@@ -3,6 +3,7 @@ import type { ReportTextKey } from "../api-types";
 
 export const reports: Record<ReportTextKey, string> = {
   "missing.fast_clock": "{node}: 카운터가 기간보다 {hours}시간 더 늘었습니다. 노드와 서버의 시계(클럭)가 다릅니다",
+  "missing.filling": "과거 데이터를 아직 채우는 중입니다. {at}까지 완전하며 보고서는 거기서 끝납니다",
   "missing.first_seen": "GPU {gpus}개 중 {count}개는 이 기간 중에 처음 나타났습니다",
   "missing.kind": "{kind}은(는) {hours}시간 동안 알 수 없습니다: {reason}",
   "missing.late": "기록은 기간 시작보다 {hours}시간 늦게 시작합니다",
@@ -11,7 +12,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.more_nodes": "그 외 노드 {count}대: {hours} GPU시간 손실",
   "missing.no_energy": "{hours} GPU시간은 에너지를 알 수 없습니다. GPU가 측정하지 않거나 여러 소유자가 공유합니다",
   "missing.no_gpu": "이 기간의 기록에 GPU가 없습니다. gpuscope 에이전트가 없거나 보존 기간보다 오래되었습니다",
-  "missing.no_history": "기록에 {metric}가 없습니다. 에이전트가 이전 버전이거나 없습니다",
+  "missing.no_history":
+    "이 기간에는 {metric}이(가) 없습니다. 에이전트가 없거나 이전 버전이거나 기간이 수집 간격보다 짧습니다",
   "missing.no_label":
     "기록의 어떤 파드에도 레이블 {label}이 없습니다. 에이전트는 --pod-labels에 적힌 레이블을 내보냅니다",
   "missing.no_owner": "기록에 종류가 {kind}인 소유자가 없습니다. {hours}시간 전부의 소유자를 알 수 없습니다",
@@ -23,6 +25,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.refused": "엔진이 기간 중 {hours}시간을 거부하여 보고서에 없습니다: {reason}",
   "missing.samples_gone":
     "처음 {hours}시간의 샘플은 더 이상 보관되지 않습니다. 롤업은 시간 단위이므로 보고서가 그만큼 늦게 시작합니다",
+  "missing.silent_node":
+    "{node}: {hours} GPU시간 손실. {at} 이후의 샘플이 없습니다. 에이전트가 중단되었거나 샘플이 아직 도착하지 않았습니다",
   "missing.some_processes": "{hours} GPU시간에는 프로세스와 소유자가 없거나 MIG 인스턴스 사이입니다",
   "missing.unread": "기간 중 {hours}시간은 아직 읽지 않았습니다. 1분 뒤에 다시 확인하세요",
   "note.early": "각 GPU는 시작 전 마지막 측정값부터 셉니다. 기간 {range_hours}시간보다 모두 {hours}시간 많습니다",
@@ -49,6 +53,7 @@ export const reports: Record<ReportTextKey, string> = {
   "unknown.array": "배열의 다른 태스크 {count}개: 각각의 영수증은 {job}_TASK입니다",
   "unknown.before": "{at} 이전에 한 일(그때 있었다면): 그때 GPU를 읽지 않았습니다",
   "unknown.energy": "에너지: GPU가 알려 주지 않거나 여러 소유자가 GPU를 함께 씁니다",
+  "unknown.filling": "{at} 이후에 무엇을 했는지. 과거 데이터를 아직 채우는 중입니다",
   "unknown.first_hours": "{at}까지의 처음 {hours}시간: 그때 GPU를 읽지 않았습니다",
   "unknown.gaps": "실행 중 {hours} GPU시간: 에이전트가 중단되었거나 GPU가 응답하지 않았습니다",
   "unknown.host": "CPU와 주 메모리: `{command}`로 볼 수 있습니다",

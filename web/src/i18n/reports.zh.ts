@@ -3,6 +3,7 @@ import type { ReportTextKey } from "../api-types";
 
 export const reports: Record<ReportTextKey, string> = {
   "missing.fast_clock": "{node}：计数器比时段多增长 {hours} 小时，节点与服务器的时钟不一致",
+  "missing.filling": "历史数据仍在填充中；{at} 之前是完整的，报告到此为止",
   "missing.first_seen": "{gpus} 块 GPU 中有 {count} 块在此时段内首次出现",
   "missing.kind": "{kind} 有 {hours} 小时未知：{reason}",
   "missing.late": "历史在时段开始后 {hours} 小时才开始",
@@ -11,7 +12,7 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.more_nodes": "另有 {count} 个节点：缺少 {hours} GPU 小时",
   "missing.no_energy": "{hours} GPU 小时没有能耗数据：GPU 不测量，或由多个所有者共用",
   "missing.no_gpu": "此时段的历史中没有 GPU：没有 gpuscope 代理，或早于保留时长",
-  "missing.no_history": "历史中没有 {metric}：代理版本较旧，或没有代理",
+  "missing.no_history": "此时段没有 {metric}：没有代理、代理版本较旧，或时段短于采集间隔",
   "missing.no_label": "历史中没有 Pod 带标签 {label}；代理导出 --pod-labels 指定的标签",
   "missing.no_owner": "历史中没有类型为 {kind} 的所有者：全部 {hours} 小时所有者未知",
   "missing.no_processes": "{hours} GPU 小时没有进程和所有者信息，那里的使用类问题未知",
@@ -21,6 +22,7 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.parts_differ": "各部分之和与 GPU 小时相差 {hours} 小时，超过 0.1 %",
   "missing.refused": "引擎拒绝了时段中的 {hours} 小时，报告中没有这些数据：{reason}",
   "missing.samples_gone": "最初 {hours} 小时的样本已不再保留；汇总以整小时为单位，因此报告相应推迟开始",
+  "missing.silent_node": "{node}：缺少 {hours} GPU 小时；{at} 之后没有样本：代理已停止，或样本尚未到达",
   "missing.some_processes": "{hours} GPU 小时没有进程和所有者，或位于 MIG 实例之间",
   "missing.unread": "时段中有 {hours} 小时尚未读取，请一分钟后再看",
   "note.early": "每块 GPU 从开始前的最后一次读数算起，合计比 {range_hours} 小时的时段多 {hours} 小时",
@@ -46,6 +48,7 @@ export const reports: Record<ReportTextKey, string> = {
   "unknown.array": "数组的另外 {count} 个任务：各有明细，{job}_TASK",
   "unknown.before": "{at} 之前做了什么（如果当时已存在）：当时未读取其 GPU",
   "unknown.energy": "能耗：GPU 不报告，或由多个所有者共享",
+  "unknown.filling": "{at} 之后做了什么：历史数据仍在填充中",
   "unknown.first_hours": "到 {at} 为止的最初 {hours} 小时：当时未读取其 GPU",
   "unknown.gaps": "其运行时间中的 {hours} GPU 小时：代理已停止，或 GPU 没有响应",
   "unknown.host": "CPU 和主内存：用 `{command}` 查看",

@@ -54,6 +54,9 @@ async def build(api: EmbeddedApi, request: Request, parameters: Parameters) -> R
 async def runtime(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     stats = await api.evaluate(request, lambda cancelled: api.store.stats())
     started = to_rfc3339(api.started_at)
+    filled_until_ms = api.store.filled_until_ms
+    # Not a field of Prometheus: reports end there while a demo fills in its past.
+    filled_until = {} if filled_until_ms is None else {"historyFilledUntil": to_rfc3339(filled_until_ms / 1000)}
     return data_answer(
         {
             "startTime": started,
@@ -65,6 +68,7 @@ async def runtime(api: EmbeddedApi, request: Request, parameters: Parameters) ->
             "corruptionCount": stats.damaged_chunks,
             "goroutineCount": threading.active_count(),
             "storageRetention": _retention(api),
+            **filled_until,
         }
     )
 

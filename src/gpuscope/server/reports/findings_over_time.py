@@ -25,6 +25,7 @@ from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
 from gpuscope.reports.rates import Rates, parse_rates
+from gpuscope.reports.report_sentence import ReportSentence
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
 from gpuscope.server.api_types.findings_json import FoldedFindingsJson, PastFindingJson, PastFindingsAnswer
@@ -59,13 +60,16 @@ class FindingsOverTime:
         rates: Rates | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
+        filled_until_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
+        """`filled_until_ms` as `Store.filled_until_ms`."""
         self._ledger = FindingLedger(engine, offload=asyncio.to_thread)
         self._reading = asyncio.Lock()
         self._live = live
         self._rates = rates
         self._max_range_seconds = (limits or Limits()).findings_max_range
         self._clock = clock
+        self._filled_until_ms = filled_until_ms
         self._costs: dict[str, float] | None = None
         self._episode = EpisodeLog(log, "findings over time")
 
@@ -105,10 +109,23 @@ class FindingsOverTime:
     async def _body(self, since: float, until: float, rates: Rates | None, fold: bool) -> bytes:
         now_ms = int(self._clock() * 1000)
         start_ms, end_ms = now_ms - int(since * 1000), now_ms - int(until * 1000)
+        filled_until_ms = self._filled_until_ms()
+        if filled_until_ms is not None:
+            async with self._reading:
+                await self._ledger.recheck(now_ms)
+            end_ms = max(start_ms, min(end_ms, filled_until_ms))
         known_until_ms = await self._read(start_ms, now_ms)
         windows = self._ledger.windows(start_ms, end_ms)
         make = partial(past_findings, windows, start_ms, min(end_ms, known_until_ms), rates=rates, fold=fold)
-        return await asyncio.to_thread(lambda: orjson.dumps(answer_json(make())))
+
+        def encode() -> bytes:
+            found = make()
+            if filled_until_ms is not None:
+                sentence = ReportSentence("missing.filling", at=filled_until_ms / 1000)
+                found.coverage.sentences.insert(0, sentence)
+            return orjson.dumps(answer_json(found))
+
+        return await asyncio.to_thread(encode)
 
     async def _read(self, start_ms: int, now_ms: int) -> int:
         """Waits a short time for what is missing; returns until when the history was read."""

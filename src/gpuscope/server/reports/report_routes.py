@@ -25,6 +25,7 @@ from gpuscope.reports.rates import Rates, parse_co2_factor, parse_rates
 from gpuscope.reports.receipt_html import receipt_page
 from gpuscope.reports.receipt_reader import read_receipt
 from gpuscope.reports.report_page import CONTENT_SECURITY_POLICY
+from gpuscope.reports.report_range import check_range
 from gpuscope.reports.rollup_hours import HistorySource
 from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
@@ -178,6 +179,7 @@ def read_range(fields: Mapping[str, str], now: float) -> tuple[float, float]:
     start = _seconds(fields, "start") if "start" in fields else now - _duration(fields, "since", 7 * 86_400.0)
     if start >= end:
         raise UsageError(f"the range is empty: it begins at {start:.0f} and ends at {end:.0f}")
+    check_range(round(start * 1000), round(end * 1000))
     return start, end
 
 
