@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import errno
 import json
+import os
 import shutil
 import socket
 import ssl
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -115,6 +117,37 @@ def test_a_firewall_that_rejects(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "is not reachable: a firewall" in problem("http://127.0.0.1:9470").what
 
 
+FIREWALL = """table inet firewall {
+    chain input {
+        type filter hook input priority 0;
+        tcp dport 9999 drop
+        tcp dport 9998 reject with icmp type admin-prohibited
+    }
+}
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("http://127.0.0.1:9999", "127.0.0.1:9999 does not answer within 5 s: a firewall filters it"),
+        ("http://127.0.0.1:9998", "127.0.0.1:9998 is not reachable: a firewall filters it"),
+        ("http://127.0.0.1:9997", "127.0.0.1:9997 refuses connections: nothing listens there"),
+        ("http://10.9.9.9:9470", "10.9.9.9:9470 is not reachable"),
+        ("http://gpu-master.example:9470", "gpu-master.example cannot be resolved now: no DNS server answers"),
+    ],
+)
+def test_in_a_network_of_its_own_with_a_real_firewall(url: str, said: str) -> None:
+    if os.geteuid() or not all(map(shutil.which, ("unshare", "ip", "nft"))):
+        pytest.skip("network namespace: needs root, unshare, ip and nft")
+    script = f"ip link set lo up && nft -f - && exec {sys.executable} -m gpuscope doctor --server {url}"
+    done = subprocess.run(
+        ["unshare", "--net", "sh", "-c", script], input=FIREWALL, capture_output=True, text=True
+    )
+    assert done.returncode == 1, done.stderr
+    assert said in done.stdout
+
+
 def test_a_listener_that_never_answers() -> None:
     with closing(socket.create_server(("127.0.0.1", 0))) as listener:
         found = problem(f"http://127.0.0.1:{listener.getsockname()[1]}", seconds=0.3)
@@ -203,6 +236,7 @@ def test_login_token_and_host_name_of_a_server(tmp_path: Path, capsys: pytest.Ca
         assert "needs a login (401, scheme Bearer)" in needs_login.what
         assert "gpuscope user token" in needs_login.fix
         assert "refuses these credentials" in problem(url, "wrong").what
+        assert "or user and password" in problem(url.replace("://", "://bob:wrong@")).fix
         assert main(["user", "token", "doctor", "--data", data]) == 0
         token = max(capsys.readouterr().out.split(), key=len)
         assert verdicts(url, token) == [Verdict.GOOD] * 5
@@ -218,7 +252,13 @@ def test_a_refused_host_name() -> None:
     assert "--allowed-hosts localhost" in found.fix
 
 
-@pytest.mark.parametrize("text", ["gpu1", "gpu1:9470", "ftp://gpu1", "http://", "http://a:99999", "http://a:x"])
+@pytest.mark.parametrize("text", ["gpu1", "gpu1:9470", "ftp://gpu1", "http://"])
 def test_a_wrong_url_is_one_sentence(text: str) -> None:
     with pytest.raises(UsageError, match=r"--server: .* is not a URL; for example http://server:9470"):
+        parse_server_url(text)
+
+
+@pytest.mark.parametrize("text", ["http://a:99999", "http://a:x", "http://a:0"])
+def test_a_wrong_port_is_named(text: str) -> None:
+    with pytest.raises(UsageError, match=r"--server: the port of 'http://a:.* is not a number from 1 to 65535"):
         parse_server_url(text)

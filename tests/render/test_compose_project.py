@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import stat
 import subprocess
 from pathlib import Path
@@ -106,6 +107,45 @@ def test_rendering_again_keeps_the_password_and_the_settings(project: Path) -> N
     render(project, "--force")
     assert secret.read_text() == password
     assert settings.read_text() == "COMPOSE_FILE=compose.yaml\n"
+
+
+def test_rendering_again_keeps_what_the_user_edits_and_replaces_the_rest(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    targets = project / "prometheus/master/targets/gpuscope.yml"
+    edited = [targets, project / "alertmanager/alertmanager.yml"]
+    for path in edited:
+        path.write_text(path.read_text() + "# mine\n")
+    rules = project / "rules/instances.rules.yml"
+    rules.write_text("groups: []\n")
+    render(project, "--force")
+    assert all(path.read_text().endswith("# mine\n") for path in edited)
+    assert rules.read_text() != "groups: []\n"
+    assert f"{targets} (kept as it was)\n" in capsys.readouterr().out
+
+
+def test_settings_that_are_kept_against_the_options_are_named(
+    project: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    render(project)
+    assert not caplog.messages
+    render(project, "--gpu-access", "demo")
+    assert caplog.messages == [
+        f"{project}/.env was kept: it has COMPOSE_FILE=compose.yaml:compose.nvidia.yaml:compose.slurm.yaml; "
+        "for this call's options change it to COMPOSE_FILE=compose.yaml:compose.demo.yaml:compose.slurm.yaml"
+    ]
+
+
+def test_the_settings_have_the_command_that_renders_the_project_again(tmp_path: Path) -> None:
+    options = ["--language", "ko", "--gpu-access", "devices", "--gpu-count", "3", "--page-url", "http://a/?b&c"]
+    first = render(tmp_path / "first", *options)
+    line = (first / ".env").read_text().splitlines()[0]
+    program, *argv = shlex.split(line.removeprefix("# Rendered with: "))
+    assert program == "gpuscope"
+    assert main([*argv, "--out", str(tmp_path / "second")]) == 0
+    for path in first.rglob("*"):
+        if path.is_file() and path.parent.name != "secrets":
+            assert path.read_text() == (tmp_path / "second" / path.relative_to(first)).read_text(), path
 
 
 def test_gpu_access_is_chosen_in_the_settings_and_has_a_device_for_each_gpu(tmp_path: Path) -> None:

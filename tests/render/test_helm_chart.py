@@ -6,6 +6,8 @@ test_helm_manifests.py checks the manifests with the schemas of Kubernetes.
 from __future__ import annotations
 
 import json
+import re
+import subprocess
 import tarfile
 from pathlib import Path
 from typing import Any
@@ -76,6 +78,17 @@ def keys(value: Any, schema: Any, at: str = "") -> set[str]:
         if key in schema["properties"]:
             missing |= keys(inner, schema["properties"][key], f"{at}.{key}")
     return missing
+
+
+def test_the_helm_commands_of_the_guide_render(helm: Path) -> None:
+    """As a reader types them: what a shell and helm make of `{+191}` is part of it."""
+    guide = (ROOT / "docs/guides/kubernetes.md").read_text()
+    commands = re.findall(r"^helm upgrade (?:--install )?(\S+ deploy/helm/gpuscope .*)$", guide, re.MULTILINE)
+    assert len(commands) >= 5
+    for arguments in commands:
+        line = f"{helm} template {arguments.replace('--reuse-values', '')}"
+        done = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True)
+        assert done.returncode == 0, f"{line}: {done.stderr}"
 
 
 def test_schema_values_and_documentation_have_the_same_keys() -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from gpuscope.cli import main
 from gpuscope.errors import UsageError
-from gpuscope.render import FILES, RenderedFile, write_files
+from gpuscope.render import FILES, RenderedFile, WrittenFile, write_files
 from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.render.host_names import parse_host_names
 from gpuscope.render.prometheus import ScrapePlan, prometheus_files, prometheus_text
@@ -130,12 +130,20 @@ def test_inhibition_and_routes_are_those_of_the_rules() -> None:
         ("a\nb", "is not a host name"),
         ("-a", "is not a host name"),
         ("x" * 300, "is not a host name"),
+        ("gpu[1-3", "has unbalanced brackets; for example a,b,c or gpu[1-3]"),
+        ("gpu[1-x]", "range '1-x' is not N or N-M"),
+        ("gpu[1-99999]", "stands for more than 10000 nodes"),
+        ("gpu[1-3],gpu2", "gpu2 is given twice"),
     ],
 )
 def test_a_wrong_host_name_is_one_sentence(text: str, reason: str) -> None:
     with pytest.raises(UsageError, match="--nodes") as error:
         parse_host_names(text, "--nodes")
     assert reason in str(error.value)
+
+
+def test_hosts_may_be_given_as_slurm_writes_them() -> None:
+    assert parse_host_names("gpu[08-10], login", "--nodes") == ("gpu08", "gpu09", "gpu10", "login")
 
 
 def test_other_content_is_replaced_only_with_force(tmp_path: Path) -> None:
@@ -152,8 +160,9 @@ def test_other_content_is_replaced_only_with_force(tmp_path: Path) -> None:
 
 def test_a_kept_file_stays_also_with_force(tmp_path: Path) -> None:
     (tmp_path / ".env").write_text("mine\n")
-    write_files(tmp_path, [RenderedFile(".env", "new\n", keep=True)], force=True)
+    written = write_files(tmp_path, [RenderedFile(".env", "new\n", keep=True)], force=True)
     assert (tmp_path / ".env").read_text() == "mine\n"
+    assert written == [WrittenFile(tmp_path / ".env", is_kept=True)]
 
 
 @pytest.mark.parametrize(
@@ -165,7 +174,12 @@ def test_a_kept_file_stays_also_with_force(tmp_path: Path) -> None:
         (["prometheus", "--nodes", "a", "--external-label", "x"], "'x' is not NAME=VALUE"),
         (["prometheus", "--nodes", "a", "--out", "/dev/null/x"], "--out /dev/null/x"),
         (["alertmanager", "--email", "a@b"], "--email and --smtp-host belong together"),
-        (["compose", "--out", "/dev/null/x"], "--out /dev/null/x"),
+        (["alertmanager", "--email", "a@b", "--smtp-host", "mail"], "--smtp-host: 'mail' has no port"),
+        (["alertmanager", "--email", "a@b", "--smtp-host", "mail:x"], "--smtp-host: 'x' is not a port number"),
+        (["alertmanager", "--email", "a@b", "--smtp-host", "m l:25"], "--smtp-host: 'm l' is not a host name"),
+        (["compose", "--out", "/dev/null/x"], "--out /dev/null/x: Not a directory"),
+        (["counters", "--out", "/dev/null"], "--out /dev/null is not a folder; choose another one"),
+        (["compose", "--out", "/dev/null"], "--out /dev/null is not a folder; choose another one"),
         (["compose", "--out", "/x", "--gpu-count", "0"], "--gpu-count"),
         (["firewall", "--from", "10.0.0.1/8"], "--from: '10.0.0.1/8' is not a network"),
         (["nothing"], "is not one of"),

@@ -6,15 +6,23 @@ Without --out, a single file is printed on standard output.
 from __future__ import annotations
 
 import argparse
+import logging
 import re
 import socket
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuscope.cli.render_grafana import add_grafana, add_language, check_url, run_grafana
 from gpuscope.cli.render_output import add_out, write_rendered
 from gpuscope.cli.render_systemd import add_systemd_arguments, run_systemd
 from gpuscope.errors import UsageError
 from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.render.compose import ComposePlan
+
+log = logging.getLogger("gpuscope")
 
 SETTINGS = ()
 USAGE = (
@@ -51,7 +59,9 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     from gpuscope.render import ports
     from gpuscope.render.prometheus import GPU_JOBS
 
-    parser.add_argument("--nodes", metavar="A,B,C", required=True, help="hosts with GPUs")
+    parser.add_argument(
+        "--nodes", metavar="A,B,C", required=True, help="hosts with GPUs, also as a hostlist: gpu[1-3]"
+    )
     parser.add_argument(
         "--slurm", dest="slurm_host", metavar="HOST", default="", help="host of the Slurm exporter"
     )
@@ -183,6 +193,8 @@ def _run_alertmanager(args: argparse.Namespace) -> int:
 
     if bool(args.email) != bool(args.smtp_host):
         raise UsageError("--email and --smtp-host belong together: give both, or neither")
+    if args.smtp_host:
+        _check_smtp_host(args.smtp_host)
     file = alertmanager_file(
         AlertmanagerPlan(**{row.name: getattr(args, row.name) for row in fields(AlertmanagerPlan)})
     )
@@ -193,10 +205,25 @@ def _run_alertmanager(args: argparse.Namespace) -> int:
     return 0
 
 
+def _check_smtp_host(text: str) -> None:
+    from gpuscope.render.host_names import check_host_name
+
+    host, colon, port = text.rpartition(":")
+    if not colon:
+        raise UsageError(f"--smtp-host: {text!r} has no port; for example mail:587")
+    check_host_name(host.removeprefix("[").removesuffix("]"), "--smtp-host")
+    _parse_port(port, "--smtp-host")
+
+
 def _add_compose(parser: argparse.ArgumentParser) -> None:
     from gpuscope.render.compose import GPU_ACCESS
 
-    parser.add_argument("--nodes", metavar="A,B,C", default="", help="profile master: hosts with GPUs")
+    parser.add_argument(
+        "--nodes",
+        metavar="A,B,C",
+        default="",
+        help="profile master: hosts with GPUs, also as a hostlist: gpu[1-3]",
+    )
     parser.add_argument(
         "--slurm",
         dest="slurm_host",
@@ -224,7 +251,8 @@ def _add_compose(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_compose(args: argparse.Namespace) -> int:
-    from gpuscope.render.compose import ComposePlan, compose_files, count_gpu_devices, private_files
+    from gpuscope.render import unwritable
+    from gpuscope.render.compose import SETTINGS_FILE, ComposePlan, compose_files, count_gpu_devices, kept_files
     from gpuscope.render.host_names import check_host_name, parse_host_names
 
     here = check_host_name(args.instance or socket.gethostname(), "--instance")
@@ -240,10 +268,23 @@ def _run_compose(args: argparse.Namespace) -> int:
     try:
         (args.out / "secrets").mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise UsageError(f"--out {args.out}: {error.strerror}; choose another folder") from None
-    write_rendered(args, [*compose_files(plan), *private_files(plan)])
+        raise unwritable(args.out, error) from None
+    write_rendered(args, [*compose_files(plan), *kept_files(plan)])
+    _warn_of_other_choice(args.out / SETTINGS_FILE, plan)
     print(f"start it: cd {args.out} && docker compose --profile single up -d   (or profile up, node, master)")
     return 0
+
+
+def _warn_of_other_choice(settings_file: Path, plan: ComposePlan) -> None:
+    from gpuscope.render.compose import chosen_files
+
+    wanted = f"COMPOSE_FILE={chosen_files(plan)}"
+    lines = settings_file.read_text("utf-8", "replace").splitlines()
+    present = next((line for line in lines if line.startswith("COMPOSE_FILE=")), "no COMPOSE_FILE")
+    if present != wanted:
+        log.warning(
+            "%s was kept: it has %s; for this call's options change it to %s", settings_file, present, wanted
+        )
 
 
 def _parse_gpu_count(text: str) -> int:

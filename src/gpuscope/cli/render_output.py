@@ -22,5 +22,5 @@ def write_rendered(args: argparse.Namespace, files: Sequence[RenderedFile]) -> N
     """Writes to --out and prints the paths."""
     from gpuscope.render import write_files
 
-    for path in write_files(args.out, files, force=args.force):
-        print(path)
+    for file in write_files(args.out, files, force=args.force):
+        print(f"{file.path} (kept as it was)" if file.is_kept else file.path)

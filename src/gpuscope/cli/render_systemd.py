@@ -91,12 +91,12 @@ def _install_units(args: argparse.Namespace, plan: UnitPlan) -> int:
 
     if not args.services:
         raise UsageError("--install: name the services, for example `gpuscope render systemd agent --install`")
-    _require_root("--install")
+    _require_root("--install", "run it as root (sudo), or write the files with --out DIR")
     systemd.refuse_foreign_units(args.unit_folder, plan.services)
     if "textfile" in plan.services:
         Path(plan.textfile_folder).mkdir(parents=True, exist_ok=True)
-    for path in write_files(args.unit_folder, systemd.unit_files(plan), force=True):
-        print(path)
+    for file in write_files(args.unit_folder, systemd.unit_files(plan), force=True):
+        print(file.path)
     _run_commands(systemd.install_commands(plan))
     return 0
 
@@ -104,7 +104,7 @@ def _install_units(args: argparse.Namespace, plan: UnitPlan) -> int:
 def _uninstall_units(args: argparse.Namespace, services: tuple[str, ...]) -> int:
     from gpuscope.render import systemd
 
-    _require_root("--uninstall")
+    _require_root("--uninstall", "run it as root (sudo)")
     present = systemd.refuse_foreign_units(args.unit_folder, services)
     if not present:
         print(f"no unit of gpuscope in {args.unit_folder}")
@@ -119,11 +119,9 @@ def _uninstall_units(args: argparse.Namespace, services: tuple[str, ...]) -> int
     return 0
 
 
-def _require_root(flag: str) -> None:
+def _require_root(flag: str, way: str) -> None:
     if os.geteuid() != 0:
-        raise UsageError(
-            f"{flag} changes system units: run it as root (sudo), or write the files with --out DIR"
-        )
+        raise UsageError(f"{flag} changes system units: {way}")
 
 
 def _run_commands(commands: Sequence[Sequence[str]]) -> None:

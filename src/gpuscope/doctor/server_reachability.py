@@ -24,6 +24,7 @@ from gpuscope.doctor.server_alerts import check_alerts
 from gpuscope.doctor.stored_data import Series, check_stored_data
 from gpuscope.errors import UsageError
 from gpuscope.render.ports import SERVER_PORT, listener_on
+from gpuscope.setting_values import MAX_PORT
 
 CHECKS: tuple[Check, ...] = ()
 """None about this machine."""
@@ -58,12 +59,14 @@ class Problem(Exception):
 
 def parse_server_url(text: str, token: str = "") -> ServerUrl:
     parts = urlsplit(text)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise UsageError(f"--server: {text!r} is not a URL; for example http://server:{SERVER_PORT}")
     try:
         port = parts.port
     except ValueError:
         port = 0
-    if parts.scheme not in ("http", "https") or not parts.hostname or port == 0:
-        raise UsageError(f"--server: {text!r} is not a URL; for example http://server:{SERVER_PORT}")
+    if port == 0:
+        raise UsageError(f"--server: the port of {text!r} is not a number from 1 to {MAX_PORT}")
     headers: list[tuple[str, str]] = []
     if token:
         headers.append(("authorization", f"Bearer {token}"))
@@ -218,7 +221,10 @@ def _identify(url: ServerUrl, ready: HttpResponse, seconds: float) -> str:
     metrics = _get(url, "/metrics", seconds)
     if metrics.status == HTTPStatus.OK and b"# TYPE " in metrics.body:
         raise _exporter_problem(url, f"an exporter ({listener_on(url.port) or 'of another program'})")
-    fix = f"gpuscope's server is on port {SERVER_PORT} unless --listen says otherwise"
+    fix = (
+        f"on {url.host}, `ss -ltnp 'sport = :{url.port}'` shows which program it is; gpuscope's server is "
+        f"on port {SERVER_PORT} unless --listen says otherwise"
+    )
     raise Problem(f"{url.place} is another service: it answers {ready.status} to /-/ready", fix)
 
 
@@ -268,7 +274,10 @@ def _run_query(url: ServerUrl, query: str, seconds: float) -> list[Series]:
 def _login_problem(url: ServerUrl, response: HttpResponse) -> Problem:
     if url.headers:
         what = f"{url.place} refuses these credentials ({response.status})"
-        return Problem(what, "create a new token on the server: gpuscope user token NAME")
+        fix = (
+            "check the token, or user and password; on the server, `gpuscope user token NAME` makes a new token"
+        )
+        return Problem(what, fix)
     scheme = response.header("www-authenticate").partition(" ")[0] or "none named"
     what = f"{url.place} needs a login ({response.status}, scheme {scheme})"
     if scheme.lower() == "basic":

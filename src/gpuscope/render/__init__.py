@@ -6,6 +6,7 @@ plan are package data: `files` is a link to the checkout's `deploy/`, and a fold
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,23 +31,38 @@ def read_shipped(path: str) -> str:
     return (FILES / path).read_text("utf-8")
 
 
-def write_files(folder: Path, files: Iterable[RenderedFile], *, force: bool = False) -> list[Path]:
-    """Returns the paths of all files. A file with other content is replaced only with `force`."""
+@dataclass(frozen=True, slots=True)
+class WrittenFile:
+    path: Path
+    is_kept: bool = False
+    """It existed, and stays as it was."""
+
+
+def write_files(folder: Path, files: Iterable[RenderedFile], *, force: bool = False) -> list[WrittenFile]:
+    """A file with other content is replaced only with `force`."""
     planned = [(folder / file.path, file) for file in files]
+    written = []
     try:
         changed = [path for path, file in planned if not file.keep and _has_other_content(path, file.content)]
         if changed and not force:
             names = ", ".join(map(str, changed))
-            raise UsageError(f"--out {folder}: {names} has other content; pass --force to replace it")
+            raise UsageError(f"--out {folder}: there is other content in {names}; pass --force to replace it")
         for path, file in planned:
             path.parent.mkdir(parents=True, exist_ok=True)
-            if not (file.keep and path.exists()):
+            is_kept = file.keep and path.exists()
+            if not is_kept:
                 write_atomically(path, file.content.encode(), mode=file.mode)
+            written.append(WrittenFile(path, is_kept))
     except OSError as error:
-        raise UsageError(
-            f"--out {folder}: {error.strerror} ({error.filename}); choose another folder"
-        ) from None
-    return [path for path, _ in planned]
+        raise unwritable(folder, error) from None
+    return written
+
+
+def unwritable(folder: Path, error: OSError) -> UsageError:
+    if folder.exists() and not folder.is_dir():
+        return UsageError(f"--out {folder} is not a folder; choose another one")
+    way = "run it with sudo, or choose" if isinstance(error, PermissionError) and os.geteuid() else "choose"
+    return UsageError(f"--out {folder}: {error.strerror} ({error.filename}); {way} another folder")
 
 
 def _has_other_content(path: Path, content: str) -> bool:

@@ -56,7 +56,7 @@ def prometheus_files(plan: ScrapePlan, *, name: str = "prometheus.yml") -> list[
     configs = [{"job_name": job, "file_sd_configs": [{"files": [f"targets/{job}.yml"]}]} for job in jobs]
     return [
         RenderedFile(name, HEADER + _dump(_document(plan, configs))),
-        *(RenderedFile(f"targets/{job}.yml", _dump(groups)) for job, groups in jobs.items()),
+        *(RenderedFile(f"targets/{job}.yml", _one_per_line(groups)) for job, groups in jobs.items()),
         *rule_files(plan.gpu_job),
     ]
 
@@ -99,6 +99,12 @@ def _document(plan: ScrapePlan, scrape_configs: list[dict[str, Any]]) -> dict[st
         target = host_and_port(plan.alertmanager_host, plan.ports.alertmanager)
         document["alerting"] = {"alertmanagers": [{"static_configs": [{"targets": [target]}]}]}
     return {**document, "scrape_configs": scrape_configs}
+
+
+def _one_per_line(groups: list[dict[str, Any]]) -> str:
+    """A new node is then one more line."""
+    lines = (yaml.safe_dump(group, default_flow_style=True, sort_keys=False, width=4096) for group in groups)
+    return "".join(f"- {line}" for line in lines)
 
 
 def _dump(document: object) -> str:

@@ -74,18 +74,28 @@ def find_program() -> Path:
 
 def check_program(program: Path) -> Path:
     """Refuses a program that the units' sandbox would hide: the unit would fail in a restart loop."""
-    parts = {program, program.resolve(), _interpreter(program)}
-    for part in parts:
-        hidden = next((folder for folder in HIDDEN_FOLDERS if part.is_relative_to(folder)), None)
-        if hidden is not None:
+    for path in (program, program.resolve()):
+        if hidden := _hidden_folder(path):
             raise UsageError(
-                f"{part} is in {hidden}, which the units' sandbox hides; install gpuscope in /opt "
+                f"{path} is in {hidden}, which the units' sandbox hides; install gpuscope in /opt "
                 "(python3 -m venv /opt/gpuscope && /opt/gpuscope/bin/pip install GPUSCOPE.whl) and run "
                 "/opt/gpuscope/bin/gpuscope render systemd, or name it with --program"
             )
+    interpreter = _interpreter(program)
+    if hidden := _hidden_folder(interpreter):
+        # An environment in /opt is not enough if a Python of pyenv or conda made it.
+        raise UsageError(
+            f"{program} runs with {interpreter}, which is in {hidden}: the units' sandbox hides it; make the "
+            "environment again with a Python of the system: /usr/bin/python3 -m venv --clear /opt/gpuscope && "
+            "/opt/gpuscope/bin/pip install GPUSCOPE.whl"
+        )
     if not program.is_absolute() or any(character in " \t\"'\\%$;" for character in str(program)):
         raise UsageError(f"--program: {str(program)!r} is not an absolute path without blanks, quotes, % and $")
     return program
+
+
+def _hidden_folder(path: Path) -> Path | None:
+    return next((folder for folder in HIDDEN_FOLDERS if path.is_relative_to(folder)), None)
 
 
 def _interpreter(program: Path) -> Path:

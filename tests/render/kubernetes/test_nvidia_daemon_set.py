@@ -1,12 +1,17 @@
-"""Our image in NVIDIA's own DaemonSet of dcgm-exporter."""
+"""Our image in NVIDIA's own DaemonSets of dcgm-exporter: that of its manifests and that of the GPU Operator."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.labs.debian_programs import LabUnavailable
+from tests.labs.go_programs import PROGRAMS, module_folder
 from tests.labs.gpuscope_images import image_name
+from tests.labs.kubernetes_configuration import NODE
 from tests.render.kubernetes.lab_scene import NAMESPACE, WHOLE, WHOLE_GPUS, Scene, get, label_sets
 from tests.waiting import wait_for
 
@@ -68,9 +73,55 @@ def dcgm_exporter_daemon_set(scene: Scene) -> dict[str, Any]:
     }
 
 
-def test_our_image_in_nvidia_s_daemon_set(scene: Scene) -> None:
-    scene.start_pod("dcgm-whole", WHOLE)
+def gpu_operator_daemon_set(scene: Scene) -> dict[str, Any]:
+    """The GPU Operator's own file, with what the operator fills in: namespace and images.
+
+    Added for the lab only, as above; the folder in which the operator's other pods say that they are ready."""
+    program = PROGRAMS["gpu-operator"]
+    try:
+        assets = module_folder(program.module, program.version) / "assets/state-dcgm-exporter"
+    except LabUnavailable as missing:
+        pytest.skip(f"GPU Operator: {missing}")
+    document: dict[str, Any] = yaml.safe_load((assets / "0900_daemonset.yaml").read_text())
+    document["metadata"]["namespace"] = NAMESPACE
+    spec = document["spec"]["template"]["spec"]
+    (container,) = spec["containers"]
+    for one in (container, *spec["initContainers"]):
+        one |= {"image": image_name("dcgm-exporter"), "imagePullPolicy": "Never"}
+    container["env"] += [
+        {"name": "LD_LIBRARY_PATH", "value": "/driver"},
+        {"name": "FAKE_NVML_STATE", "value": "/driver/state"},
+    ]
+    container["volumeMounts"].append({"name": "driver", "mountPath": "/driver", "readOnly": True})
+    ready = scene.lab.folder / "run-nvidia/validations/toolkit-ready"
+    ready.parent.mkdir(parents=True, exist_ok=True)
+    ready.touch()
+    paths = {
+        "pod-gpu-resources": scene.lab.kubelet_folder / "pod-resources",
+        "run-nvidia": ready.parents[1],
+        "driver": scene.lab.driver_folder,
+    }
+    assert {volume["name"] for volume in spec["volumes"]} == {"pod-gpu-resources", "run-nvidia"}
+    spec["volumes"] = [{"name": name, "hostPath": {"path": str(path)}} for name, path in paths.items()]
+    return document
+
+
+def start_gpu_operator_daemon_set(scene: Scene) -> None:
+    """With the service account that it names, on a node with the label that the operator sets."""
+    account = {"apiVersion": "v1", "kind": "ServiceAccount"}
+    scene.lab.apply(account | {"metadata": {"name": "nvidia-dcgm-exporter", "namespace": NAMESPACE}})
+    scene.lab.kubectl("label", "node", NODE, "nvidia.com/gpu.deploy.dcgm-exporter=true", "--overwrite")
+    scene.lab.apply(gpu_operator_daemon_set(scene))
+
+
+def start_nvidia_s_daemon_set(scene: Scene) -> None:
     scene.lab.apply(dcgm_exporter_daemon_set(scene))
+
+
+@pytest.mark.parametrize("start", [start_nvidia_s_daemon_set, start_gpu_operator_daemon_set])
+def test_our_image_in_nvidia_s_daemon_set(scene: Scene, start: Callable[[Scene], None]) -> None:
+    scene.start_pod("dcgm-whole", WHOLE)
+    start(scene)
     rollout = ("rollout", "status", "ds/nvidia-dcgm-exporter", "-n", NAMESPACE, "--timeout=90s")
     scene.lab.kubectl(*rollout)
     (pod,) = scene.pods(NAMESPACE, "app=nvidia-dcgm-exporter")
