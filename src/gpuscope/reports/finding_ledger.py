@@ -7,14 +7,15 @@ whose samples came later. Only one of the three may run at a time. A window that
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.health.lost_time import LOST_TIME, LostTime
 from gpuscope.promql.result import Matrix
-from gpuscope.reports.finding_windows import OBSERVED, STEP_MS, Offload, Window, read_window, run_inline
+from gpuscope.reports.finding_windows import OBSERVED, STEP_MS, GpuKey, Offload, Window, read_window, run_inline
 
+GpuLabels = Mapping[GpuKey, dict[str, str]]
 WINDOW_MS: Final = 6 * 3_600_000
 LAG_MS: Final = 60_000
 """Samples of a slower scrape arrive late."""
@@ -54,7 +55,10 @@ class FindingLedger:
             self._tail = []
         begin = self._tail[-1].end_ms if self._tail else current
         if until > begin:
-            self._tail.append(await self._read(begin, until))
+            part = await self._read(begin, until)
+            if self._tail:
+                part.gpus = _shared(part.gpus, self._tail[-1].gpus)
+            self._tail.append(part)
         return max(until, self._tail[-1].end_ms if self._tail else current)
 
     async def cover(self, start_ms: int, now_ms: int) -> bool:
@@ -88,6 +92,11 @@ class FindingLedger:
 
     async def _read(self, start_ms: int, end_ms: int) -> Window:
         return await read_window(self._engine, self._rows, start_ms, end_ms, self._offload)
+
+
+def _shared(labels: GpuLabels, before: GpuLabels) -> dict[GpuKey, dict[str, str]]:
+    """Equal labels as the same objects: each minute has those of every GPU."""
+    return {key: kept if (kept := before.get(key, one)) == one else one for key, one in labels.items()}
 
 
 def _observed_steps(window: Window) -> int:
