@@ -122,6 +122,24 @@ def test_work_that_is_lost_costs_once_over_windows_and_parts_of_one() -> None:
     asyncio.run(scene())
 
 
+def test_a_window_read_in_parts_is_as_if_read_at_once() -> None:
+    async def scene() -> None:
+        history = failing_history((1100, 1150))
+        holder = history.gpu(1, processes=1.0)
+        for begin in (1085, 1120, 1160):  # it ends and begins, within parts and between them
+            history.process(holder, f"9{begin}", begin=begin, end=begin + 25, idle_since=begin, user="bob")
+        in_parts, at_once = (FindingLedger(CountingEngine(history)) for _ in range(2))
+        for minute in range(1081, 1200, 7):
+            await in_parts.update(START_MS + (minute + 1) * STEP_MS)
+        await in_parts.update(history.end_ms + 60_000)
+        await at_once.update(history.end_ms + 60_000)
+        (joined,), (whole,) = (one.windows(START_MS, history.end_ms) for one in (in_parts, at_once))
+        assert {subject.kind for subject in whole.spans} >= {"failed_jobs", "held_idle"}
+        assert joined == whole
+
+    asyncio.run(scene())
+
+
 def test_lost_work_belongs_to_the_range_in_which_it_was_lost() -> None:
     async def scene() -> None:
         history = failing_history((200, 300, 400, 500))

@@ -7,20 +7,27 @@ whose samples came later. Only one of the three may run at a time. A window that
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.health.lost_time import LOST_TIME, LostTime
 from gpuscope.promql.result import Matrix
-from gpuscope.reports.finding_windows import OBSERVED, STEP_MS, GpuKey, Offload, Window, read_window, run_inline
+from gpuscope.reports.finding_windows import (
+    OBSERVED,
+    STEP_MS,
+    Offload,
+    Window,
+    join_windows,
+    read_window,
+    run_inline,
+)
 
-GpuLabels = Mapping[GpuKey, dict[str, str]]
 WINDOW_MS: Final = 6 * 3_600_000
 LAG_MS: Final = 60_000
 """Samples of a slower scrape arrive late."""
 RECHECK_MS: Final = 24 * 3_600_000
-MAX_TAIL_PARTS: Final = 64
 
 
 class FindingLedger:
@@ -35,14 +42,13 @@ class FindingLedger:
         self._rows = rows
         self._offload = offload
         self._closed: dict[int, Window] = {}
-        self._tail: list[Window] = []
-        """Parts of the window that is not over."""
+        self._tail: Window | None = None
+        """The window that is not over."""
 
     def windows(self, start_ms: int, end_ms: int) -> list[Window]:
         """What is known of a range, oldest first."""
-        every = [*self._closed.values(), *self._tail]
         return sorted(
-            (one for one in every if one.start_ms < end_ms and one.end_ms > start_ms),
+            (one for one in self._known() if one.start_ms < end_ms and one.end_ms > start_ms),
             key=lambda one: one.start_ms,
         )
 
@@ -51,15 +57,13 @@ class FindingLedger:
         until = (now_ms - LAG_MS) // STEP_MS * STEP_MS
         current = until // WINDOW_MS * WINDOW_MS
         # A window that has just ended is read again as a whole, by `cover`.
-        if (self._tail and self._tail[0].start_ms != current) or len(self._tail) >= MAX_TAIL_PARTS:
-            self._tail = []
-        begin = self._tail[-1].end_ms if self._tail else current
+        if self._tail is not None and self._tail.start_ms != current:
+            self._tail = None
+        begin = current if self._tail is None else self._tail.end_ms
         if until > begin:
             part = await self._read(begin, until)
-            if self._tail:
-                part.gpus = _shared(part.gpus, self._tail[-1].gpus)
-            self._tail.append(part)
-        return max(until, self._tail[-1].end_ms if self._tail else current)
+            await self._offload(partial(self._add_to_tail, part))
+        return max(until, begin)
 
     async def cover(self, start_ms: int, now_ms: int) -> bool:
         """Reads the newest window that is missing; False if there is none back to `start_ms`."""
@@ -73,7 +77,7 @@ class FindingLedger:
 
     async def recheck(self, now_ms: int) -> bool:
         """Drops windows of the last day that failed or have other samples now; True if there was one."""
-        recent = [one for one in (*self._closed.values(), *self._tail) if one.start_ms > now_ms - RECHECK_MS]
+        recent = [one for one in self._known() if one.start_ms > now_ms - RECHECK_MS]
         if not recent:
             return False
         start_ms = min(one.start_ms for one in recent)
@@ -83,20 +87,21 @@ class FindingLedger:
             one.start_ms for one in recent if one.failed or _observed_steps(one) != _steps_in(one, counted)
         }
         self._closed = {start: one for start, one in self._closed.items() if start not in changed}
-        if changed.intersection(one.start_ms for one in self._tail):
-            self._tail = []
+        if self._tail is not None and self._tail.start_ms in changed:
+            self._tail = None
         return bool(changed)
 
     def forget(self, before_ms: int) -> None:
         self._closed = {start: one for start, one in self._closed.items() if one.end_ms > before_ms}
 
+    def _known(self) -> list[Window]:
+        return [*self._closed.values()] if self._tail is None else [*self._closed.values(), self._tail]
+
+    def _add_to_tail(self, part: Window) -> None:
+        self._tail = part if self._tail is None else join_windows(self._tail, part, self._rows)
+
     async def _read(self, start_ms: int, end_ms: int) -> Window:
         return await read_window(self._engine, self._rows, start_ms, end_ms, self._offload)
-
-
-def _shared(labels: GpuLabels, before: GpuLabels) -> dict[GpuKey, dict[str, str]]:
-    """Equal labels as the same objects: each minute has those of every GPU."""
-    return {key: kept if (kept := before.get(key, one)) == one else one for key, one in labels.items()}
 
 
 def _observed_steps(window: Window) -> int:

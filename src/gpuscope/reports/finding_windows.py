@@ -74,6 +74,9 @@ class Window:
     """By kind: why it is not known."""
 
 
+_Spans = dict[GpuKey, list[LostSpan]]
+
+
 async def read_window(
     engine: QueryEngine,
     rows: Sequence[LostTime],
@@ -100,6 +103,45 @@ async def read_window(
         except EngineError as error:
             window.failed[row.kind] = str(error)
     return window
+
+
+def join_windows(before: Window, after: Window, rows: Sequence[LostTime]) -> Window:
+    """Two windows that touch, as one. A part is added each minute; kept apart, each would hold every GPU again.
+
+    `before` does not change, because a report may be reading it in another thread.
+    """
+    work = {row.kind for row in rows if row.value_is_seconds}
+    spans = dict(before.spans)
+    for subject, found in after.spans.items():
+        spans[subject] = _continued(spans.get(subject, []), found, is_work=subject.kind in work)
+    return Window(
+        before.start_ms,
+        after.end_ms,
+        spans,
+        _continued_by_gpu(before.observed, after.observed),
+        _continued_by_gpu(before.with_processes, after.with_processes),
+        before.gpus | {key: labels for key, labels in after.gpus.items() if before.gpus.get(key) != labels},
+        before.failed | after.failed,
+    )
+
+
+def _continued_by_gpu(before: _Spans, after: _Spans) -> _Spans:
+    return before | {key: _continued(before.get(key, []), spans) for key, spans in after.items()}
+
+
+def _continued(before: list[LostSpan], after: list[LostSpan], *, is_work: bool = False) -> list[LostSpan]:
+    """A span that begins where another one ends continues it. Lost work is counted where it begins."""
+    joined = list(before)
+    for span in after:
+        at = len(joined) - 1
+        while at >= 0 and joined[at].end_ms > span.start_ms:
+            at -= 1
+        if at >= 0 and joined[at].end_ms == span.start_ms:
+            lost_seconds = joined[at].lost_seconds + (0.0 if is_work else span.lost_seconds)
+            joined[at] = LostSpan(joined[at].start_ms, span.end_ms, lost_seconds)
+        else:
+            joined.append(span)
+    return joined
 
 
 async def _gpu_labels(engine: QueryEngine, start_ms: int, end_ms: int) -> dict[GpuKey, dict[str, str]]:
