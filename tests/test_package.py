@@ -109,11 +109,14 @@ def demo(command: Path, data: Path, path: str) -> AbstractContextManager[str]:
 def assert_page_is_served(url: str) -> None:
     with urllib.request.urlopen(url, timeout=60) as answer:
         page = answer.read().decode()
-    script = re.search(r'src="\./(assets/[^"]+\.js)"', page)
-    assert script, page
-    with urllib.request.urlopen(f"{url}/{script[1]}", timeout=60) as answer:
-        assert answer.headers["content-type"].startswith("text/javascript")
-        assert len(answer.read()) > 10_000
+    scripts = re.findall(r'(?:src|href)="\./(assets/[^"]+\.js)"', page)
+    assert scripts, page
+    size = 0
+    for script in scripts:
+        with urllib.request.urlopen(f"{url}/{script}", timeout=60) as answer:
+            assert answer.headers["content-type"].startswith("text/javascript")
+            size += len(answer.read())
+    assert size > 10_000
 
 
 def test_a_wheel_in_an_empty_environment_serves_the_page(packages: Path, tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.server import page_routes
 from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.http.routing import Router
+from gpuscope.server.live import live_fleet
 from gpuscope.server.live.fleet_samples import FleetSamples, by_node
 from gpuscope.server.live.live_fleet import (
     FRESH_SECONDS,
@@ -22,7 +23,6 @@ from gpuscope.server.live.live_fleet import (
     MAX_READING_SHARE,
     LiveFleet,
 )
-from gpuscope.server.live.picture import live_fleet
 from gpuscope.settings import load_settings
 from tests.health.fleets import gpu, node
 from tests.server.client import Client

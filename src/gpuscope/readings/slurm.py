@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import StrEnum, auto
 from typing import NamedTuple
 
 from gpuscope.readings.absent import ABSENT, Maybe
@@ -154,7 +154,7 @@ class SchedulerStats:
     rpcs_by_user: tuple[RpcCount, ...] = ()
 
 
-class SlurmFailure(Enum):
+class SlurmFailure(StrEnum):
     """Why a request failed, where the cause decides what to do about it."""
 
     TIMEOUT = auto()
@@ -171,7 +171,7 @@ class SlurmQuery:
     name: str
     success: bool
     why: str = ""  # of the last failure
-    failure: SlurmFailure = SlurmFailure.OTHER  # its kind
+    failure: Maybe[SlurmFailure] = ABSENT  # its kind
     runs: int = 0
     failures: int = 0
     duration_seconds: Maybe[float] = ABSENT
@@ -196,7 +196,7 @@ class JobCounts:
 class SlurmState:
     up: bool
     why: str = ""  # why it is not up
-    failure: SlurmFailure = SlurmFailure.OTHER  # the kind of that failure
+    failure: Maybe[SlurmFailure] = ABSENT  # the kind of that failure
     mode: str = "commands"
     read_at: float = 0.0
     version: Maybe[str] = ABSENT

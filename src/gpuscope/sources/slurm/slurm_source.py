@@ -101,7 +101,7 @@ class _Tally:
             name=self.name,
             success=not self._why,
             why=self._why,
-            failure=self._failure,
+            failure=self._failure if self._why else ABSENT,
             runs=self._runs,
             failures=self._failures,
             duration_seconds=self._duration,
