@@ -121,6 +121,15 @@ def test_every_metric_of_a_rule_exists(path: Path) -> None:
             assert is_known, f"{rule.get('alert') or rule['record']}: {name}"
 
 
+@pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)
+def test_a_join_survives_an_agent_that_two_jobs_scrape(path: Path) -> None:
+    """Two series of each GPU: the side of `group_left` that must be unique has to be aggregated."""
+    for rule in rules_of(path):
+        expression = " ".join(rule["expr"].split())
+        for unique_side in re.findall(r"group_left ?\([^)]*\) (?:[\d.]+ \* )?(.*)", expression):
+            assert re.match(r"\(?(max|min|sum|count|avg|quantile) by ", unique_side), (rule, unique_side[:80])
+
+
 def test_the_users_own_alerts_are_there_word_for_word() -> None:
     assert load_family("sessions")
     seed = next((ROOT.parent / "shared/seeds").glob("000_*"), None)

@@ -186,7 +186,8 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         promql=(
             "predict_linear(gpuscope_process_memory_bytes[1h], 7200) "
-            f"> {_SAME_GPU} group_left () gpuscope_gpu_memory_total_bytes "
+            # max: an agent that two jobs scrape has two series of each GPU, which cannot be joined.
+            f"> {_SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
             "and deriv(gpuscope_process_memory_bytes[1h]) > 0"
         ),
         one_form_because="it looks at the last hour",

@@ -37,7 +37,7 @@ from tests.render.kubernetes.lab_scene import (
 @pytest.fixture(scope="package")
 def lab() -> Iterator[KubernetesLab]:
     try:
-        archives = image_archives("gpuscope", "dcgm-exporter")
+        archives = image_archives("gpuscope", "dcgm-exporter", "dcgm-exporter-root")
         with kubernetes_lab() as running_lab:
             for archive in archives.values():
                 running_lab.add_image(archive)

@@ -87,7 +87,9 @@ def gpu_operator_daemon_set(scene: Scene) -> dict[str, Any]:
     spec = document["spec"]["template"]["spec"]
     (container,) = spec["containers"]
     for one in (container, *spec["initContainers"]):
-        one |= {"image": image_name("dcgm-exporter"), "imagePullPolicy": "Never"}
+        one |= {"image": image_name("dcgm-exporter-root"), "imagePullPolicy": "Never"}
+    # The lab's folder is not on a shared mount.
+    del spec["initContainers"][0]["volumeMounts"][0]["mountPropagation"]
     container["env"] += [
         {"name": "LD_LIBRARY_PATH", "value": "/driver"},
         {"name": "FAKE_NVML_STATE", "value": "/driver/state"},
@@ -118,12 +120,20 @@ def start_nvidia_s_daemon_set(scene: Scene) -> None:
     scene.lab.apply(dcgm_exporter_daemon_set(scene))
 
 
+def is_ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return any(one["type"] == "Ready" and one["status"] == "True" for one in conditions)
+
+
 @pytest.mark.parametrize("start", [start_nvidia_s_daemon_set, start_gpu_operator_daemon_set])
 def test_our_image_in_nvidia_s_daemon_set(scene: Scene, start: Callable[[Scene], None]) -> None:
     scene.start_pod("dcgm-whole", WHOLE)
     start(scene)
-    rollout = ("rollout", "status", "ds/nvidia-dcgm-exporter", "-n", NAMESPACE, "--timeout=90s")
-    scene.lab.kubectl(*rollout)
+    wait_for(
+        lambda: [pod for pod in scene.pods(NAMESPACE, "app=nvidia-dcgm-exporter") if is_ready(pod)],
+        "the DaemonSet's pod",
+        lambda: scene.lab.kubectl("describe", "pods", "-n", NAMESPACE, "-l", "app=nvidia-dcgm-exporter"),
+    )
     (pod,) = scene.pods(NAMESPACE, "app=nvidia-dcgm-exporter")
     url = f"http://{pod['status']['podIP']}:9400/metrics"
 
