@@ -32,10 +32,13 @@ REASONS = {
     "gpuscope_owner_allocated": "needs a kubelet, which the demo does not have",
     "gpuscope_gpu_fan_speed_ratio": "the simulated data-centre GPUs have no fans, as the real ones",
     "gpuscope_gpu_recovery_action": "the driver recommends no recovery for a simulated GPU",
-    'error="uncorrected",lifetime="volatile"}[$__range]': "no simulated GPU has an uncorrectable error",
     'alertname=~"Slurm.*"': "the simulated Slurm cluster has no firing alert",
 }
 """By part of a query: why it is empty here."""
+REASONS_OF_A_MINUTE = {
+    'error="uncorrected",lifetime="volatile"}[$__range]': "the second error of ecc-storm comes after a minute",
+}
+"""The same in the first minute; a slow machine takes longer to start everything."""
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +132,7 @@ def choices(base: str) -> list[dict[str, str]]:
 
 
 def reason_of(expr: str) -> str:
-    return next((why for part, why in REASONS.items() if part in expr), "")
+    return next((why for part, why in (REASONS | REASONS_OF_A_MINUTE).items() if part in expr), "")
 
 
 def test_every_query_returns_data_or_has_a_reason(prometheus: str) -> None:
@@ -146,4 +149,5 @@ def test_every_query_returns_data_or_has_a_reason(prometheus: str) -> None:
             else:
                 empty.append(f"{document['title']}: {title}: {fill(expr, own[0])}")
     assert not empty, "\n".join(empty)
-    assert reasons_used == set(REASONS.values()), "a reason that is not needed any more"
+    needed = reasons_used - set(REASONS_OF_A_MINUTE.values())
+    assert needed == set(REASONS.values()), "a reason that is not needed any more"
