@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Iterator
+from concurrent.futures import Future
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -24,7 +25,7 @@ from gpuscope.scrape import simulated_history
 from gpuscope.scrape.simulated_history import SimulatedHistory
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.settings import Settings
-from gpuscope.store import Store, StoreFullError
+from gpuscope.store import Appended, Store, StoreFullError
 from gpuscope.wiring.demo import build_demo
 from gpuscope.wiring.run_agent import CollectorThreads
 from tests.fakes import FakeClock
@@ -42,15 +43,31 @@ class StoreClock:
         return int(self._clock.now() * 1000)
 
 
+class CommittingFeed(SnapshotFeed):
+    """Waits until a snapshot is committed; otherwise a fast machine commits a whole past at once."""
+
+    def submit(self, snapshot: Snapshot) -> Future[Appended]:
+        storing = super().submit(snapshot)
+        storing.result()
+        return storing
+
+
 class Rig:
     """A fleet on a clock that stands still unless a test moves it."""
 
-    def __init__(self, store: Store, clock: FakeClock, nodes: int = 1, **settings: object) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: FakeClock,
+        nodes: int = 1,
+        feed: type[SnapshotFeed] = SnapshotFeed,
+        **settings: object,
+    ) -> None:
         chosen = Settings(source="demo", demo_nodes=nodes, demo_gpus=2, **settings)  # type: ignore[arg-type]
         self.clock = clock
         self.store = store
         self.nodes = build_demo(chosen, clock).nodes
-        feeds = [SnapshotFeed(chosen, store, node.source.name) for node in self.nodes]
+        feeds = [feed(chosen, store, node.source.name) for node in self.nodes]
         self.history = SimulatedHistory(list(zip(self.nodes, feeds, strict=True)), store, clock)
 
     @contextmanager
@@ -220,7 +237,7 @@ def test_a_store_that_fails_costs_the_past_and_not_the_program(
 
 def test_a_report_ends_where_the_past_is_complete_and_adds_up_there(store: Store, clock: FakeClock) -> None:
     """After every snapshot of every node: what is stored later is not lost."""
-    rig = Rig(store, clock, nodes=2)
+    rig = Rig(store, clock, nodes=2, feed=CommittingFeed)
     store.start()
     reports = []
 
