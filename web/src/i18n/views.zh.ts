@@ -16,7 +16,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "shell.search": "跳转 …",
   "shell.share": "链接",
 
-  "asked.failed": "无法显示{what}：",
+  "asked.failed": "无法显示 {what}：",
   "asked.old": "这些是旧数据，最近一次请求失败：",
   "asked.forbidden": "需要 {role} 角色，当前角色是 {have}。",
 

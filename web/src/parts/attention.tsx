@@ -1,7 +1,7 @@
 // The list of findings: each entry says what and where, who can act, since when, and the next step.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
-import { formatDuration, formatHours, formatMoment } from "../format";
+import { formatDuration, formatHours, formatMoment, localNumber } from "../format";
 import { costOf, nextText, ownerLabel, whyText } from "../finding-text";
 import { t, useLanguage } from "../i18n";
 import { serverNow, type Finding, type GpuState } from "../live";
@@ -58,7 +58,7 @@ export function Attention({ findings, gpus }: { findings: Finding[]; gpus: numbe
     <section class="attention" aria-labelledby="attention-title">
       <header>
         <h2 id="attention-title">{t("attention.title")}</h2>
-        {findings.length > 0 && <span class="soft">{findings.length}</span>}
+        {findings.length > 0 && <span class="soft">{localNumber(findings.length, 0)}</span>}
       </header>
       {findings.length === 0 && <p class="soft">{t("attention.none", { count: gpus })}</p>}
       <Findings findings={shown} heading="h3" />

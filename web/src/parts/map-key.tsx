@@ -1,6 +1,7 @@
 // What the marks and colours of the fleet map mean.
 import type { JSX } from "preact";
 import type { Holders, Measure } from "../fleet";
+import { localNumber } from "../format";
 import { t } from "../i18n";
 import { changeQuery } from "../router";
 import { Name } from "./marks";
@@ -26,7 +27,7 @@ export function HolderLegend({ holders }: { holders: Holders }): JSX.Element {
       {holders.shown.map(({ name, count, colour }) => (
         <button key={name} onClick={() => changeQuery({ q: name })}>
           <span class="holder" data-holder={String(colour)} aria-hidden="true" />
-          <Name text={name} /> <span class="soft">{count}</span>
+          <Name text={name} /> <span class="soft">{localNumber(count, 0)}</span>
         </button>
       ))}
       {holders.others > 0 && (

@@ -18,7 +18,7 @@ import {
 } from "../alerts";
 import { errorText, deleteJson, getJson, postJson } from "../api";
 import { toWords } from "../fleet";
-import { formatDuration, formatHours, formatMoment } from "../format";
+import { formatDuration, formatHours, formatMoment, localNumber } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type LivePicture } from "../live";
 import { AlertHistory } from "../parts/alert-history";
@@ -77,7 +77,8 @@ export function Alerts({ picture }: { picture: LivePicture }): JSX.Element {
           chosen={tab}
           title={(one) => (
             <>
-              {t(`alerts.tab.${one}`)} {one in counts && <span class="soft">{counts[one as keyof typeof counts]}</span>}
+              {t(`alerts.tab.${one}`)}{" "}
+              {one in counts && <span class="soft">{localNumber(counts[one as keyof typeof counts], 0)}</span>}
             </>
           )}
         />

@@ -16,7 +16,7 @@ import {
   type Totals,
 } from "../fleet";
 import { queryInstant } from "../api";
-import { formatValue } from "../format";
+import { formatValue, localNumber } from "../format";
 import { FLEET_GROUPINGS, labelChoices, nodeLabels, NODE_LABELS_QUERY, regroup, type NodeLabels } from "../grouping";
 import { t, useLanguage } from "../i18n";
 import { nodeNames, serverNow, type LivePicture } from "../live";
@@ -161,7 +161,7 @@ function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }):
     <dl class="totals">
       <Total
         name={t("fleet.gpus")}
-        value={String(totals.gpus)}
+        value={localNumber(totals.gpus, 0)}
         id="gpus"
         note={[
           t("fleet.nodes", { count: nodes.length }),
@@ -172,13 +172,13 @@ function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }):
       />
       <Total
         name={t("fleet.in_use")}
-        value={String(totals.inUse)}
+        value={localNumber(totals.inUse, 0)}
         id="in-use"
         note={totals.instances ? t("fleet.of_units", { count: totals.units }) : ""}
       />
-      <Total name={t("fleet.held_idle")} value={String(held)} id="held-idle" act={held > 0} />
-      <Total name={t("fleet.lost")} value={String(lost)} id="lost" act={lost > 0} severe />
-      {gone > 0 && <Total name={t("fleet.gone")} value={String(gone)} id="gone" act severe />}
+      <Total name={t("fleet.held_idle")} value={localNumber(held, 0)} id="held-idle" act={held > 0} />
+      <Total name={t("fleet.lost")} value={localNumber(lost, 0)} id="lost" act={lost > 0} severe />
+      {gone > 0 && <Total name={t("fleet.gone")} value={localNumber(gone, 0)} id="gone" act severe />}
       <Total
         name={t("fleet.power")}
         value={formatValue(totals.watts, "watts")}
@@ -249,7 +249,7 @@ function Controls({ measure, states, totals }: ControlProps): JSX.Element {
           <button key={state} aria-pressed={states.includes(state)} onClick={() => toggle(state)}>
             <Swatch state={state} />
             {GLYPHS[state] && <b aria-hidden="true">{GLYPHS[state]}</b>}
-            {stateName(state)} <span class="soft">{totals.states[state]}</span>
+            {stateName(state)} <span class="soft">{localNumber(totals.states[state], 0)}</span>
           </button>
         ))}
       </div>

@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { queryInstant } from "../api";
 import { toWords } from "../fleet";
-import { formatMoment } from "../format";
+import { formatMoment, localNumber } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type LivePicture } from "../live";
 import { AskedState, Blank, useAsked } from "../parts/asked";
@@ -85,7 +85,7 @@ export function SlurmView({ picture }: { picture: LivePicture }): JSX.Element {
           chosen={tab}
           title={(one) => (
             <>
-              {t(`slurm.${one}`)} <span class="soft">{countOf(slurm, one)}</span>
+              {t(`slurm.${one}`)} <span class="soft">{localNumber(countOf(slurm, one), 0)}</span>
             </>
           )}
         />
