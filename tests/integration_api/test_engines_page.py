@@ -89,7 +89,7 @@ def check(title: str, addresses: dict[str, str], folder: Path) -> None:
             return [one["value"][1] for one in answer.body["data"]["result"]]
 
         wait_for("all that is sent to arrive", lambda: instances() == ["2"] * (1 + scraped))
-        assert ask(url, "/api/live").body["gpus"]
+        wait_for("the live picture to have them", lambda: bool(ask(url, "/api/live").body["gpus"]))
 
 
 def host(url: str) -> str:
