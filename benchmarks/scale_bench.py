@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.budgets import BudgetRow, report
 from benchmarks.measure import machine, table
-from benchmarks.scale_run import HEADINGS, OURS, PROMETHEUS, Observed, ScaleRun, scraping
+from benchmarks.scale_run import HEADINGS, OURS, PROMETHEUS, Observed, ScaleRun, check_rules, scraping
 from benchmarks.scale_soak import soak
 from benchmarks.simulated_nodes import EVERY_SECONDS, simulated_nodes
 from tests.engines import find_engine
@@ -33,6 +33,8 @@ def run(nodes: int, seconds: float, settle: float, alone: bool, viewers: int) ->
         port, pipe = stack.enter_context(simulated_nodes())
         engines = [stack.enter_context(scraping(one, folder, port, nodes)) for one in names]
         time.sleep(settle)
+        for engine in engines:
+            check_rules(engine)
         measured = ScaleRun(engines, pipe, folder / "pauses")
         measured.add("nobody asks", seconds)
         for one in engines:

@@ -52,7 +52,7 @@ def scraping(name: str, folder: Path, nodes_port: int, nodes: int) -> Iterator[S
     port = free_port()
     prefix = name.lower()
     config = folder / f"{prefix}.yml"
-    rules = f"rule_files: [{RULES}/gpuscope-*.yml]" if name == PROMETHEUS else ""
+    rules = f"rule_files: [{RULES}/gpuscope-*.yml]"
     config.write_text(scrape_config(nodes_port, nodes, prefix, rules))
     address = f"127.0.0.1:{port}"
     command: list[str | Path] = [
@@ -266,8 +266,19 @@ class ScaleRun:
 
 def heads_sealed(port: int) -> int:
     """Return how many heads gpuscope has sealed since its start."""
+    return int(own_metric(port, "gpuscope_store_seals_total"))
+
+
+def own_metric(port: int, name: str) -> float:
+    """Return the sum of a metric's series in an engine's own `/metrics`."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=60) as answer:
-        found = re.search(rb"^gpuscope_store_seals_total (\S+)", answer.read(), re.MULTILINE)
-    if found is None:
-        raise RuntimeError("gpuscope_store_seals_total is not in /metrics")
-    return int(float(found[1]))
+        found = re.findall(rf"^{name}(?:{{.*}})? (\S+)".encode(), answer.read(), re.MULTILINE)
+    if not found:
+        raise RuntimeError(f"{name} is not in /metrics")
+    return sum(map(float, found))
+
+
+def check_rules(engine: Scraping) -> None:
+    """An engine without rules would be compared with one that has some."""
+    if own_metric(engine.port, "prometheus_rule_evaluations_total") < 1:
+        raise RuntimeError(f"{engine.name} evaluates no rules")

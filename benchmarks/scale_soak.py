@@ -17,7 +17,7 @@ from pathlib import Path
 
 from benchmarks.budgets import BudgetRow
 from benchmarks.measure import table
-from benchmarks.scale_run import HEADINGS, OURS, ScaleRun, asking, heads_sealed, scraping
+from benchmarks.scale_run import HEADINGS, OURS, ScaleRun, asking, check_rules, heads_sealed, scraping
 from benchmarks.simulated_nodes import simulated_nodes
 
 SEALS = 2
@@ -54,6 +54,7 @@ def soak(nodes: int, minutes: float, viewers: int) -> list[BudgetRow]:
             if sealed >= SEALS * nodes:
                 flat.append(mib)
             print(f"minute {minute}: {mib:.0f} MiB, {sealed / nodes:.2f} seals per head", flush=True)
+        check_rules(engine)
     print()
     print(table([f"{nodes} × 600, everything on", *HEADINGS], [one.cells() for one in measured.observed]))
     pause = max(one.longest_pause for one in measured.observed)

@@ -18,9 +18,10 @@ TRIM_INTERVAL_SECONDS = 60.0
 def keep_one_heap() -> None:
     """Makes all threads share one heap. Call it before threads start.
 
-    By default glibc gives each thread its own heap and reuses no memory across them, which costs an agent with
-    a thread per source about 1 MiB. The interpreter runs one thread at a time, so one shared heap delays no
-    thread.
+    By default glibc gives each thread its own heap and reuses no memory across them. A server with 200 targets
+    kept 174 MiB of freed pieces in 16 heaps and 40 MiB in one; they are smaller than a page, so `trim_heap`
+    cannot return them. An agent with a thread per source saves about 1 MiB. The interpreter runs one thread at
+    a time, so one shared heap delays no thread.
     """
     mallopt = _function("mallopt")
     if mallopt is not None:

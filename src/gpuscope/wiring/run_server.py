@@ -18,6 +18,7 @@ from gpuscope.server.api.query_log import QueryLog
 from gpuscope.settings import Settings
 from gpuscope.store import Store
 from gpuscope.wiring.embedded_server import EmbeddedServer, build_embedded_server
+from gpuscope.wiring.heap import keep_one_heap
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_store
 from gpuscope.wiring.login import build_web
@@ -34,6 +35,7 @@ log = logging.getLogger("gpuscope")
 
 def run_server(settings: Settings) -> None:
     """Serves until SIGINT or SIGTERM."""
+    keep_one_heap()
     settings = fit_limits(settings)
     if settings.store:
         run_over_engine(settings)

@@ -28,6 +28,7 @@ from gpuscope.settings import Settings
 from gpuscope.store import Store
 from gpuscope.wiring.demo import Demo
 from gpuscope.wiring.embedded_server import build_embedded_server
+from gpuscope.wiring.heap import keep_one_heap
 from gpuscope.wiring.listeners import fit_limits
 from gpuscope.wiring.live_view import live_from_collectors
 from gpuscope.wiring.login import build_web
@@ -74,6 +75,7 @@ def _run(
     simulated: Sequence[SimulatedNode],
     more_routes: Sequence[Route] = (),
 ) -> None:
+    keep_one_heap()
     settings = fit_limits(settings)
     listen = settings.listen or DEFAULT_LISTEN
     web = build_web(settings, listen)
