@@ -52,6 +52,7 @@ ALERTS = [
     alert("GpuHot", node="n1", severity="warning", team="ml"),
     alert("GpuHot", node="n2", severity="warning", team="infra"),
     alert("Old", node="n3", empty=""),
+    alert("Both", node="n4", severity="critical", team="ml"),
 ]
 WRONG_ALERTS: list[Any] = [
     [{"labels": {}}],
@@ -95,6 +96,11 @@ READS = (
     "alerts/groups",  # karma
     "alerts/groups?silenced=false&inhibited=false&active=true",
     "alerts/groups?receiver=oncall",
+    "alerts?receiver_matchers=name%3Doncall",
+    "alerts?receiver=team&receiver_matchers=name%3Doncall",
+    "alerts/groups?receiver_matchers=name%3Doncall",
+    "alerts/groups?receiver=team&receiver_matchers=name%3Doncall",
+    "receivers?receiver_matchers=name%3D~%22t.*%22",
     filtered("alerts/groups", "node=n2"),
     "silences",
     filtered("silences", 'node="n2"'),

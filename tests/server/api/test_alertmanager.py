@@ -21,7 +21,10 @@ from tests.notify.timeline import START, ManualClock, recording_channels
 from tests.server.client import Client
 
 CONFIG = """
-route: {receiver: a, group_by: [alertname], routes: [{receiver: b, matchers: [severity=crit], continue: true}]}
+route:
+  receiver: a
+  group_by: [alertname]
+  routes: [{receiver: b, matchers: [severity=crit], continue: true}, {matchers: [team=y]}]
 inhibit_rules: [{source_matchers: [alertname=Down], target_matchers: [alertname=Hot], equal: [node]}]
 receivers:
 - {name: a, webhook_configs: [{url: 'http://127.0.0.1:1/s3cret'}]}
@@ -104,6 +107,22 @@ def test_groups(client: Client) -> None:
         ({"alertname": "X"}, "a", 1),
     ]
     assert len(client.get("/api/v2/alerts/groups?receiver=a").json()) == 1
+
+
+def test_the_receivers_of_an_alert_in_a_group_are_those_of_the_listed_groups(client: Client) -> None:
+    post_alerts(client, {"alertname": "Down", "severity": "crit", "team": "y"})
+
+    def receivers(query: str) -> list[tuple[str, list[str]]]:
+        return [
+            (one["receiver"]["name"], [receiver["name"] for receiver in one["alerts"][0]["receivers"]])
+            for one in client.get(f"/api/v2/alerts/groups?{query}").json()
+        ]
+
+    assert receivers("") == [("a", ["a", "b"]), ("b", ["a", "b"])]
+    assert receivers("receiver=b") == [("b", ["b"])]
+    assert receivers(f"receiver_matchers={quote('team=x')}") == [("b", ["b"])]
+    assert receivers(f"receiver=a&receiver_matchers={quote('team=x')}") == []
+    assert names(client, f"?receiver=a&receiver_matchers={quote('team=x')}") == ["Down"]
 
 
 def test_valid_alerts_are_taken_even_if_others_are_not(client: Client) -> None:
