@@ -58,6 +58,7 @@ WRONG_ALERTS: list[Any] = [
     [{"labels": {}}],
     [{"labels": {"alertname": ""}}],
     [{"labels": {"alertname": "X"}, "startsAt": ENDS, "endsAt": STARTS}],
+    [{"labels": {"alertname": "X"}, "startsAt": ENDS}],
     [{"annotations": {}}],
     {},
     "text",

@@ -153,6 +153,23 @@ def test_a_wrong_type_or_a_missing_field_refuses_all(
     assert names(client) == []
 
 
+def test_the_start_is_not_after_the_end_also_if_that_is_set_here(client: Client) -> None:
+    for seconds, code in ((301.0, 400), (299.0, 200)):  # resolve_timeout is 5 minutes
+        starts_at = to_rfc3339(START + seconds)
+        assert post_alerts(client, {"alertname": "A"}, startsAt=starts_at)[0] == code
+    answer = post_alerts(client, {"alertname": "B"}, startsAt=to_rfc3339(START), endsAt=to_rfc3339(START - 1))
+    assert answer == (400, '"start time must be before end time"')
+    assert names(client) == ["A"]
+
+
+def test_a_start_that_is_not_given_is_the_end_or_now(client: Client) -> None:
+    post_alerts(client, {"alertname": "A"})
+    post_alerts(client, {"alertname": "B"}, endsAt=to_rfc3339(START + 60))
+    found = {one["labels"]["alertname"]: one for one in client.get("/api/v2/alerts").json()}
+    assert found["A"]["startsAt"] == to_rfc3339(START, "milliseconds")
+    assert found["B"]["startsAt"] == found["B"]["endsAt"] == to_rfc3339(START + 60, "milliseconds")
+
+
 def test_an_end_in_the_past_resolves(client: Client) -> None:
     post_alerts(client, {"alertname": "A"})
     post_alerts(client, {"alertname": "A"}, endsAt=to_rfc3339(START), startsAt=to_rfc3339(START - 5))

@@ -203,7 +203,9 @@ class AlertmanagerApi:
         for names in receivers.values():
             names.sort()
         return self._list(
-            group_json(group, [replace(one, receivers=tuple(receivers[one.alert.fingerprint])) for one in alerts])
+            group_json(
+                group, [replace(one, receivers=tuple(receivers[one.alert.fingerprint])) for one in alerts]
+            )
             for group, alerts in found
         )
 
@@ -234,7 +236,8 @@ class AlertmanagerApi:
         return keep
 
     def _post_alerts(self, request: Request, body: bytes) -> Response:
-        posted = read_alerts(load_body(body, "alerts", self._limits), self._clock.now(), self._limits)
+        document = load_body(body, "alerts", self._limits)
+        posted = read_alerts(document, self._clock.now(), self._limits, self._notifier.config.resolve_timeout)
         refused = self._notifier.put(posted.valid)
         if posted.mistakes:
             self._notifier.count_invalid(posted.invalid_count)
