@@ -1,4 +1,4 @@
-"""A small SMTP server for tests: EHLO, STARTTLS, AUTH PLAIN and CRAM-MD5, and it keeps every mail."""
+"""A small SMTP server for tests: EHLO, STARTTLS or implicit TLS, AUTH PLAIN, and it keeps every mail."""
 
 from __future__ import annotations
 
@@ -18,17 +18,24 @@ class Mail:
     content: bytes = b""
     is_encrypted: bool = False
     user: str = ""
+    hello: str = ""
 
 
 class SmtpSink:
     def __init__(
-        self, tls: ssl.SSLContext | None = None, *, refuse: str = "", with_login: bool = False
+        self,
+        tls: ssl.SSLContext | None = None,
+        *,
+        refuse: str = "",
+        with_login: bool = False,
+        is_implicit: bool = False,
     ) -> None:
         self.mails: list[Mail] = []
         self._tls = tls
         self._refuse = refuse
         """The command that is answered with 451, as DATA."""
         self._with_login = with_login
+        self._is_implicit = is_implicit
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
 
@@ -46,19 +53,22 @@ class SmtpSink:
 
     def _talk(self, connection: socket.socket) -> None:
         mail = Mail()
-        file = connection.makefile("rb")
 
         def say(text: str) -> None:
             connection.sendall(text.encode() + b"\r\n")
 
-        say("220 sink ready")
         try:
+            if self._is_implicit and self._tls:
+                connection, mail.is_encrypted = self._tls.wrap_socket(connection, server_side=True), True
+            file = connection.makefile("rb")
+            say("220 sink ready")
             while line := file.readline():
                 words = line.decode().strip()
                 command = words.split(" ")[0].upper()
                 if command == self._refuse:
                     say("451 try again later")
                 elif command == "EHLO":
+                    mail.hello = words.split(" ")[1]
                     offers = ["STARTTLS"] if self._tls and not mail.is_encrypted else []
                     offers += ["AUTH PLAIN"] if self._with_login else []
                     say("\r\n".join([f"250-{one}" for one in ["sink", *offers]] + ["250 8BITMIME"]))
@@ -93,9 +103,9 @@ class SmtpSink:
 
 @contextmanager
 def running_smtp(
-    tls: ssl.SSLContext | None = None, *, refuse: str = "", with_login: bool = False
+    tls: ssl.SSLContext | None = None, *, refuse: str = "", with_login: bool = False, is_implicit: bool = False
 ) -> Iterator[SmtpSink]:
-    sink = SmtpSink(tls, refuse=refuse, with_login=with_login)
+    sink = SmtpSink(tls, refuse=refuse, with_login=with_login, is_implicit=is_implicit)
     thread = threading.Thread(target=sink.serve, daemon=True)
     thread.start()
     try:

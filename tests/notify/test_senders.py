@@ -244,6 +244,67 @@ def test_mail_by_starttls_with_a_login(tmp_path: Path) -> None:
     assert mail.user == "me pass word"
 
 
+MAIL_CONFIG = """
+global:
+  smtp_smarthost: 127.0.0.1:PORT
+  smtp_from: gpuscope@example.org
+  smtp_hello: monitor.example.org
+  smtp_auth_username: me
+  smtp_auth_password: pass word
+  smtp_auth_identity: ops
+  smtp_tls_config: {ca_file: cert.pem, server_name: localhost}
+route: {receiver: all}
+receivers: [{name: all, email_configs: [{to: ops@example.org}]}]
+"""
+
+
+def test_mail_with_every_global_option(tmp_path: Path) -> None:
+    """The certificate is valid for `server_name`, not for the address of the smarthost."""
+    certificate = make_certificate(tmp_path)
+    with running_smtp(certificate.server_context(), with_login=True) as sink:
+        text = MAIL_CONFIG.replace("PORT", str(sink.port))
+        send_all(load(tmp_path, "", text), notification())
+        with pytest.raises(SendError, match="certificate"):
+            send_all(load(tmp_path, "", text.replace(", server_name: localhost", "")), notification())
+    [mail] = sink.mails
+    assert (mail.is_encrypted, mail.user, mail.hello) == (True, "ops me pass word", "monitor.example.org")
+
+
+@pytest.mark.parametrize(
+    ("port", "more", "is_implicit"),
+    [(465, "", True), (587, "", False), (587, "force_implicit_tls: true", True),
+     (465, "force_implicit_tls: false", False)],
+)  # fmt: skip
+def test_tls_from_the_first_byte_on_port_465_unless_told(
+    port: int, more: str, is_implicit: bool, tmp_path: Path
+) -> None:
+    text = MAIL_CONFIG.replace("PORT", str(port)).replace("ops@example.org}", f"ops@example.org, {more}}}")
+    make_certificate(tmp_path)
+    [config] = load(tmp_path, "", text).receivers["all"].channels
+    assert isinstance(config, EmailConfig)
+    assert config.implicit_tls is is_implicit
+
+
+def test_mail_by_implicit_tls(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    with running_smtp(certificate.server_context(), is_implicit=True) as sink:
+        text = MAIL_CONFIG.replace("PORT", str(sink.port)).replace("g}]", "g, force_implicit_tls: true}]")
+        send_all(load(tmp_path, "", text), notification())
+    assert [mail.is_encrypted for mail in sink.mails] == [True]
+
+
+def test_headers_may_name_another_sender_and_recipient_than_the_envelope() -> None:
+    headers = (("From", "GPUs {{ .Status }} <gpus@example.org>"), ("To", "{{ .CommonLabels.node }} <x@y.z>"))
+    for value, shown in (("Größe", "Größe <x@y.z>"), ("a\r\nBcc: evil@example.org\r\n", None)):
+        mail, sender, recipients = mail_sender(mail_config(1, headers=headers)).message(notification(value))
+        assert (sender, recipients) == ("gpuscope@example.org", ["ops@example.org", "b@example.org"])
+        parsed = email.message_from_bytes(bytes(mail), policy=SMTP)
+        assert parsed["From"] == "GPUs firing <gpus@example.org>"
+        assert shown is None or parsed["To"] == shown
+        assert len(parsed.get_all("To")) == len(parsed.get_all("From")) == 1
+        assert "Bcc" not in parsed
+
+
 def test_mail_without_tls_is_not_sent_unless_allowed() -> None:
     with running_smtp() as sink, pytest.raises(SendError, match="STARTTLS"):
         mail_sender(mail_config(sink.port)).send(notification(), 10.0)

@@ -71,12 +71,30 @@ class _ReplyReader:
         self._buffer.clear()
 
 
+class _NamedContext:
+    """Checks the server's certificate for `tls_config.server_name`; smtplib only checks for the host."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
+        self._context = context
+        self._server_name = server_name
+
+    def wrap_socket(self, connection: socket.socket, server_hostname: str | None = None) -> ssl.SSLSocket:
+        return self._context.wrap_socket(connection, server_hostname=self._server_name or server_hostname)
+
+
 class _BoundedReplies:
     """For smtplib's clients: replaces the file that replies are read from, also after STARTTLS."""
 
     reply_deadline: float
+    auth_identity: str
     file: Any
     sock: socket.socket | None
+    user: str
+    password: str
+
+    def auth_plain(self, challenge: bytes | None = None) -> str:
+        """As smtplib's, with the identity to act as."""
+        return f"{self.auth_identity}\0{self.user}\0{self.password}"
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
@@ -110,9 +128,10 @@ class EmailSender:
         headers = {name: one_header_line(expand(text)) for name, text in config.headers}
         headers.setdefault("Subject", one_header_line(expand(default_template("email.default.subject"))))
         for name, value in headers.items():
-            if name not in ("From", "To"):
-                mail[name] = value
-        mail["From"], mail["To"] = sender, recipients
+            mail[name] = value
+        for name, addresses in (("From", sender), ("To", recipients)):
+            if name not in headers:  # which are what people see; the envelope has the addresses
+                mail[name] = addresses
         if "Message-Id" not in headers:
             mail["Message-Id"] = self._new_message_id(sender[0].domain)
         mail["Date"] = format_datetime(datetime.fromtimestamp(notification.sent_at, UTC))
@@ -171,19 +190,24 @@ class EmailSender:
 
         class BoundedSmtp(_BoundedReplies, smtplib.SMTP):
             reply_deadline = deadline
+            auth_identity = config.auth_identity
 
         class BoundedSmtps(_BoundedReplies, smtplib.SMTP_SSL):
             reply_deadline = deadline
+            auth_identity = config.auth_identity
 
         if config.implicit_tls:
-            context = config.tls or ssl.create_default_context()
             client: smtplib.SMTP = BoundedSmtps(
-                config.host, config.port, local_hostname=hello, timeout=seconds, context=context
+                config.host, config.port, local_hostname=hello, timeout=seconds, context=self._tls()
             )
         else:
             client = BoundedSmtp(config.host, config.port, local_hostname=hello, timeout=seconds)
         client.ehlo_or_helo_if_needed()
         return client
+
+    def _tls(self) -> Any:
+        config = self._config
+        return _NamedContext(config.tls or ssl.create_default_context(), config.tls_server_name)
 
     def _prepare(self, client: smtplib.SMTP) -> None:
         config = self._config
@@ -194,7 +218,7 @@ class EmailSender:
                     "only if the way there is safe",
                     may_retry=True,
                 )
-            client.starttls(context=config.tls or ssl.create_default_context())
+            client.starttls(context=self._tls())
             client.ehlo()
         if config.auth_username and client.has_extn("auth"):
             mechanisms = client.esmtp_features.get("auth", "").upper().split()
