@@ -236,6 +236,13 @@ def test_silences(client: Client) -> None:
     assert client.get(f"/api/v2/silences?filter={quote('node=n2')}").json() == []
     assert client.delete(f"/api/v2/silence/{silence_id}").status_code == 200
     assert client.get(f"/api/v2/silence/{silence_id}").json()["status"] == {"state": "expired"}
+    for query, ids in (
+        ("expired=false", [later]),
+        ("pending=false", [silence_id]),
+        ("pending=false&expired=false", []),
+        ("active=false", [later, silence_id]),
+    ):
+        assert [one["id"] for one in client.get(f"/api/v2/silences?{query}").json()] == ids, query
 
 
 @pytest.mark.parametrize(
