@@ -81,8 +81,8 @@ RECEIVERS- name: firing-only
 """
 PLAIN = (
     "wait", "interval", "repeat", "resolve", "short", "inhibition", "silence", "muted", "inactive", "active",
-    "some-resolved", "old", "first", "second", "timeout", "hostile", "order", "update", "held", "often", "at-once",
-    "merge", "never-fired", "parent", "child", "grandchild", "after",
+    "some-resolved", "old", "first", "second", "timeout", "hostile", "order", "update", "held", "often",
+    "at-once", "merge", "never-fired", "parent", "child", "grandchild", "after",
 )  # fmt: skip
 
 

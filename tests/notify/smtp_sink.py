@@ -51,15 +51,20 @@ class SmtpSink:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
+    def _accepted(self, connection: socket.socket) -> socket.socket:
+        if not self._is_implicit:
+            return connection
+        assert self._tls is not None
+        return self._tls.wrap_socket(connection, server_side=True)
+
     def _talk(self, connection: socket.socket) -> None:
-        mail = Mail()
+        mail = Mail(is_encrypted=self._is_implicit)
 
         def say(text: str) -> None:
             connection.sendall(text.encode() + b"\r\n")
 
         try:
-            if self._is_implicit and self._tls:
-                connection, mail.is_encrypted = self._tls.wrap_socket(connection, server_side=True), True
+            connection = self._accepted(connection)
             file = connection.makefile("rb")
             say("220 sink ready")
             while line := file.readline():

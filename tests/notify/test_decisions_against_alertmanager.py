@@ -82,9 +82,13 @@ INHIBITION = r"""
 route: {receiver: r, group_wait: 1h}
 receivers: [{name: r}]
 inhibit_rules:
-- {source_matchers: [rule=missing, side=source], target_matchers: [rule=missing, side=target], equal: [node, gpu]}
-- {source_matchers: [rule=both], target_matchers: [rule=both, "level=~'?low'?|mid"], equal: [rule]}
-- {source_matchers: [rule=self, level=~"high|mid"], target_matchers: [rule=self, level=~"low|mid"], equal: [node]}
+- source_matchers: [rule=missing, side=source]
+  target_matchers: [rule=missing, side=target]
+  equal: [node, gpu]
+- {source_matchers: [rule=both], target_matchers: [rule=both, 'level=~"low|mid"'], equal: [rule]}
+- source_matchers: [rule=self, level=~"high|mid"]
+  target_matchers: [rule=self, level=~"low|mid"]
+  equal: [node]
 - {source_match: {rule: old}, target_match_re: {rule: 'o.*d', side: .+}}
 - {source_matchers: ['"a b"="1"'], target_matchers: ['"a b"!="1"', rule="utf8"], equal: ["größe"]}
 - {source_matchers: [rule=ended], target_matchers: [rule=end-target]}

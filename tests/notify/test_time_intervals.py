@@ -102,7 +102,8 @@ def test_an_empty_list_never_holds_and_an_empty_key_always(key: str, tmp_path: P
     path = tmp_path / "alertmanager.yml"
     path.write_text(
         "route: {receiver: a}\nreceivers: [{name: a}]\ntime_intervals:\n"
-        f"- {{name: never, time_intervals: [{{{key}: []}}]}}\n- {{name: always, time_intervals: [{{{key}: }}]}}\n"
+        f"- {{name: never, time_intervals: [{{{key}: []}}]}}\n"
+        f"- {{name: always, time_intervals: [{{{key}: }}]}}\n"
     )
     intervals = load_alerting(path).time_intervals
     assert [intervals[name][0].contains(at("2026-11-16T09:30")) for name in ("never", "always")] == [
