@@ -79,11 +79,20 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert silence_id in amtool("silence", "query")
         assert "GpuHot" not in amtool("alert", "query")
         assert "GpuHot" in amtool("alert", "query", "-s")
+        assert "GpuHot" not in amtool("alert", "query", "-a")
+        assert "GpuHot" not in amtool("alert", "query", "-i")
+        assert "GpuLost" not in amtool("alert", "query", "-u")
+        assert "GpuLost" in amtool("alert", "query", "--receiver=pager", "-o", "extended")
+        assert "GpuHot" not in amtool("alert", "query", "-a", "-s", "--receiver=pager", "-o", "json")
+        assert amtool("silence", "query", "-q", "node=n1").strip() == silence_id
+        assert amtool("silence", "query", "-q", "--within=30m") == ""
+        assert amtool("silence", "query", "-q", "--within=2h").strip() == silence_id
         updated = amtool("silence", "update", "-d", "2h", "-c", "new", silence_id, "-o", "json")
         assert json.loads(updated)[0]["comment"] == "new"
         exported = amtool("silence", "query", "-o", "json")
         amtool("silence", "expire", silence_id)
         assert silence_id not in amtool("silence", "query")
+        assert silence_id in amtool("silence", "query", "--expired", "-o", "extended")
         (tmp_path / "silences.json").write_text(exported)
         amtool("silence", "import", "--force", str(tmp_path / "silences.json"))
         [imported] = json.loads(amtool("silence", "query", "-o", "json"))
@@ -92,6 +101,8 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         amtool("config", "routes", "test", "--verify.receivers=hook", "severity=warn")
         assert "severity" in amtool("config", "routes", "show")
         assert "disabled" in amtool("cluster", "show")
+        checking = [engine("amtool"), f"--alertmanager.url={url}", "alert", "query"]  # asks for the version
+        assert "GpuHot" in subprocess.run(checking, capture_output=True, text=True, check=True).stdout
 
         assert main(["alerts", "--server", url]) == 1
         out = capsys.readouterr().out

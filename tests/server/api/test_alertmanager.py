@@ -24,7 +24,9 @@ CONFIG = """
 route:
   receiver: a
   group_by: [alertname]
-  routes: [{receiver: b, matchers: [severity=crit], continue: true}, {matchers: [team=y]}]
+  routes: [{receiver: b, matchers: [severity=crit], continue: true}, {matchers: [team=y]},
+    {matchers: [team=night], mute_time_intervals: [always]}]
+time_intervals: [{name: always, time_intervals: [{}]}]
 inhibit_rules: [{source_matchers: [alertname=Down], target_matchers: [alertname=Hot], equal: [node]}]
 receivers:
 - {name: a, webhook_configs: [{url: 'http://127.0.0.1:1/s3cret'}]}
@@ -123,6 +125,28 @@ def test_the_receivers_of_an_alert_in_a_group_are_those_of_the_listed_groups(cli
     assert receivers(f"receiver_matchers={quote('team=x')}") == [("b", ["b"])]
     assert receivers(f"receiver=a&receiver_matchers={quote('team=x')}") == []
     assert names(client, f"?receiver=a&receiver_matchers={quote('team=x')}") == ["Down"]
+
+
+def test_alerts_are_sorted_by_fingerprint_and_groups_by_labels(client: Client) -> None:
+    post_alerts(client, *({"alertname": name} for name in "CADB"))
+    fingerprints = [one["fingerprint"] for one in client.get("/api/v2/alerts").json()]
+    assert fingerprints == sorted(fingerprints)
+    groups = [one["labels"]["alertname"] for one in client.get("/api/v2/alerts/groups").json()]
+    assert groups == ["A", "B", "C", "D"]
+
+
+def test_a_group_that_a_time_interval_mutes_says_so(client: Client, notifier: Notifier) -> None:
+    post_alerts(client, {"alertname": "A", "team": "night"}, startsAt=to_rfc3339(START - 3600))
+    [group] = client.get("/api/v2/alerts/groups").json()
+    assert group["alerts"][0]["status"]["state"] == "active"  # not flushed yet
+    assert notifier.flush_due() == []
+    [group] = client.get("/api/v2/alerts/groups").json()
+    assert group["alerts"][0]["status"] == {
+        "inhibitedBy": [], "mutedBy": ["always"], "silencedBy": [], "state": "suppressed",
+    }  # fmt: skip
+    assert client.get("/api/v2/alerts/groups?muted=false").json() == []
+    [alert] = client.get("/api/v2/alerts").json()
+    assert alert["status"]["state"] == "active"  # a group is muted, not its alert, as in Alertmanager
 
 
 def test_valid_alerts_are_taken_even_if_others_are_not(client: Client) -> None:
