@@ -126,6 +126,7 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert main(["alerts", "--server", url]) == 1
         assert "channel hook/webhook[0] has failed since 2" in capsys.readouterr().err
 
+        good = (tmp_path / "alertmanager.yml").read_text()
         (tmp_path / "alertmanager.yml").write_text("route: 1\n")
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: metric(url, "alertmanager_config_last_reload_successful") == "0")
@@ -133,6 +134,12 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert main(["alerts", "--server", url]) == 1
         assert "the alerting file was not reloaded" in capsys.readouterr().err
         assert amtool("config", "routes", "test", "severity=crit").strip() == "pager"
+        (tmp_path / "alertmanager.yml").write_text(good.replace("severity=crit", "severity=page"))
+        call("POST", f"{url}/-/reload")
+        assert metric(url, "alertmanager_config_last_reload_successful") == "1"
+        assert amtool("config", "routes", "test", "severity=crit").strip() == "hook"
+        assert main(["alerts", "--server", url]) == 1
+        assert "was not reloaded" not in capsys.readouterr().err
 
 
 def outcomes(url: str) -> list[str]:
