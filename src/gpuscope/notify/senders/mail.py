@@ -92,7 +92,7 @@ class _BoundedReplies:
     user: str
     password: str
 
-    def auth_plain(self, challenge: bytes | None = None) -> str:
+    def auth_plain(self, challenge: Any = None) -> str:
         """As smtplib's, with the identity to act as."""
         return f"{self.auth_identity}\0{self.user}\0{self.password}"
 
