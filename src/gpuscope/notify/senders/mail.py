@@ -27,6 +27,7 @@ from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import MAX_ATTEMPT_SECONDS, cut
 from gpuscope.notify.senders.pagerduty import group_hash
 
+CRAM_MD5 = "CRAM-MD5"
 MAX_SUBJECT_CHARACTERS = 500
 MAX_REPLY_BYTES = 64 << 10
 """Of all replies to one mail; a server sends a few hundred."""
@@ -221,10 +222,14 @@ class EmailSender:
             client.starttls(context=self._tls())
             client.ehlo()
         if config.auth_username and client.has_extn("auth"):
-            mechanisms = client.esmtp_features.get("auth", "").upper().split()
-            secret = (
-                config.auth_secret if config.auth_secret and "CRAM-MD5" in mechanisms else config.auth_password
-            )
+            offered = client.esmtp_features["auth"].upper().split()
+            others = [one for one in offered if one != CRAM_MD5]
+            if config.auth_secret and CRAM_MD5 in offered:
+                chosen, secret = [CRAM_MD5], config.auth_secret
+            else:
+                # smtplib would try CRAM-MD5 first: with a password each mail would be a failed log-in.
+                chosen, secret = others or offered, config.auth_password
+            client.esmtp_features["auth"] = " ".join(chosen)
             client.login(config.auth_username, secret.reveal())
 
 
