@@ -117,6 +117,20 @@ def test_an_alert_that_fires_again_while_its_resolution_is_sent_stays(tmp_path: 
     assert again.notification.status == "firing"
 
 
+def test_a_clock_that_is_set_back_delays_no_group(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing("A"), firing("B")])
+    bench.advance(5.0)
+    bench.notifier.put([firing("B", node="n2")])
+    [being_sent] = bench.due(11.0)
+    bench.clock.time = START - 3600 + 11.0
+    bench.notifier.put([firing("A", node="n2"), firing("B", node="n3")])
+    bench.notifier.finished(being_sent, None)
+    assert bench.notifier.next_flush_at() == pytest.approx(START - 3600 + 21.0)  # group_interval is 10 s
+    told = [one.notification.group_labels["alertname"] for one in bench.due(-3600 + 21.1)]
+    assert sorted(told) == ["A", "B"]
+
+
 ROUTE_LABELS = """
 route:
   receiver: hook
