@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,24 @@ def test_an_alert_that_fires_again_while_its_resolution_is_sent_stays(tmp_path: 
     bench.notifier.finished(delivery, None)
     [again] = bench.due(21.2)
     assert again.notification.status == "firing"
+
+
+def test_a_defect_silences_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing("A"), firing("B"), firing("C")])
+
+    def fail_for_b(labels: Mapping[str, str], now: float, fingerprint: str) -> list[str]:
+        return [] if labels["alertname"] != "B" else [labels["defect"]]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.notifier.silences, "silenced_by", fail_for_b)
+        told = bench.due(1.0)
+    assert [one.notification.group_labels["alertname"] for one in told] == ["A", "C"]
+    assert 'alert group {}:{alertname="B"}' in caplog.text
+    [delivery] = bench.due(11.0)
+    assert delivery.notification.group_labels == {"alertname": "B"}
 
 
 def test_a_clock_that_is_set_back_delays_no_group(tmp_path: Path) -> None:
