@@ -1,6 +1,7 @@
 """Which receivers get an alert, and which alert inhibits which: here, in amtool and in a real Alertmanager.
 
 Odd route trees and label sets, and inhibition rules whose `equal` labels are missing on one side or on both.
+`gpuscope alerts` and `silence` ask a real Alertmanager too.
 """
 
 from __future__ import annotations
@@ -8,6 +9,9 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
+
+from gpuscope.cli import main
 from gpuscope.limits import Limits
 from gpuscope.notify.alerting_config import load_alerting
 from gpuscope.notify.notifier import Notifier
@@ -149,3 +153,23 @@ def test_inhibition_is_that_of_alertmanager(tmp_path: Path) -> None:
             posted.append({"labels": alert, "startsAt": "2020-01-01T00:00:00Z", "endsAt": ends_at})
         call("POST", f"{url}/api/v2/alerts", posted)
         wait_for(lambda: theirs() == ours, "the same inhibitions", lambda: f"{theirs()}\n{ours}")
+
+
+def test_our_commands_work_with_alertmanager(capsys: pytest.CaptureFixture[str]) -> None:
+    with running_alertmanager() as url:
+
+        def run(*words: str) -> tuple[int, str]:
+            return main([*words, "--server", url]), capsys.readouterr().out
+
+        labels = {"alertname": "Hot", "a b": 'x "y"', "node": "n1"}
+        call("POST", f"{url}/api/v2/alerts", [{"labels": labels}, {"labels": {"alertname": "Cold"}}])
+        code, listed = run("alerts", '"a b"="x \\"y\\""')
+        assert (code, "Hot" in listed, "Cold" in listed) == (1, True, False)
+        code, made = run("silence", "add", '"a b"=~"x.*"', "node!=n2", "--comment", "é")
+        assert (code, len(made.strip())) == (0, 36)
+        assert "Hot" not in run("alerts")[1]
+        assert "suppressed" in run("alerts", "--all", "node=n1")[1]
+        assert made.strip() in run("silence", "list", "node!=n2")[1]
+        assert run("silence", "list", "node=n2") == (0, "no silences\n")
+        assert run("silence", "expire", made.strip()) == (0, "")
+        assert "Hot" in run("alerts")[1]
