@@ -194,6 +194,17 @@ def test_a_start_that_is_not_given_is_the_end_or_now(client: Client) -> None:
     assert found["B"]["startsAt"] == found["B"]["endsAt"] == to_rfc3339(START + 60, "milliseconds")
 
 
+def test_the_last_moment_of_the_year_9999_can_be_listed(client: Client) -> None:
+    end = "9999-12-31T23:59:59.999999999Z"
+    assert post_alerts(client, {"alertname": "A"}, endsAt=end)[0] == 200  # and so it starts then
+    assert client.post("/api/v2/silences", json=silence(endsAt=end)).status_code == 200
+    [alert] = client.get("/api/v2/alerts").json()
+    [listed] = client.get("/api/v2/silences").json()
+    assert alert["startsAt"] == alert["endsAt"] == listed["endsAt"] == "9999-12-31T23:59:59.000Z"
+    [group] = client.get("/api/v2/alerts/groups").json()
+    assert group["alerts"] == [alert]
+
+
 def test_an_end_in_the_past_resolves(client: Client) -> None:
     post_alerts(client, {"alertname": "A"})
     post_alerts(client, {"alertname": "A"}, endsAt=to_rfc3339(START), startsAt=to_rfc3339(START - 5))

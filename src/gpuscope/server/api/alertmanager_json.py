@@ -44,6 +44,8 @@ _TIME = re.compile(
 """The formats of go-openapi's `date-time`; a time without a zone is UTC."""
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 """Go's time that is not set."""
+MAX_TIME_SECONDS = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+"""Later fractions of a second would be rounded to the year 10000, which no answer can be written with."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_MISTAKES = 20
 """Of one request, in the answer."""
@@ -103,7 +105,7 @@ class _Fields:
         except (ValueError, OverflowError):
             why = f"{key}: {text[:60]!r} is not a time such as 2026-11-16T12:00:00Z"
             raise malformed(self.what, why) from None
-        return None if moment == _ZERO_TIME else moment.timestamp()
+        return None if moment == _ZERO_TIME else min(moment.timestamp(), MAX_TIME_SECONDS)
 
     def objects(self, key: str) -> list[_Fields] | None:
         value = self._get(key, list)
