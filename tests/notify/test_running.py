@@ -1,4 +1,4 @@
-"""A running server: amtool, our commands, SIGHUP, and kill -9 in the middle of a flush."""
+"""A running server: amtool, our commands, SIGHUP, and kill -9 in the middle of a flush; what is imported."""
 
 from __future__ import annotations
 
@@ -173,3 +173,14 @@ def test_kill_9_in_a_flush_repeats_at_most_one_message_and_loses_none(tmp_path: 
 
 def _name(body: bytes) -> str:
     return str(json.loads(body)["groupLabels"]["alertname"])
+
+
+def test_apprise_is_imported_by_its_first_message_only() -> None:
+    """It takes half a second and 44 MB."""
+    program = (
+        "import sys; from gpuscope.notify.notify_urls import default_alerting; "
+        "from gpuscope.notify.channel_senders import build_channels; "
+        "build_channels(default_alerting(['https://x.example', 'gotify://h/t'])); "
+        "sys.exit('apprise' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
