@@ -59,6 +59,7 @@ NOT_FAST = (
     "notify/test_alertmanager.py",
     "notify/test_api_against_alertmanager.py",
     "notify/test_api_errors_against_alertmanager.py",
+    "notify/test_decisions_against_alertmanager.py",
     "notify/test_end_to_end.py",
     "notify/test_idle_policy_live.py",
     "notify/test_running.py",

@@ -45,6 +45,9 @@ def test_a_test_message_to_a_receiver(tmp_path: Path, capsys: pytest.CaptureFixt
         (["silence", "add", "a=b"], "--comment"),
         (["silence", "add", "a", "--comment", "x"], "'a' is not a matcher"),
         (["silence", "add", "a=b", "--comment", "x", "--for", "soon"], "--for: 'soon'"),
+        (["silence", "add", "a=b", "--comment", "x", "--for", "99999999999d"], "after the year 9999"),
+        (["silence", "add", "a=~.*", "b=", "--comment", "x"], "would silence every alert"),
+        (["silence", "list", "node"], "silence list: 'node' is not a matcher such as node=n3"),
         (["silence", "expire"], "give the id"),
     ],
 )

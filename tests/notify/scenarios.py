@@ -45,7 +45,23 @@ route:
   - {receiver: order, matchers: ['scenario="order"'], group_by: [scenario]}
   - {receiver: update, matchers: ['scenario="update"'], repeat_interval: 3s}
   - {receiver: two.channels, matchers: ['scenario="two"']}
+  - {receiver: held, matchers: ['scenario="held"'], group_by: [alertname, node]}
+  - {receiver: often, matchers: ['scenario="often"'], repeat_interval: 1s}
+  - {receiver: at-once, matchers: ['scenario="at-once"'], group_wait: 0s, group_interval: 4s}
+  - {receiver: merge, matchers: ['scenario="merge"']}
+  - {receiver: never-fired, matchers: ['scenario="never-fired"']}
+  - receiver: parent
+    matchers: ['scenario="inherited"']
+    continue: true
+    mute_time_intervals: [always]
+    group_by: [node]
+    routes:
+    - receiver: child
+      matchers: ['child!=""']
+      routes: [{matchers: ['child="2"'], receiver: grandchild, group_by: []}]
+  - {receiver: after, matchers: ['scenario="inherited"']}
 inhibit_rules:
+- {source_matchers: [alertname=Holder], target_matchers: [alertname=Held], equal: [scenario, missing]}
 - {source_matchers: [alertname=Source], target_matchers: [alertname=Target], equal: [scenario, node]}
 - {source_matchers: [both=yes], target_matchers: [both=yes], equal: [scenario]}
 time_intervals:
@@ -65,7 +81,8 @@ RECEIVERS- name: firing-only
 """
 PLAIN = (
     "wait", "interval", "repeat", "resolve", "short", "inhibition", "silence", "muted", "inactive", "active",
-    "some-resolved", "old", "first", "second", "timeout", "hostile", "order", "update",
+    "some-resolved", "old", "first", "second", "timeout", "hostile", "order", "update", "held", "often",
+    "at-once", "merge", "never-fired", "parent", "child", "grandchild", "after",
 )  # fmt: skip
 
 
@@ -140,6 +157,18 @@ ACTIONS = (
             alert("unrouted", "Root"),
             annotated("update", "first"),
             alert("two"),
+            alert("held", "Held", node="n1"),
+            alert("held", "Silenced", node="n2"),
+            alert("often"),
+            alert("at-once"),
+            alert("merge", "TimeoutAfterEnd", start=-5.0, end=8.0),
+            alert("merge", "EndAfterTimeout", end=None),
+            alert("merge", "Future", start=600.0),
+            alert("merge", "Apart", end=2.5),
+            alert("never-fired", start=-60.0, end=-30.0),
+            alert("inherited", node="n1"),
+            alert("inherited", node="n2", child="1"),
+            alert("inherited", node="n3", child="2"),
         ],
         {"matchers": [{"name": "scenario", "value": "silence", "isRegex": False}], "comment": "one"},
     ),
@@ -152,13 +181,46 @@ ACTIONS = (
             alert("firing-only", end=1.5),
             alert("some-resolved", "B", end=1.5),
             alert("two", end=1.5),
+            alert("held", "Holder", start=1.5),
+            alert("at-once", "A", node="n3", start=1.5),
+            # An end that was given holds against a later end by time-out, and the earliest start.
+            alert("merge", "TimeoutAfterEnd", start=1.0, end=None),
+        ],
+        {"matchers": [{"name": "alertname", "value": "Silenced", "isRegex": False}], "comment": "held"},
+    ),
+    Action(
+        2.4,
+        [
+            # Muted while they are resolved: nobody is told, now or later.
+            alert("held", "Held", node="n1", end=2.0),
+            alert("held", "Silenced", node="n2", end=2.0),
+            # An end by time-out does not hold against one that is given.
+            alert("merge", "EndAfterTimeout", end=2.9),
+        ],
+        expire="one",
+    ),
+    Action(
+        4.0,
+        [
+            alert("inhibition", "Source", node="n1", end=3.5),
+            annotated("update", "second"),
+            alert("held", "Holder", start=1.5, end=3.9),
+            # Begins after the last one has ended: not merged, so it has a new start.
+            alert("merge", "Apart", start=3.9),
         ],
     ),
-    Action(2.4, expire="one"),
-    Action(4.0, [alert("inhibition", "Source", node="n1", end=3.5), annotated("update", "second")]),
     Action(
         4.3,
         [alert("resolve", start=4.0), alert("firing-only", start=4.0), alert("some-resolved", "A", end=4.0)],
     ),
-    Action(6.1, [alert("silence", end=6.0), alert("two", start=6.0)]),
+    Action(4.6, expire="held"),
+    Action(
+        6.1,
+        [
+            alert("silence", end=6.0),
+            alert("two", start=6.0),
+            alert("held", "Held", node="n1", start=6.0),
+            alert("held", "Silenced", node="n2", start=6.0),
+        ],
+    ),
 )

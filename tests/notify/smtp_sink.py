@@ -1,4 +1,4 @@
-"""A small SMTP server for tests: EHLO, STARTTLS, AUTH PLAIN and CRAM-MD5, and it keeps every mail."""
+"""A small SMTP server for tests: EHLO, STARTTLS or implicit TLS, AUTH PLAIN or CRAM-MD5, keeps every mail."""
 
 from __future__ import annotations
 
@@ -6,9 +6,12 @@ import base64
 import socket
 import ssl
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from typing import BinaryIO
+
+CHALLENGE = b"<1.2@sink>"
 
 
 @dataclass
@@ -18,17 +21,27 @@ class Mail:
     content: bytes = b""
     is_encrypted: bool = False
     user: str = ""
+    hello: str = ""
+    logins: list[str] = field(default_factory=list)
+    """The mechanisms that were tried."""
 
 
 class SmtpSink:
     def __init__(
-        self, tls: ssl.SSLContext | None = None, *, refuse: str = "", with_login: bool = False
+        self,
+        tls: ssl.SSLContext | None = None,
+        *,
+        refuse: str = "",
+        logins: str = "",
+        is_implicit: bool = False,
     ) -> None:
         self.mails: list[Mail] = []
         self._tls = tls
         self._refuse = refuse
         """The command that is answered with 451, as DATA."""
-        self._with_login = with_login
+        self._logins = logins
+        """The mechanisms on offer, as `PLAIN CRAM-MD5`."""
+        self._is_implicit = is_implicit
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
 
@@ -44,31 +57,38 @@ class SmtpSink:
         self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
 
+    def _accepted(self, connection: socket.socket) -> socket.socket:
+        if not self._is_implicit:
+            return connection
+        assert self._tls is not None
+        return self._tls.wrap_socket(connection, server_side=True)
+
     def _talk(self, connection: socket.socket) -> None:
-        mail = Mail()
-        file = connection.makefile("rb")
+        mail = Mail(is_encrypted=self._is_implicit)
 
         def say(text: str) -> None:
             connection.sendall(text.encode() + b"\r\n")
 
-        say("220 sink ready")
         try:
+            connection = self._accepted(connection)
+            file = connection.makefile("rb")
+            say("220 sink ready")
             while line := file.readline():
                 words = line.decode().strip()
                 command = words.split(" ")[0].upper()
                 if command == self._refuse:
                     say("451 try again later")
                 elif command == "EHLO":
+                    mail.hello = words.split(" ")[1]
                     offers = ["STARTTLS"] if self._tls and not mail.is_encrypted else []
-                    offers += ["AUTH PLAIN"] if self._with_login else []
+                    offers += [f"AUTH {self._logins}"] if self._logins else []
                     say("\r\n".join([f"250-{one}" for one in ["sink", *offers]] + ["250 8BITMIME"]))
                 elif command == "STARTTLS" and self._tls:
                     say("220 go on")
                     connection = self._tls.wrap_socket(connection, server_side=True)
                     file, mail.is_encrypted = connection.makefile("rb"), True
                 elif command == "AUTH":
-                    mail.user = base64.b64decode(words.split(" ")[2]).replace(b"\0", b" ").decode().strip()
-                    say("235 welcome")
+                    _log_in(mail, words.split(" ")[1:], file, say)
                 elif command == "MAIL":
                     mail.sender = words.partition("<")[2].partition(">")[0]
                     say("250 ok")
@@ -91,11 +111,21 @@ class SmtpSink:
             connection.close()
 
 
+def _log_in(mail: Mail, words: list[str], file: BinaryIO, say: Callable[[str], None]) -> None:
+    mechanism, *answer = words
+    mail.logins.append(mechanism)
+    if not answer:
+        say(f"334 {base64.b64encode(CHALLENGE).decode()}")
+        answer = [file.readline().decode().strip()]
+    mail.user = base64.b64decode(answer[0]).replace(b"\0", b" ").decode().strip()
+    say("235 welcome")
+
+
 @contextmanager
 def running_smtp(
-    tls: ssl.SSLContext | None = None, *, refuse: str = "", with_login: bool = False
+    tls: ssl.SSLContext | None = None, *, refuse: str = "", logins: str = "", is_implicit: bool = False
 ) -> Iterator[SmtpSink]:
-    sink = SmtpSink(tls, refuse=refuse, with_login=with_login)
+    sink = SmtpSink(tls, refuse=refuse, logins=logins, is_implicit=is_implicit)
     thread = threading.Thread(target=sink.serve, daemon=True)
     thread.start()
     try:

@@ -20,6 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
+from gpuscope.rfc3339 import to_rfc3339
 from tests.engines import running, running_alertmanager
 from tests.ports import free_port
 
@@ -52,11 +53,13 @@ ALERTS = [
     alert("GpuHot", node="n1", severity="warning", team="ml"),
     alert("GpuHot", node="n2", severity="warning", team="infra"),
     alert("Old", node="n3", empty=""),
+    alert("Both", node="n4", severity="critical", team="ml"),
 ]
 WRONG_ALERTS: list[Any] = [
     [{"labels": {}}],
     [{"labels": {"alertname": ""}}],
     [{"labels": {"alertname": "X"}, "startsAt": ENDS, "endsAt": STARTS}],
+    [{"labels": {"alertname": "X"}, "startsAt": ENDS}],
     [{"annotations": {}}],
     {},
     "text",
@@ -95,6 +98,11 @@ READS = (
     "alerts/groups",  # karma
     "alerts/groups?silenced=false&inhibited=false&active=true",
     "alerts/groups?receiver=oncall",
+    "alerts?receiver_matchers=name%3Doncall",
+    "alerts?receiver=team&receiver_matchers=name%3Doncall",
+    "alerts/groups?receiver_matchers=name%3Doncall",
+    "alerts/groups?receiver=team&receiver_matchers=name%3Doncall",
+    "receivers?receiver_matchers=name%3D~%22t.*%22",
     filtered("alerts/groups", "node=n2"),
     "silences",
     filtered("silences", 'node="n2"'),
@@ -145,6 +153,42 @@ def both_running(folder: Path) -> Iterator[tuple[Api, Api]]:
         yield Api(theirs), Api(f"http://{address}")
 
 
+def moment(seconds: float) -> str:
+    return to_rfc3339(time.time() + seconds, "milliseconds")
+
+
+def silence_changes(api: Api) -> list[Any]:
+    """Whether each change of a silence keeps its id, and the states of all silences in the end."""
+    found: list[Any] = []
+
+    def make(starts_in: float, ends_in: float) -> dict[str, Any]:
+        silence = {**SILENCE, "startsAt": moment(starts_in), "endsAt": moment(ends_in)}
+        return {**silence, "id": api.call("POST", "silences", silence)[1]["silenceID"]}
+
+    def change(silence: dict[str, Any], **fields: object) -> None:
+        status, answer = api.call("POST", "silences", {**silence, **fields})
+        found.append((status, answer and answer["silenceID"] == silence["id"]))
+
+    active = make(-60, 60)
+    active["startsAt"] = api.call("GET", f"silence/{active['id']}")[1]["startsAt"]
+    found.append(active["startsAt"] > moment(-50))  # a start in the past becomes now
+    change(active, endsAt=moment(120))
+    change(active, comment="other", annotations={"a": "b"})
+    change(active, endsAt=moment(-1))
+    change(active, matchers=[*active["matchers"], {"name": "a", "value": "b", "isRegex": False}])
+    change(active, endsAt=moment(180))  # expired by the change before
+    pending = make(60, 120)
+    change(pending, startsAt=moment(30))
+    change(pending, startsAt=moment(40), endsAt=moment(50))
+    change(pending, startsAt=moment(-30))
+    another = make(0, 60)
+    change(another, startsAt=moment(-300))
+    two = {**SILENCE, "matchers": [{"name": name, "value": "1", "isRegex": False} for name in "ab"]}
+    swapped = {**two, "id": api.call("POST", "silences", two)[1]["silenceID"]}
+    change(swapped, matchers=swapped["matchers"][::-1])
+    return [*found, [one["status"]["state"] for one in api.call("GET", "silences")[1]]]
+
+
 def comparable(document: Any) -> Any:
     """Without times and ids that each server chooses; whether there is one counts. 0.34 has `routeLabels`."""
     if isinstance(document, dict):
@@ -188,6 +232,7 @@ def test_answers_are_those_of_alertmanager(tmp_path: Path) -> None:
                     assert api.call("DELETE", f"silence/{silence['id']}")[0] == 200
         same("GET", "silences")
         same("GET", "alerts")
+        assert silence_changes(ours) == silence_changes(theirs)
         states = [one.call("GET", "status")[1] for one in (theirs, ours)]
         assert states[1].keys() == states[0].keys()
         assert states[1]["versionInfo"].keys() == states[0]["versionInfo"].keys()

@@ -45,6 +45,8 @@ def test_one_matcher(text: str, expected: str) -> None:
         ('{a="b", c=~"d,e",}', '{a="b",c=~"d,e"}'),
         ("a=b,c!=d", '{a="b",c!="d"}'),
         ("{a=b", '{a="b"}'),
+        (" a=b\u2003,c=d\u3000", '{a="b\u2003",c="d"}'),  # only the end is trimmed
+        ("a=b\x1c", '{a="b\x1c"}'),  # no white space in Go
     ],
 )
 def test_several_matchers(text: str, expected: str) -> None:
@@ -90,6 +92,12 @@ def test_a_missing_label_is_empty_and_a_regex_matches_the_whole_value() -> None:
     assert not AlertMatcher("a", MatchOp.REGEX, "b|c").matches({"a": "cd"})
     assert AlertMatcher("a", MatchOp.NOT_REGEX, "b").matches({"a": "bb"})
     assert match_all((), {"a": "b"})
+
+
+def test_a_dot_does_not_match_a_line_break() -> None:
+    for pattern, is_match in ((".*", False), ("(?s:.*)", True), ("(?s).*", True), ("x.y|x\ny", True)):
+        assert AlertMatcher("a", MatchOp.REGEX, pattern).matches({"a": "x\ny"}) is is_match
+        assert AlertMatcher("a", MatchOp.NOT_REGEX, pattern).matches({"a": "x\ny"}) is not is_match
 
 
 def test_the_order_of_matchers_is_alertmanagers() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -115,6 +116,38 @@ def test_an_alert_that_fires_again_while_its_resolution_is_sent_stays(tmp_path: 
     bench.notifier.finished(delivery, None)
     [again] = bench.due(21.2)
     assert again.notification.status == "firing"
+
+
+def test_a_defect_silences_no_group(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing("A"), firing("B"), firing("C")])
+
+    def fail_for_b(labels: Mapping[str, str], now: float, fingerprint: str) -> list[str]:
+        return [] if labels["alertname"] != "B" else [labels["defect"]]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(bench.notifier.silences, "silenced_by", fail_for_b)
+        told = bench.due(1.0)
+    assert [one.notification.group_labels["alertname"] for one in told] == ["A", "C"]
+    assert 'alert group {}:{alertname="B"}' in caplog.text
+    [delivery] = bench.due(11.0)
+    assert delivery.notification.group_labels == {"alertname": "B"}
+
+
+def test_a_clock_that_is_set_back_delays_no_group(tmp_path: Path) -> None:
+    bench = Bench(tmp_path)
+    bench.notifier.put([firing("A"), firing("B")])
+    bench.advance(5.0)
+    bench.notifier.put([firing("B", node="n2")])
+    [being_sent] = bench.due(11.0)
+    bench.clock.time = START - 3600 + 11.0
+    bench.notifier.put([firing("A", node="n2"), firing("B", node="n3")])
+    bench.notifier.finished(being_sent, None)
+    assert bench.notifier.next_flush_at() == pytest.approx(START - 3600 + 21.0)  # group_interval is 10 s
+    told = [one.notification.group_labels["alertname"] for one in bench.due(-3600 + 21.1)]
+    assert sorted(told) == ["A", "B"]
 
 
 ROUTE_LABELS = """

@@ -1,4 +1,4 @@
-"""A running server: amtool, our commands, SIGHUP, and kill -9 in the middle of a flush."""
+"""A running server: amtool, our commands, SIGHUP, and kill -9 in the middle of a flush; what is imported."""
 
 from __future__ import annotations
 
@@ -79,11 +79,20 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert silence_id in amtool("silence", "query")
         assert "GpuHot" not in amtool("alert", "query")
         assert "GpuHot" in amtool("alert", "query", "-s")
+        assert "GpuHot" not in amtool("alert", "query", "-a")
+        assert "GpuHot" not in amtool("alert", "query", "-i")
+        assert "GpuLost" not in amtool("alert", "query", "-u")
+        assert "GpuLost" in amtool("alert", "query", "--receiver=pager", "-o", "extended")
+        assert "GpuHot" not in amtool("alert", "query", "-a", "-s", "--receiver=pager", "-o", "json")
+        assert amtool("silence", "query", "-q", "node=n1").strip() == silence_id
+        assert amtool("silence", "query", "-q", "--within=30m") == ""
+        assert amtool("silence", "query", "-q", "--within=2h").strip() == silence_id
         updated = amtool("silence", "update", "-d", "2h", "-c", "new", silence_id, "-o", "json")
         assert json.loads(updated)[0]["comment"] == "new"
         exported = amtool("silence", "query", "-o", "json")
         amtool("silence", "expire", silence_id)
         assert silence_id not in amtool("silence", "query")
+        assert silence_id in amtool("silence", "query", "--expired", "-o", "extended")
         (tmp_path / "silences.json").write_text(exported)
         amtool("silence", "import", "--force", str(tmp_path / "silences.json"))
         [imported] = json.loads(amtool("silence", "query", "-o", "json"))
@@ -92,6 +101,8 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         amtool("config", "routes", "test", "--verify.receivers=hook", "severity=warn")
         assert "severity" in amtool("config", "routes", "show")
         assert "disabled" in amtool("cluster", "show")
+        checking = [engine("amtool"), f"--alertmanager.url={url}", "alert", "query"]  # asks for the version
+        assert "GpuHot" in subprocess.run(checking, capture_output=True, text=True, check=True).stdout
 
         assert main(["alerts", "--server", url]) == 1
         out = capsys.readouterr().out
@@ -115,6 +126,7 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert main(["alerts", "--server", url]) == 1
         assert "channel hook/webhook[0] has failed since 2" in capsys.readouterr().err
 
+        good = (tmp_path / "alertmanager.yml").read_text()
         (tmp_path / "alertmanager.yml").write_text("route: 1\n")
         process.send_signal(signal.SIGHUP)
         wait_for(lambda: metric(url, "alertmanager_config_last_reload_successful") == "0")
@@ -122,6 +134,12 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         assert main(["alerts", "--server", url]) == 1
         assert "the alerting file was not reloaded" in capsys.readouterr().err
         assert amtool("config", "routes", "test", "severity=crit").strip() == "pager"
+        (tmp_path / "alertmanager.yml").write_text(good.replace("severity=crit", "severity=page"))
+        call("POST", f"{url}/-/reload")
+        assert metric(url, "alertmanager_config_last_reload_successful") == "1"
+        assert amtool("config", "routes", "test", "severity=crit").strip() == "hook"
+        assert main(["alerts", "--server", url]) == 1
+        assert "was not reloaded" not in capsys.readouterr().err
 
 
 def outcomes(url: str) -> list[str]:
@@ -155,3 +173,14 @@ def test_kill_9_in_a_flush_repeats_at_most_one_message_and_loses_none(tmp_path: 
 
 def _name(body: bytes) -> str:
     return str(json.loads(body)["groupLabels"]["alertname"])
+
+
+def test_apprise_is_imported_by_its_first_message_only() -> None:
+    """It takes half a second and 44 MB."""
+    program = (
+        "import sys; from gpuscope.notify.notify_urls import default_alerting; "
+        "from gpuscope.notify.channel_senders import build_channels; "
+        "build_channels(default_alerting(['https://x.example', 'gotify://h/t'])); "
+        "sys.exit('apprise' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email
+import hmac
 import json
 import logging
 import ssl
@@ -30,7 +31,7 @@ from gpuscope.notify.senders.mail import EmailSender
 from gpuscope.settings import load_settings
 from gpuscope.wiring.notifying import read_alerting
 from tests.goldens import check_golden
-from tests.notify.smtp_sink import running_smtp, serving_once
+from tests.notify.smtp_sink import CHALLENGE, running_smtp, serving_once
 from tests.notify.timeline import Sink, running_sink
 from tests.server.certificates import make_certificate
 
@@ -236,12 +237,93 @@ def test_mail(case: str) -> None:
 def test_mail_by_starttls_with_a_login(tmp_path: Path) -> None:
     certificate = make_certificate(tmp_path)
     client = ssl.create_default_context(cafile=str(certificate.cert))
-    with running_smtp(certificate.server_context(), with_login=True) as sink:
+    with running_smtp(certificate.server_context(), logins="PLAIN") as sink:
         config = mail_config(sink.port, auth_username="me", auth_password=SecretText("pass word"), tls=client)
         mail_sender(replace(config, host="localhost")).send(notification(), 10.0)
     [mail] = sink.mails
     assert mail.is_encrypted
     assert mail.user == "me pass word"
+
+
+MAIL_CONFIG = """
+global:
+  smtp_smarthost: 127.0.0.1:PORT
+  smtp_from: gpuscope@example.org
+  smtp_hello: monitor.example.org
+  smtp_auth_username: me
+  smtp_auth_password: pass word
+  smtp_auth_identity: ops
+  smtp_tls_config: {ca_file: cert.pem, server_name: localhost}
+route: {receiver: all}
+receivers: [{name: all, email_configs: [{to: ops@example.org}]}]
+"""
+
+
+def test_mail_with_every_global_option(tmp_path: Path) -> None:
+    """The certificate is valid for `server_name`, not for the address of the smarthost."""
+    certificate = make_certificate(tmp_path)
+    with running_smtp(certificate.server_context(), logins="PLAIN") as sink:
+        text = MAIL_CONFIG.replace("PORT", str(sink.port))
+        send_all(load(tmp_path, "", text), notification())
+        with pytest.raises(SendError, match="certificate"):
+            send_all(load(tmp_path, "", text.replace(", server_name: localhost", "")), notification())
+    [mail] = sink.mails
+    assert (mail.is_encrypted, mail.user, mail.hello) == (True, "ops me pass word", "monitor.example.org")
+
+
+@pytest.mark.parametrize(
+    ("port", "more", "is_implicit"),
+    [(465, "", True), (587, "", False), (587, "force_implicit_tls: true", True),
+     (465, "force_implicit_tls: false", False)],
+)  # fmt: skip
+def test_tls_from_the_first_byte_on_port_465_unless_told(
+    port: int, more: str, is_implicit: bool, tmp_path: Path
+) -> None:
+    text = MAIL_CONFIG.replace("PORT", str(port)).replace("ops@example.org}", f"ops@example.org, {more}}}")
+    make_certificate(tmp_path)
+    [config] = load(tmp_path, "", text).receivers["all"].channels
+    assert isinstance(config, EmailConfig)
+    assert config.implicit_tls is is_implicit
+
+
+def test_mail_by_implicit_tls(tmp_path: Path) -> None:
+    certificate = make_certificate(tmp_path)
+    with running_smtp(certificate.server_context(), is_implicit=True) as sink:
+        text = MAIL_CONFIG.replace("PORT", str(sink.port)).replace("g}]", "g, force_implicit_tls: true}]")
+        send_all(load(tmp_path, "", text), notification())
+    assert [mail.is_encrypted for mail in sink.mails] == [True]
+
+
+@pytest.mark.parametrize(
+    ("offered", "secrets", "used", "user"),
+    [
+        ("PLAIN CRAM-MD5", {"auth_secret": "s"}, "CRAM-MD5", "me " + hmac.digest(b"s", CHALLENGE, "md5").hex()),
+        ("CRAM-MD5 PLAIN", {"auth_password": "p"}, "PLAIN", "me p"),
+        ("PLAIN", {"auth_secret": "s", "auth_password": "p"}, "PLAIN", "me p"),
+        ("CRAM-MD5", {"auth_password": "p"}, "CRAM-MD5", "me " + hmac.digest(b"p", CHALLENGE, "md5").hex()),
+    ],
+)  # fmt: skip
+def test_a_secret_is_for_cram_md5_and_a_password_for_the_rest(
+    offered: str, secrets: dict[str, str], used: str, user: str
+) -> None:
+    values: dict[str, Any] = {name: SecretText(value) for name, value in secrets.items()}
+    with running_smtp(logins=offered) as sink:
+        config = mail_config(sink.port, require_tls=False, auth_username="me", **values)
+        mail_sender(config).send(notification(), 10.0)
+    [mail] = sink.mails
+    assert (mail.logins, mail.user) == ([used], user)
+
+
+def test_headers_may_name_another_sender_and_recipient_than_the_envelope() -> None:
+    headers = (("From", "GPUs {{ .Status }} <gpus@example.org>"), ("To", "{{ .CommonLabels.node }} <x@y.z>"))
+    for value, shown in (("Größe", "Größe <x@y.z>"), ("a\r\nBcc: evil@example.org\r\n", None)):
+        mail, sender, recipients = mail_sender(mail_config(1, headers=headers)).message(notification(value))
+        assert (sender, recipients) == ("gpuscope@example.org", ["ops@example.org", "b@example.org"])
+        parsed = email.message_from_bytes(bytes(mail), policy=SMTP)
+        assert parsed["From"] == "GPUs firing <gpus@example.org>"
+        assert shown is None or parsed["To"] == shown
+        assert len(parsed.get_all("To")) == len(parsed.get_all("From")) == 1
+        assert "Bcc" not in parsed
 
 
 def test_mail_without_tls_is_not_sent_unless_allowed() -> None:

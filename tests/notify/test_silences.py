@@ -47,6 +47,17 @@ def test_create_match_expire_and_forget(silences: Silences, state: NotifyState) 
     assert state.silences() == []
 
 
+def test_silences_follow_a_clock_that_is_set_back(silences: Silences) -> None:
+    first = silences.set(silence(), NOW)
+    second = silences.set(silence(start=4000.0, end=8000.0), NOW)
+    found = []
+    for seconds in (10.0, 5000.0, 20.0, 9000.0, 4500.0):
+        found.append(silences.silenced_by({"node": "n1"}, NOW + seconds, "f"))
+        active = [one.id for one in silences.all() if one.state(NOW + seconds) == ACTIVE]
+        assert found[-1] == active
+    assert found == [[first], [second], [first], [], [second]]
+
+
 def test_a_silence_is_on_the_disk_before_its_id_is_told(silences: Silences, tmp_path: Path) -> None:
     made = silences.set(silence('node=~"a|b",x!="é\\n"', annotations=(("k", "v"),)), NOW)  # type: ignore[arg-type]
     [kept] = NotifyState(tmp_path / "s.sqlite").silences()

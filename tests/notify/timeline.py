@@ -257,7 +257,7 @@ def run_notifier(config_path: Path) -> Timeline:
         if action.expire:
             notifier.silences.expire(silences[action.expire], clock.now())
         if action.alerts:
-            found = read_alerts(posted(action, START), clock.now(), limits)
+            found = read_alerts(posted(action, START), clock.now(), limits, config.resolve_timeout)
             assert found.mistakes == []
             notifier.put(found.valid)
     return to_timeline(requests, START)

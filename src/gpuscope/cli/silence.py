@@ -7,7 +7,7 @@ import getpass
 import json
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from gpuscope.cli.server_client import (
@@ -22,6 +22,9 @@ from gpuscope.errors import UsageError
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.setting_values import parse_argument, parse_positive_duration
 from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.notify.alert_matchers import AlertMatcher
 
 SETTINGS = ()
 USAGE = "gpuscope silence add|list|expire [MATCHER… | ID…] [options]"
@@ -75,28 +78,39 @@ def _expire(args: argparse.Namespace) -> None:
         request_json(args.server, "DELETE", path, token=token_of(args))
 
 
-def _add(args: argparse.Namespace) -> str:
+def _parse_matchers(words: Sequence[str], action: str) -> list[AlertMatcher]:
     from gpuscope.notify.matcher_parser import parse_matcher
 
+    found = []
+    for text in words:
+        try:
+            found.append(parse_matcher(text))
+        except ValueError as error:
+            raise UsageError(f"silence {action}: {text!r} is not a matcher such as node=n3: {error}") from None
+    return found
+
+
+def _add(args: argparse.Namespace) -> str:
     if not args.words:
         raise UsageError("silence add: give at least one matcher, for example node=n3")
     if not args.comment:
         raise UsageError("silence add: give a reason with --comment")
     seconds = parse_argument(parse_positive_duration, args.length, "--for", "2h")
-    matchers = []
-    for text in args.words:
-        try:
-            one = parse_matcher(text)
-        except ValueError as error:
-            raise UsageError(f"silence add: {text!r} is not a matcher such as node=n3: {error}") from None
-        matchers.append(
-            {"name": one.name, "value": one.value, "isRegex": one.is_regex, "isEqual": one.is_equal}
-        )
+    matchers = _parse_matchers(args.words, "add")
+    if all(one.is_equal and one.matches_value("") for one in matchers):
+        raise UsageError("silence add: these matchers would silence every alert; give one with a value")
     now = time.time()
+    try:
+        ends_at = to_rfc3339(now + seconds, "milliseconds")
+    except (ValueError, OverflowError):
+        raise UsageError(f"silence add: --for {args.length}: the end is after the year 9999") from None
     silence = {
-        "matchers": matchers,
+        "matchers": [
+            {"name": one.name, "value": one.value, "isRegex": one.is_regex, "isEqual": one.is_equal}
+            for one in matchers
+        ],
         "startsAt": to_rfc3339(now, "milliseconds"),
-        "endsAt": to_rfc3339(now + seconds, "milliseconds"),
+        "endsAt": ends_at,
         "createdBy": args.author or getpass.getuser(),
         "comment": args.comment,
     }
@@ -106,6 +120,7 @@ def _add(args: argparse.Namespace) -> str:
 
 
 def _list(args: argparse.Namespace) -> None:
+    _parse_matchers(args.words, "list")
     silences = read_json(
         args.server,
         f"/api/v2/silences?{urlencode([('filter', text) for text in args.words])}",

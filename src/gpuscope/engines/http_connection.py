@@ -358,7 +358,9 @@ def _is_usable(endpoint: str, response: httpx2.Response) -> bool:
         return False
     # VictoriaMetrics answers application/stream+json to some queries.
     is_json = response.headers.get("content-type", "").partition(";")[0].strip().lower().endswith("json")
-    return is_json or (endpoint == "federate" and response.status_code == 200)
+    # Alertmanager answers nothing to DELETE, and so without a content type.
+    is_done = response.request.method == "DELETE" and response.headers.get("content-length") == "0"
+    return is_json or ((is_done or endpoint == "federate") and response.status_code == 200)
 
 
 async def _read_beginning(response: httpx2.Response) -> str:

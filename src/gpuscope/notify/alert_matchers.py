@@ -1,6 +1,7 @@
 """Label matchers of routes, inhibition rules, silences and API filters.
 
-A missing label has the value "". A regular expression is RE2's and must match the whole value.
+A missing label has the value "". A regular expression is RE2's and must match the whole value; its dot does not
+match a line break, other than in PromQL.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ _OP_ORDER = {
 _OPENMETRICS = str.maketrans({"\\": "\\\\", "\n": "\\n", '"': '\\"'})
 
 
+GO_WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(
+    map(chr, range(0x2000, 0x200B))
+)
+"""As Go counts it: Python's `isspace` also has \x1c to \x1f."""
+
+
 def is_reserved(character: str) -> bool:
-    """Whitespace as Go counts it, or a character of the syntax."""
-    return character in RESERVED or is_space(character)
-
-
-def is_space(character: str) -> bool:
-    return character.isspace() and character not in "\x1c\x1d\x1e\x1f"  # which Go does not count
+    """Whitespace, or a character of the syntax."""
+    return character in RESERVED or character in GO_WHITESPACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +78,7 @@ def _compile(pattern: str) -> Any:
     # Silences stay for days and there are many: RE2 would keep up to 8 MiB of states for each.
     memory = MIN_REGEX_BYTES + REGEX_BYTES_PER_CHARACTER * len(pattern)
     try:
-        return compile_anchored(pattern, captures=False, max_memory_bytes=memory)
+        return compile_anchored(pattern, captures=False, dot_matches_newline=False, max_memory_bytes=memory)
     except ValueError as error:
         raise ValueError(f"{pattern!r} is not a regular expression: {error}") from None
 

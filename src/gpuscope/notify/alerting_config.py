@@ -26,6 +26,7 @@ from gpuscope.notify.notification_templates import NotificationTemplates
 from gpuscope.notify.secret_text import SECRET
 from gpuscope.notify.time_intervals import (
     Range,
+    Ranges,
     TimeInterval,
     parse_clock_range,
     parse_days_of_month,
@@ -153,7 +154,7 @@ def _interval(table: ConfigMapping) -> TimeInterval:
             one.fail("start_time", error)
         finish(one)
     interval = TimeInterval(
-        times=tuple(times),
+        times=tuple(times) if table.has("times") else None,
         weekdays=_ranges(table, "weekdays", parse_weekdays),
         days_of_month=_ranges(table, "days_of_month", parse_days_of_month),
         months=_ranges(table, "months", parse_months),
@@ -164,14 +165,14 @@ def _interval(table: ConfigMapping) -> TimeInterval:
     return interval
 
 
-def _ranges(table: ConfigMapping, key: str, parse: Callable[[str], Range]) -> tuple[Range, ...]:
+def _ranges(table: ConfigMapping, key: str, parse: Callable[[str], Range]) -> Ranges:
     found = []
     for text in table.strings(key):
         try:
             found.append(parse(text))
         except ValueError as error:
             table.fail(key, error)
-    return tuple(found)
+    return tuple(found) if table.has(key) else None
 
 
 def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatcher, ...]:

@@ -139,9 +139,9 @@ class TelegramConfig:
 class PagerDutyConfig:
     kind: ClassVar[str] = "pagerduty"
     routing_key: SecretText
-    """Of the Events API v2; empty if there is a service key."""
+    """Of the Events API v2."""
     service_key: SecretText
-    """Of the older API v1."""
+    """Of the older API v1, which is used if both are given, as in Alertmanager."""
     url: str = "https://events.pagerduty.com/v2/enqueue"
     send_resolved: bool = True
     http: HttpConfig = PLAIN_HTTP

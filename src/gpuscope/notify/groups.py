@@ -1,7 +1,8 @@
 """Aggregation groups: alerts of one route with equal group labels, and when each group is flushed next.
 
 A new group is flushed after `group_wait`, or at once if its first alert is older than that; then every
-`group_interval`. A group whose last flush is still being sent is not due; one without alerts is removed.
+`group_interval`. A group whose last flush is still being sent is not due; one without alerts is removed. If the
+clock is set back, so are these times: otherwise every group would be silent until the old time comes again.
 """
 
 from __future__ import annotations
@@ -52,6 +53,7 @@ class AlertGroups:
         self._due: list[tuple[float, int, AggregationGroup]] = []
         self._order = itertools.count()
         self._without_group: dict[str, StoredAlert] = {}
+        self._seen_at = float("-inf")
 
     def __len__(self) -> int:
         return len(self._groups)
@@ -60,6 +62,7 @@ class AlertGroups:
         return iter(self._groups.values())
 
     def insert(self, alert: StoredAlert, now: float) -> None:
+        self._follow_clock(now)
         for route in self._root.match(alert.labels):
             labels = route.group_labels(alert.labels)
             place = (route.id, fingerprint(labels))
@@ -77,6 +80,7 @@ class AlertGroups:
 
     def take_due(self, now: float) -> list[AggregationGroup]:
         """Groups to flush now; each must be given to `finished` afterwards."""
+        self._follow_clock(now)
         found = []
         while self._due and self._due[0][0] <= now:
             at, _, group = heapq.heappop(self._due)
@@ -103,6 +107,14 @@ class AlertGroups:
 
     def _schedule(self, group: AggregationGroup) -> None:
         heapq.heappush(self._due, (group.next_flush_at, next(self._order), group))
+
+    def _follow_clock(self, now: float) -> None:
+        if now < self._seen_at:
+            back = self._seen_at - now
+            for group in self._groups.values():
+                group.next_flush_at -= back
+            self._due = [(at - back, order, group) for at, order, group in self._due]  # still a heap
+        self._seen_at = now
 
     def _place_waiting(self, now: float) -> None:
         """Alerts that found no room get it as soon as a group is gone, if they still fire."""

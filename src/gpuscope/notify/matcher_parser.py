@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpuscope.notify.alert_matchers import AlertMatcher, is_reserved, is_space
+from gpuscope.notify.alert_matchers import GO_WHITESPACE, AlertMatcher, is_reserved
 from gpuscope.series import MatchOp
 
 T = TypeVar("T")
@@ -132,7 +132,7 @@ class _MatcherParser:
 
     def _next(self) -> _Token:
         text = self._text
-        while self._at < len(text) and is_space(text[self._at]):
+        while self._at < len(text) and text[self._at] in GO_WHITESPACE:
             self._at += 1
         start = self._at
         if start == len(text):
@@ -214,8 +214,8 @@ def _parse_classic_list(text: str) -> tuple[AlertMatcher, ...]:
         else:
             escaped = character == "\\" and not escaped
         part.append(character)
-    if "".join(part).strip():
-        parts.append("".join(part).strip())
+    if last := "".join(part).strip(GO_WHITESPACE):
+        parts.append(last)
     return tuple(map(_parse_classic, parts))
 
 

@@ -7,6 +7,7 @@ is sent while it is held.
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -37,6 +38,7 @@ from gpuscope.notify.silences import Silence, SilenceKeeper, Silences
 from gpuscope.notify.stored_alert import StoredAlert, message_order, store_alert
 from gpuscope.rules.alert import Alert
 
+log = logging.getLogger("gpuscope.notify")
 MAINTENANCE_SECONDS = 900.0
 """How often expired silences, log entries and resolved alerts are forgotten."""
 STATUSES_PER_LOCK = 200
@@ -195,7 +197,12 @@ class Notifier:
         deliveries = []
         for group in due:  # the lock is free between two groups: there may be thousands
             with self.lock:
-                deliveries += self._flush(group, now)
+                try:
+                    deliveries += self._flush(group, now)
+                except Exception:  # a defect of ours must not silence this group or those after it for ever
+                    log.exception("alert group %s", group.key)
+                    group.has_failed = True
+                    self._groups.finished(group, now)
         return deliveries
 
     def _maintain(self, now: float) -> None:
@@ -331,17 +338,19 @@ class Notifier:
         with self.lock:
             now = self._clock.now()
             group, channel = delivery.group, delivery.channel
-            self._history.finished(delivery.record_id, error, now)
-            if error is None:
-                key = LogKey(group.key, *channel.key)
-                repeat_interval = group.route.repeat_interval
-                self._log.set(key, delivery.firing, delivery.resolved, repeat_interval, now)
-            else:
-                group.has_failed = True
-                self.counters.failed[channel.key.kind, error.reason] += 1
-            group.waiting_for -= 1
-            if group.waiting_for == 0:
-                self._groups.finished(group, now)
+            try:
+                self._history.finished(delivery.record_id, error, now)
+                if error is None:
+                    key = LogKey(group.key, *channel.key)
+                    repeat_interval = group.route.repeat_interval
+                    self._log.set(key, delivery.firing, delivery.resolved, repeat_interval, now)
+                else:
+                    group.has_failed = True
+                    self.counters.failed[channel.key.kind, error.reason] += 1
+            finally:  # a group that waits for a message is not flushed
+                group.waiting_for -= 1
+                if group.waiting_for == 0:
+                    self._groups.finished(group, now)
         self._on_take()
 
     def alert_statuses(self) -> list[AlertStatus]:

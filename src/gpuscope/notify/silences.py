@@ -21,6 +21,8 @@ RETENTION_SECONDS = 120 * 3600.0
 ACTIVE, PENDING, EXPIRED = "active", "pending", "expired"
 MATCHER_BYTES = 200
 """What a matcher takes in memory beside its texts."""
+MAX_CLOCK_STEP_SECONDS = 10.0
+"""Callers read the clock before they wait for a lock, so that it seems to go back a little."""
 DEFAULT_LIMITS = Limits()
 
 
@@ -85,6 +87,7 @@ class Silences:
         self._pattern_count = 0
         self._limits = limits
         self._new_id = new_id
+        self._seen_at = float("-inf")
         for silence in kept:
             self._keep(silence)
 
@@ -119,6 +122,13 @@ class Silences:
 
     def silenced_by(self, labels: Mapping[str, str], now: float, fingerprint: str = "") -> list[str]:
         """The ids of active silences that match, sorted; of very many the first ones."""
+        if now < self._seen_at - MAX_CLOCK_STEP_SECONDS:
+            # The clock was set back: a silence that has ended may hold again, and one that held is pending.
+            self._active = ActiveSilences()
+            for silence in self._silences.values():
+                self._active.put(silence.id, silence.matchers, silence.starts_at, silence.ends_at)
+            self._seen_at = now
+        self._seen_at = max(self._seen_at, now)
         return self._active.matching(labels, now, fingerprint)
 
     def forget_expired(self, now: float) -> None:

@@ -1,7 +1,8 @@
 """Named time intervals of an `alertmanager.yml`: when a route is muted, or when it is active.
 
-Fields of one interval must all hold, entries of one field are alternatives. Times are [start, end) in minutes
-of the day in the interval's own time zone, UTC if it has none.
+Fields of one interval must all hold, entries of one field are alternatives. A field that is not given always
+holds; an empty list, which has no alternative, never does. Times are [start, end) in minutes of the day in the
+interval's own time zone, UTC if it has none.
 """
 
 from __future__ import annotations
@@ -22,34 +23,36 @@ _TIME = re.compile(r"([01][0-9]|2[0-3]):([0-5][0-9])|24:00", re.ASCII)
 _NUMBER = re.compile(r"[+-]?[0-9]{1,9}", re.ASCII)
 Range = tuple[int, int]
 """First and last, both included."""
+Ranges = tuple[Range, ...] | None
 
 
 @dataclass(frozen=True, slots=True)
 class TimeInterval:
-    times: tuple[Range, ...] = ()
+    times: Ranges = None
     """Minutes of the day; the last is not included."""
-    weekdays: tuple[Range, ...] = ()
+    weekdays: Ranges = None
     """0 is Sunday."""
-    days_of_month: tuple[Range, ...] = ()
+    days_of_month: Ranges = None
     """Negative ones count from the end of the month."""
-    months: tuple[Range, ...] = ()
-    years: tuple[Range, ...] = ()
-    zone: tzinfo = UTC
+    months: Ranges = None
+    years: Ranges = None
+    zone: tzinfo | None = UTC
+    """None is the machine's own, with its changes between summer and winter time."""
 
     def contains(self, now: float) -> bool:
         moment = datetime.fromtimestamp(now, self.zone)
         minute = moment.hour * 60 + moment.minute
         return (
-            (not self.times or any(start <= minute < end for start, end in self.times))
+            (self.times is None or any(start <= minute < end for start, end in self.times))
             and _within(self.weekdays, moment.isoweekday() % 7)
-            and (not self.days_of_month or any(_has_day(one, moment) for one in self.days_of_month))
+            and (self.days_of_month is None or any(_has_day(one, moment) for one in self.days_of_month))
             and _within(self.months, moment.month)
             and _within(self.years, moment.year)
         )
 
 
-def _within(ranges: tuple[Range, ...], number: int) -> bool:
-    return not ranges or any(first <= number <= last for first, last in ranges)
+def _within(ranges: Ranges, number: int) -> bool:
+    return ranges is None or any(first <= number <= last for first, last in ranges)
 
 
 def _has_day(days: Range, moment: datetime) -> bool:
@@ -106,12 +109,11 @@ def parse_days_of_month(text: str) -> Range:
     return first, last
 
 
-def parse_zone(text: str) -> tzinfo:
+def parse_zone(text: str) -> tzinfo | None:
     if text in ("", "UTC"):
         return UTC
     if text == "Local":
-        local = datetime.now().astimezone().tzinfo
-        return UTC if local is None else local
+        return None  # astimezone() would give the offset of today, which is wrong in the other half of the year
     try:
         return zoneinfo.ZoneInfo(text)
     except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
@@ -119,10 +121,10 @@ def parse_zone(text: str) -> tzinfo:
 
 
 def _parse_range(text: str, parse: Callable[[str], int], *, ordered: bool = True) -> Range:
-    words = text.strip().lower().split(":")
+    words = text.lower().split(":")
     if len(words) > 2:
         raise ValueError(f"{text!r} is not a range such as first:last")
-    first, last = parse(words[0].strip()), parse(words[-1].strip())
+    first, last = parse(words[0]), parse(words[-1])  # Alertmanager refuses spaces too
     if ordered and first > last:
         raise ValueError(f"{text!r} ends before it starts; write two ranges")
     return first, last

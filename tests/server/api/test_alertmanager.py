@@ -21,7 +21,12 @@ from tests.notify.timeline import START, ManualClock, recording_channels
 from tests.server.client import Client
 
 CONFIG = """
-route: {receiver: a, group_by: [alertname], routes: [{receiver: b, matchers: [severity=crit], continue: true}]}
+route:
+  receiver: a
+  group_by: [alertname]
+  routes: [{receiver: b, matchers: [severity=crit], continue: true}, {matchers: [team=y]},
+    {matchers: [team=night], mute_time_intervals: [always]}]
+time_intervals: [{name: always, time_intervals: [{}]}]
 inhibit_rules: [{source_matchers: [alertname=Down], target_matchers: [alertname=Hot], equal: [node]}]
 receivers:
 - {name: a, webhook_configs: [{url: 'http://127.0.0.1:1/s3cret'}]}
@@ -106,6 +111,44 @@ def test_groups(client: Client) -> None:
     assert len(client.get("/api/v2/alerts/groups?receiver=a").json()) == 1
 
 
+def test_the_receivers_of_an_alert_in_a_group_are_those_of_the_listed_groups(client: Client) -> None:
+    post_alerts(client, {"alertname": "Down", "severity": "crit", "team": "y"})
+
+    def receivers(query: str) -> list[tuple[str, list[str]]]:
+        return [
+            (one["receiver"]["name"], [receiver["name"] for receiver in one["alerts"][0]["receivers"]])
+            for one in client.get(f"/api/v2/alerts/groups?{query}").json()
+        ]
+
+    assert receivers("") == [("a", ["a", "b"]), ("b", ["a", "b"])]
+    assert receivers("receiver=b") == [("b", ["b"])]
+    assert receivers(f"receiver_matchers={quote('team=x')}") == [("b", ["b"])]
+    assert receivers(f"receiver=a&receiver_matchers={quote('team=x')}") == []
+    assert names(client, f"?receiver=a&receiver_matchers={quote('team=x')}") == ["Down"]
+
+
+def test_alerts_are_sorted_by_fingerprint_and_groups_by_labels(client: Client) -> None:
+    post_alerts(client, *({"alertname": name} for name in "CADB"))
+    fingerprints = [one["fingerprint"] for one in client.get("/api/v2/alerts").json()]
+    assert fingerprints == sorted(fingerprints)
+    groups = [one["labels"]["alertname"] for one in client.get("/api/v2/alerts/groups").json()]
+    assert groups == ["A", "B", "C", "D"]
+
+
+def test_a_group_that_a_time_interval_mutes_says_so(client: Client, notifier: Notifier) -> None:
+    post_alerts(client, {"alertname": "A", "team": "night"}, startsAt=to_rfc3339(START - 3600))
+    [group] = client.get("/api/v2/alerts/groups").json()
+    assert group["alerts"][0]["status"]["state"] == "active"  # not flushed yet
+    assert notifier.flush_due() == []
+    [group] = client.get("/api/v2/alerts/groups").json()
+    assert group["alerts"][0]["status"] == {
+        "inhibitedBy": [], "mutedBy": ["always"], "silencedBy": [], "state": "suppressed",
+    }  # fmt: skip
+    assert client.get("/api/v2/alerts/groups?muted=false").json() == []
+    [alert] = client.get("/api/v2/alerts").json()
+    assert alert["status"]["state"] == "active"  # a group is muted, not its alert, as in Alertmanager
+
+
 def test_valid_alerts_are_taken_even_if_others_are_not(client: Client) -> None:
     body = [{"labels": {"alertname": "A"}}, {"labels": {"a": ""}}, {"labels": {"": "x"}}]
     answer = client.post("/api/v2/alerts", json=body)
@@ -132,6 +175,34 @@ def test_a_wrong_type_or_a_missing_field_refuses_all(
     assert answer.status_code == status
     assert answer.json()["code"] == code
     assert names(client) == []
+
+
+def test_the_start_is_not_after_the_end_also_if_that_is_set_here(client: Client) -> None:
+    for seconds, code in ((301.0, 400), (299.0, 200)):  # resolve_timeout is 5 minutes
+        starts_at = to_rfc3339(START + seconds)
+        assert post_alerts(client, {"alertname": "A"}, startsAt=starts_at)[0] == code
+    answer = post_alerts(client, {"alertname": "B"}, startsAt=to_rfc3339(START), endsAt=to_rfc3339(START - 1))
+    assert answer == (400, '"start time must be before end time"')
+    assert names(client) == ["A"]
+
+
+def test_a_start_that_is_not_given_is_the_end_or_now(client: Client) -> None:
+    post_alerts(client, {"alertname": "A"})
+    post_alerts(client, {"alertname": "B"}, endsAt=to_rfc3339(START + 60))
+    found = {one["labels"]["alertname"]: one for one in client.get("/api/v2/alerts").json()}
+    assert found["A"]["startsAt"] == to_rfc3339(START, "milliseconds")
+    assert found["B"]["startsAt"] == found["B"]["endsAt"] == to_rfc3339(START + 60, "milliseconds")
+
+
+def test_the_last_moment_of_the_year_9999_can_be_listed(client: Client) -> None:
+    end = "9999-12-31T23:59:59.999999999Z"
+    assert post_alerts(client, {"alertname": "A"}, endsAt=end)[0] == 200  # and so it starts then
+    assert client.post("/api/v2/silences", json=silence(endsAt=end)).status_code == 200
+    [alert] = client.get("/api/v2/alerts").json()
+    [listed] = client.get("/api/v2/silences").json()
+    assert alert["startsAt"] == alert["endsAt"] == listed["endsAt"] == "9999-12-31T23:59:59.000Z"
+    [group] = client.get("/api/v2/alerts/groups").json()
+    assert group["alerts"] == [alert]
 
 
 def test_an_end_in_the_past_resolves(client: Client) -> None:
@@ -200,6 +271,13 @@ def test_silences(client: Client) -> None:
     assert client.get(f"/api/v2/silences?filter={quote('node=n2')}").json() == []
     assert client.delete(f"/api/v2/silence/{silence_id}").status_code == 200
     assert client.get(f"/api/v2/silence/{silence_id}").json()["status"] == {"state": "expired"}
+    for query, ids in (
+        ("expired=false", [later]),
+        ("pending=false", [silence_id]),
+        ("pending=false&expired=false", []),
+        ("active=false", [later, silence_id]),
+    ):
+        assert [one["id"] for one in client.get(f"/api/v2/silences?{query}").json()] == ids, query
 
 
 @pytest.mark.parametrize(

@@ -27,6 +27,7 @@ from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import MAX_ATTEMPT_SECONDS, cut
 from gpuscope.notify.senders.pagerduty import group_hash
 
+CRAM_MD5 = "CRAM-MD5"
 MAX_SUBJECT_CHARACTERS = 500
 MAX_REPLY_BYTES = 64 << 10
 """Of all replies to one mail; a server sends a few hundred."""
@@ -71,12 +72,30 @@ class _ReplyReader:
         self._buffer.clear()
 
 
+class _NamedContext:
+    """Checks the server's certificate for `tls_config.server_name`; smtplib only checks for the host."""
+
+    def __init__(self, context: ssl.SSLContext, server_name: str) -> None:
+        self._context = context
+        self._server_name = server_name
+
+    def wrap_socket(self, connection: socket.socket, server_hostname: str | None = None) -> ssl.SSLSocket:
+        return self._context.wrap_socket(connection, server_hostname=self._server_name or server_hostname)
+
+
 class _BoundedReplies:
     """For smtplib's clients: replaces the file that replies are read from, also after STARTTLS."""
 
     reply_deadline: float
+    auth_identity: str
     file: Any
     sock: socket.socket | None
+    user: str
+    password: str
+
+    def auth_plain(self, challenge: Any = None) -> str:
+        """As smtplib's, with the identity to act as."""
+        return f"{self.auth_identity}\0{self.user}\0{self.password}"
 
     def getreply(self) -> tuple[int, bytes]:
         if self.file is None and self.sock is not None:
@@ -110,9 +129,10 @@ class EmailSender:
         headers = {name: one_header_line(expand(text)) for name, text in config.headers}
         headers.setdefault("Subject", one_header_line(expand(default_template("email.default.subject"))))
         for name, value in headers.items():
-            if name not in ("From", "To"):
-                mail[name] = value
-        mail["From"], mail["To"] = sender, recipients
+            mail[name] = value
+        for name, addresses in (("From", sender), ("To", recipients)):
+            if name not in headers:  # which are what people see; the envelope has the addresses
+                mail[name] = addresses
         if "Message-Id" not in headers:
             mail["Message-Id"] = self._new_message_id(sender[0].domain)
         mail["Date"] = format_datetime(datetime.fromtimestamp(notification.sent_at, UTC))
@@ -171,19 +191,24 @@ class EmailSender:
 
         class BoundedSmtp(_BoundedReplies, smtplib.SMTP):
             reply_deadline = deadline
+            auth_identity = config.auth_identity
 
         class BoundedSmtps(_BoundedReplies, smtplib.SMTP_SSL):
             reply_deadline = deadline
+            auth_identity = config.auth_identity
 
         if config.implicit_tls:
-            context = config.tls or ssl.create_default_context()
             client: smtplib.SMTP = BoundedSmtps(
-                config.host, config.port, local_hostname=hello, timeout=seconds, context=context
+                config.host, config.port, local_hostname=hello, timeout=seconds, context=self._tls()
             )
         else:
             client = BoundedSmtp(config.host, config.port, local_hostname=hello, timeout=seconds)
         client.ehlo_or_helo_if_needed()
         return client
+
+    def _tls(self) -> Any:
+        config = self._config
+        return _NamedContext(config.tls or ssl.create_default_context(), config.tls_server_name)
 
     def _prepare(self, client: smtplib.SMTP) -> None:
         config = self._config
@@ -194,13 +219,17 @@ class EmailSender:
                     "only if the way there is safe",
                     may_retry=True,
                 )
-            client.starttls(context=config.tls or ssl.create_default_context())
+            client.starttls(context=self._tls())
             client.ehlo()
         if config.auth_username and client.has_extn("auth"):
-            mechanisms = client.esmtp_features.get("auth", "").upper().split()
-            secret = (
-                config.auth_secret if config.auth_secret and "CRAM-MD5" in mechanisms else config.auth_password
-            )
+            offered = client.esmtp_features["auth"].upper().split()
+            others = [one for one in offered if one != CRAM_MD5]
+            if config.auth_secret and CRAM_MD5 in offered:
+                chosen, secret = [CRAM_MD5], config.auth_secret
+            else:
+                # smtplib would try CRAM-MD5 first: with a password each mail would be a failed log-in.
+                chosen, secret = others or offered, config.auth_password
+            client.esmtp_features["auth"] = " ".join(chosen)
             client.login(config.auth_username, secret.reveal())
 
 

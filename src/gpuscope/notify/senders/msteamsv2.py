@@ -6,11 +6,12 @@ from gpuscope.notify.channel_configs import MsTeamsV2Config
 from gpuscope.notify.default_messages import escape_markdown
 from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import FIRING, Notification
-from gpuscope.notify.senders.json_post import cut, post_json
+from gpuscope.notify.senders.json_post import cut, encode, post_json
 
 MAX_TITLE_CHARACTERS = 1000
 MAX_TEXT_CHARACTERS = 20_000
-"""Teams refuses messages above 28 KB."""
+MAX_MESSAGE_BYTES = 27_000
+"""Teams refuses messages above 28 KB, and 20,000 characters may be more: a Chinese one has 3 bytes."""
 
 
 class MsTeamsV2Sender:
@@ -23,31 +24,41 @@ class MsTeamsV2Sender:
         if self._messages.is_default(self._config.title):
             title = escape_markdown(title)
         text = self._messages.expand(self._config.text, notification, MessageStyle.MARKDOWN)
-        heading = {
-            "type": "TextBlock",
-            "text": cut(title, MAX_TITLE_CHARACTERS),
-            "weight": "Bolder",
-            "size": "Medium",
-            "wrap": True,
-            "style": "heading",
-            "color": "Attention" if notification.status == FIRING else "Good",
-        }
-        card = {
-            "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
-            "type": "AdaptiveCard",
-            "version": "1.2",
-            "body": [heading, {"type": "TextBlock", "text": cut(text, MAX_TEXT_CHARACTERS), "wrap": True}],
-            "msteams": {"width": "full"},
-        }
-        attachment = {
-            "contentType": "application/vnd.microsoft.card.adaptive",
-            "contentUrl": None,
-            "content": card,
-        }
-        return {"type": "message", "attachments": [attachment]}
+        text = cut(text, MAX_TEXT_CHARACTERS)
+        is_firing = notification.status == FIRING
+        document = _card(title, text, is_firing=is_firing)
+        while text and (size := len(encode(document))) > MAX_MESSAGE_BYTES:
+            text = cut(text, max(1, len(text) * MAX_MESSAGE_BYTES // size - 1))
+            document = _card(title, text, is_firing=is_firing)
+        return document
 
     def send(self, notification: Notification, timeout_seconds: float) -> None:
         document = self.document(notification)
         post_json(
             self._config.url.reveal(), document, self._config.http, timeout_seconds, retried_statuses=(429,)
         )
+
+
+def _card(title: str, text: str, *, is_firing: bool) -> dict[str, object]:
+    heading = {
+        "type": "TextBlock",
+        "text": cut(title, MAX_TITLE_CHARACTERS),
+        "weight": "Bolder",
+        "size": "Medium",
+        "wrap": True,
+        "style": "heading",
+        "color": "Attention" if is_firing else "Good",
+    }
+    card = {
+        "$schema": "http://adaptivecards.io/schemas/adaptive-card.json",
+        "type": "AdaptiveCard",
+        "version": "1.2",
+        "body": [heading, {"type": "TextBlock", "text": text, "wrap": True}],
+        "msteams": {"width": "full"},
+    }
+    attachment = {
+        "contentType": "application/vnd.microsoft.card.adaptive",
+        "contentUrl": None,
+        "content": card,
+    }
+    return {"type": "message", "attachments": [attachment]}

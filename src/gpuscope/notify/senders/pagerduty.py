@@ -1,4 +1,4 @@
-"""PagerDuty: the Events API v2, or v1 where only a service key is given. One incident per group of alerts."""
+"""PagerDuty: the Events API v2, or v1 where a service key is given. One incident per group of alerts."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class PagerDutySender:
         details = expand_document(dict(config.details), self._messages, notification)
         action = "trigger" if notification.status == FIRING else "resolve"
         key = group_hash(notification.group_key)
-        build = self._v2 if config.routing_key else self._v1
+        build = self._v1 if config.service_key else self._v2
         document = build(texts, details, action, key, expand)
         if len(encode(document)) > MAX_EVENT_BYTES:
             too_large = {"error": "details are left out: the event would be larger than PagerDuty accepts"}
@@ -90,6 +90,7 @@ class PagerDutySender:
         document = self.document(notification)
         if not (document.get("routing_key") or document.get("service_key")):
             raise SendError("the routing key is empty", may_retry=False)
-        url = config.url if config.routing_key else V1_URL
+        # Too many requests are a 403 in v1.
+        url, status = (V1_URL, 403) if config.service_key else (config.url, 429)
         seconds = attempt_seconds(timeout_seconds, config.timeout)
-        post_json(url, document, config.http, seconds, retried_statuses=(429,))
+        post_json(url, document, config.http, seconds, retried_statuses=(status,))

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 
 import orjson
 
@@ -176,45 +178,57 @@ class AlertmanagerApi:
         )
 
     def _alerts(self, request: Request, body: bytes) -> Response:
-        keep = self._alert_filter(RequestParameters(request))
-        return self._list(alert_json(one) for one in self._notifier.alert_statuses() if keep(one))
+        parameters = RequestParameters(request)
+        keep, receiver_filters = self._alert_filter(parameters), self._receiver_filters(parameters)
+        return self._list(
+            alert_json(one)
+            for one in self._notifier.alert_statuses()
+            if keep(one) and all(any(map(is_wanted, one.receivers)) for is_wanted in receiver_filters)
+        )
 
     def _groups(self, request: Request, body: bytes) -> Response:
         parameters = RequestParameters(request)
         keep, with_muted = self._alert_filter(parameters), parameters.switch("muted")
-        receiver = parameters.regex("receiver")
+        receiver_filters = self._receiver_filters(parameters)
+        found = []
+        receivers: defaultdict[str, list[str]] = defaultdict(list)
+        for group in self._notifier.group_statuses():
+            if not all(is_wanted(group.receiver) for is_wanted in receiver_filters):
+                continue
+            alerts = [one for one in group.alerts if keep(one)]
+            for one in alerts:
+                receivers[one.alert.fingerprint].append(group.receiver)
+            if alerts and (with_muted or not group.muted_by):
+                found.append((group, alerts))
+        for names in receivers.values():
+            names.sort()
+        return self._list(
+            group_json(
+                group, [replace(one, receivers=tuple(receivers[one.alert.fingerprint])) for one in alerts]
+            )
+            for group, alerts in found
+        )
 
-        def groups() -> Iterator[object]:
-            for group in self._notifier.group_statuses():
-                if (receiver is not None and not receiver(group.receiver)) or (
-                    group.muted_by and not with_muted
-                ):
-                    continue
-                alerts = [one for one in group.alerts if keep(one)]
-                if alerts:
-                    yield group_json(group, alerts)
-
-        return self._list(groups())
+    def _receiver_filters(self, parameters: RequestParameters) -> list[Callable[[str], bool]]:
+        """What `receiver` and `receiver_matchers` ask of the name of a receiver."""
+        found: list[Callable[[str], bool]] = []
+        if (name := parameters.regex("receiver")) is not None:
+            found.append(name)
+        if matchers := parameters.receiver_matchers():
+            labels = {one.name: labels_of_receiver(one) for one in self._notifier.config.receivers.values()}
+            # A receiver is missing if the file was reloaded in between.
+            found.append(lambda receiver: receiver in labels and _match_filters(matchers, labels[receiver]))
+        return found
 
     def _alert_filter(self, parameters: RequestParameters) -> Callable[[AlertStatus], bool]:
-        filters, receiver = parameters.filters(), parameters.regex("receiver")
-        receiver_labels = parameters.receiver_matchers()
+        filters = parameters.filters()
         active, silenced, inhibited = (parameters.switch(name) for name in ("active", "silenced", "inhibited"))
         parameters.switch("unprocessed")  # there are none
-        receivers = self._notifier.config.receivers
 
         def keep(status: AlertStatus) -> bool:
-            if not _match_filters(filters, status.alert.labels):
-                return False
-            if receiver is not None and not any(map(receiver, status.receivers)):
-                return False
-            if receiver_labels and not any(
-                _match_filters(receiver_labels, labels_of_receiver(receivers[name]))
-                for name in status.receivers
-            ):
-                return False
             return (
-                (active or status.state != "active")
+                _match_filters(filters, status.alert.labels)
+                and (active or status.state != "active")
                 and (silenced or not status.silenced_by)
                 and (inhibited or not status.inhibited_by)
             )
@@ -222,7 +236,8 @@ class AlertmanagerApi:
         return keep
 
     def _post_alerts(self, request: Request, body: bytes) -> Response:
-        posted = read_alerts(load_body(body, "alerts", self._limits), self._clock.now(), self._limits)
+        document = load_body(body, "alerts", self._limits)
+        posted = read_alerts(document, self._clock.now(), self._limits, self._notifier.config.resolve_timeout)
         refused = self._notifier.put(posted.valid)
         if posted.mistakes:
             self._notifier.count_invalid(posted.invalid_count)

@@ -44,6 +44,8 @@ _TIME = re.compile(
 """The formats of go-openapi's `date-time`; a time without a zone is UTC."""
 _ZERO_TIME = datetime(1, 1, 1, tzinfo=UTC)
 """Go's time that is not set."""
+MAX_TIME_SECONDS = datetime(9999, 12, 31, 23, 59, 59, tzinfo=UTC).timestamp()
+"""Later fractions of a second would be rounded to the year 10000, which no answer can be written with."""
 _SURROGATE = re.compile("[\ud800-\udfff]")
 MAX_MISTAKES = 20
 """Of one request, in the answer."""
@@ -103,7 +105,7 @@ class _Fields:
         except (ValueError, OverflowError):
             why = f"{key}: {text[:60]!r} is not a time such as 2026-11-16T12:00:00Z"
             raise malformed(self.what, why) from None
-        return None if moment == _ZERO_TIME else moment.timestamp()
+        return None if moment == _ZERO_TIME else min(moment.timestamp(), MAX_TIME_SECONDS)
 
     def objects(self, key: str) -> list[_Fields] | None:
         value = self._get(key, list)
@@ -139,7 +141,7 @@ class _PostedAlert:
     generator_url: str
 
 
-def read_alerts(document: object, now: float, limits: Limits) -> PostedAlerts:
+def read_alerts(document: object, now: float, limits: Limits, resolve_timeout: float) -> PostedAlerts:
     """Valid alerts are taken even if others are not; a wrong type or a missing field refuses all."""
     if not isinstance(document, list | None):
         found = _JSON_NAMES[type(document)]
@@ -155,7 +157,7 @@ def read_alerts(document: object, now: float, limits: Limits) -> PostedAlerts:
     result = PostedAlerts([], [])
     for one in posted:
         try:
-            result.valid.append(_to_alert(one, now, limits))
+            result.valid.append(_to_alert(one, now, limits, resolve_timeout))
         except ValueError as error:
             result.invalid_count += 1
             if len(result.mistakes) < MAX_MISTAKES:
@@ -173,7 +175,7 @@ def _posted_alert(fields: _Fields) -> _PostedAlert:
     )
 
 
-def _to_alert(posted: _PostedAlert, now: float, limits: Limits) -> Alert:
+def _to_alert(posted: _PostedAlert, now: float, limits: Limits, resolve_timeout: float) -> Alert:
     labels = {name: value for name, value in (posted.labels or {}).items() if value}
     annotations = posted.annotations
     texts = [text for many in (labels, annotations) for pair in many.items() for text in pair]
@@ -184,7 +186,7 @@ def _to_alert(posted: _PostedAlert, now: float, limits: Limits) -> Alert:
     starts_at, ends_at = posted.starts_at, posted.ends_at
     if starts_at is None:
         starts_at = now if ends_at is None else ends_at
-    if ends_at is not None and ends_at < starts_at:
+    if (now + resolve_timeout if ends_at is None else ends_at) < starts_at:
         raise ValueError("start time must be before end time")
     if not labels:
         raise ValueError("at least one label pair required")

@@ -131,7 +131,7 @@ class RequestParameters:
         if not text:
             return None
         try:
-            pattern = compile_anchored(text)
+            pattern = compile_anchored(text, dot_matches_newline=False)
         except ValueError as error:
             raise InvalidRequest(f"failed to parse {name} param: {error}") from None
         return lambda text: pattern.fullmatch(text) is not None
