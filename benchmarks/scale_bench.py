@@ -24,6 +24,8 @@ from tests.engines import find_engine
 
 MAX_PAUSE_MS, MAX_DELAY_MS = 100.0, 300.0
 MAX_CPU_RATIO, MAX_RSS_RATIO = 1.3, 0.8
+SETTLE = 330.0
+"""Seconds. In its first five minutes gpuscope judges the whole fleet every 15 s, then every five minutes."""
 
 
 def run(nodes: int, seconds: float, settle: float, alone: bool, viewers: int) -> list[Observed]:
@@ -75,7 +77,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=1_000)
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each measurement")
-    parser.add_argument("--settle", type=float, default=60.0, help="from the start to the first measurement")
+    parser.add_argument("--settle", type=float, default=SETTLE, help="from the start to the first measurement")
     parser.add_argument("--viewers", type=int, default=20)
     parser.add_argument("--alone", action="store_true", help="without Prometheus")
     parser.add_argument(
