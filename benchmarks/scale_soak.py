@@ -18,7 +18,7 @@ from pathlib import Path
 from benchmarks.budgets import BudgetRow
 from benchmarks.measure import table
 from benchmarks.scale_run import HEADINGS, OURS, ScaleRun, asking, check_rules, heads_sealed, scraping
-from benchmarks.simulated_nodes import simulated_nodes
+from benchmarks.simulated_nodes import EVERY_SECONDS, simulated_nodes
 
 SEALS = 2
 MAX_GROWTH = 1.03
@@ -27,6 +27,8 @@ MIN_MINUTES = 6
 CLIENTS = 8
 PAUSE_SECONDS = 2.0
 """Between two queries of a client."""
+SPARE_TICKS = 40
+"""A busy server starts late and scrapes before the first minute counts."""
 
 
 def growth(mib: Sequence[float]) -> float:
@@ -39,7 +41,9 @@ def soak(nodes: int, minutes: float, viewers: int) -> list[BudgetRow]:
     """Print the memory of each minute, then everything measured; return whether it was flat."""
     with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as name, ExitStack() as stack:
         folder = Path(name)
-        port, pipe = stack.enter_context(simulated_nodes())
+        # Enough that no text is repeated: its times would be old, and every agent would be called stale.
+        ticks = round(60 * minutes / EVERY_SECONDS) + SPARE_TICKS
+        port, pipe = stack.enter_context(simulated_nodes(ticks))
         engine = stack.enter_context(scraping(OURS, folder, port, nodes))
         measured = ScaleRun([engine], pipe, folder / "pauses")
         askers, watchers = stack.enter_context(asking(engine.port, CLIENTS, viewers, PAUSE_SECONDS))
