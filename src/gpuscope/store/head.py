@@ -19,9 +19,8 @@ from gpuscope.store.tick import Float64s, Int64s
 
 _SEGMENT_BYTES = 1 << 20
 _MIN_ROWS, _MAX_ROWS = 8, 128
-_GROWTH = 4
-"""A new segment has a quarter of the rows so far: twice as many rows as needed would be most of the memory of
-1,000 targets, and more segments make reads slower."""
+_GROWTH_DIVISOR = 4
+"""A new segment has a quarter of the rows so far. Larger ones waste memory, smaller ones make reads slower."""
 _FREE_ROWS = 16
 """Sparse rows that a head may hold before it must be a quarter full."""
 _MAX_LAYOUTS = 8
@@ -154,7 +153,7 @@ class Head:
             self._close(segment)
         width += max(4, width // 16) if self._segments else 0
         limit = min(_MAX_ROWS, max(_MIN_ROWS, _SEGMENT_BYTES // (8 * width)))
-        rows = min(limit, max(_MIN_ROWS, self.rows // _GROWTH))
+        rows = min(limit, max(_MIN_ROWS, self.rows // _GROWTH_DIVISOR))
         segment = Segment(self.rows, np.empty((rows, width), np.float64))
         self._segments.append(segment)
         return segment
