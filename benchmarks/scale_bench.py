@@ -1,9 +1,10 @@
 """Measures one server with 1,000 simulated nodes × 600 series every 15 s, and Prometheus with the same nodes.
 
 Both scrape at the same time, so that other programs on the machine disturb both alike, and both evaluate the
-shipped rules every 15 s. Rows: nobody asks; eight clients with five dashboard queries; then, for gpuscope,
-clients and 20 viewers of the live picture together. Scrape delays are measured by the nodes; pauses by garbage
-collection in the server. `--nodes 100` for a short run, `--soak 65` for memory over time.
+shipped rules every 15 s; `--no-rules` measures scraping alone. Rows: nobody asks; eight clients with five
+dashboard queries; then, for gpuscope, clients and 20 viewers of the live picture together. Scrape delays are
+measured by the nodes; pauses by garbage collection in the server. `--nodes 100` for a small fleet, `--soak 65`
+for memory over time.
 """
 
 from __future__ import annotations
@@ -28,17 +29,19 @@ SETTLE = 330.0
 """Seconds. In its first five minutes gpuscope judges the whole fleet every 15 s, then every five minutes."""
 
 
-def run(nodes: int, seconds: float, settle: float, alone: bool, viewers: int) -> list[Observed]:
+def run(nodes: int, seconds: float, settle: float, alone: bool, viewers: int, rules: bool) -> list[Observed]:
     names = [OURS] if alone or isinstance(find_engine("prometheus"), str) else [OURS, PROMETHEUS]
     with tempfile.TemporaryDirectory(prefix="gpuscope-bench-") as name, ExitStack() as stack:
         folder = Path(name)
         port, pipe = stack.enter_context(simulated_nodes())
-        engines = [stack.enter_context(scraping(one, folder, port, nodes)) for one in names]
+        engines = [stack.enter_context(scraping(one, folder, port, nodes, rules)) for one in names]
         time.sleep(settle)
-        for engine in engines:
+        for engine in engines if rules else ():
             check_rules(engine)
         measured = ScaleRun(engines, pipe, folder / "pauses")
         measured.add("nobody asks", seconds)
+        if not rules:
+            return measured.observed
         for one in engines:
             measured.add("8 clients", seconds, one, clients=8)
         measured.add(f"8 clients, {viewers} viewers", seconds, engines[0], clients=8, viewers=viewers)
@@ -79,6 +82,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="length of each measurement")
     parser.add_argument("--settle", type=float, default=SETTLE, help="from the start to the first measurement")
     parser.add_argument("--viewers", type=int, default=20)
+    parser.add_argument("--no-rules", action="store_true", help="only scraping: no rules, and nobody asks")
     parser.add_argument("--alone", action="store_true", help="without Prometheus")
     parser.add_argument(
         "--soak", type=float, metavar="MINUTES", help="only memory over time, with everything on"
@@ -88,8 +92,9 @@ def main() -> None:
     if given.soak:
         report(soak(given.nodes, given.soak, given.viewers))
         return
-    observed = run(given.nodes, given.seconds, given.settle, given.alone, given.viewers)
-    what = f"{given.nodes} × 600 @ {EVERY_SECONDS} s, shipped rules"
+    rules = not given.no_rules
+    observed = run(given.nodes, given.seconds, given.settle, given.alone, given.viewers, rules)
+    what = f"{given.nodes} × 600 @ {EVERY_SECONDS} s, {'shipped' if rules else 'no'} rules"
     print(table([what, *HEADINGS], [one.cells() for one in observed]), flush=True)
     report(budgets(given.nodes, observed))
 

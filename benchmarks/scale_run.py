@@ -48,12 +48,12 @@ class Scraping:
 
 
 @contextmanager
-def scraping(name: str, folder: Path, nodes_port: int, nodes: int) -> Iterator[Scraping]:
+def scraping(name: str, folder: Path, nodes_port: int, nodes: int, rules: bool = True) -> Iterator[Scraping]:
     port = free_port()
     prefix = name.lower()
     config = folder / f"{prefix}.yml"
-    rules = f"rule_files: [{RULES}/gpuscope-*.yml]"
-    config.write_text(scrape_config(nodes_port, nodes, prefix, rules))
+    rule_files = f"rule_files: [{RULES}/gpuscope-*.yml]" if rules else ""
+    config.write_text(scrape_config(nodes_port, nodes, prefix, rule_files))
     address = f"127.0.0.1:{port}"
     command: list[str | Path] = [
         sys.executable, "-m", "benchmarks.gc_watch", folder / "pauses", "server",
