@@ -14,6 +14,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.series import STALE_NAN_BITS
+from gpuscope.store.arrays import distinct
 from gpuscope.store.column_reader import ColumnReader
 from gpuscope.store.contents import Contents, StoredTargetState
 from gpuscope.store.head_view import ABSENT_BITS
@@ -33,13 +34,18 @@ _Version = tuple[object, ...]
 class _Series:
     """The wanted series of one target."""
 
+    known: Int64s
+    """Ids, ascending, of all series that were looked at, wanted or not."""
     selection: SeriesSelection
     names: list[str]
     labels: list[Mapping[str, str]]
-    known_names: dict[int, str]
-    """By series id; empty for a series that is not wanted. Two dictionaries instead of a tuple per series: the
-    garbage collector visits every tuple that has a dictionary in it."""
-    known_labels: dict[int, Mapping[str, str]]
+    """Like `names`, of each row of the selection."""
+
+    def wanted_of(self, ids: Int64s) -> dict[int, tuple[str, Mapping[str, str]]]:
+        """Return name and labels of the wanted series among these."""
+        rows = np.flatnonzero(np.isin(self.selection.series, ids)).tolist()
+        series = self.selection.series.tolist()
+        return {series[row]: (self.names[row], self.labels[row]) for row in rows}
 
 
 @dataclass(slots=True)
@@ -90,8 +96,9 @@ class NewestSamples:
         ):
             return known
         if known is None or known.order is not order or not is_plain:
-            sealed = [self._index.series_of(state.id)] if is_sealed else []
-            ids = np.unique(np.concatenate([order[0], *sealed, *(one.head.order[0] for one in late)]))
+            others = [self._index.series_of(state.id)] if is_sealed else []
+            others += [one.head.order[0] for one in late]
+            ids = distinct(np.concatenate([order[0], *others])) if others else order[0]
             series = self._series(ids, None if known is None else known.series)
         else:
             series = known.series
@@ -101,39 +108,22 @@ class NewestSamples:
         return _Target(version, order, series, valid_until if is_kept else -1, samples)
 
     def _series(self, ids: Int64s, before: _Series | None) -> _Series:
-        names: dict[int, str] = {}
-        every: dict[int, Mapping[str, str]] = {}
-        shared: dict[frozenset[tuple[str, str]], Mapping[str, str]] = {}
-        if before is not None:
-            for labels in before.known_labels.values():
-                shared.setdefault(frozenset(labels.items()), labels)
-        for sid in ids.tolist():
-            if before is not None and sid in before.known_names:
-                names[sid] = before.known_names[sid]
-                if names[sid]:
-                    every[sid] = before.known_labels[sid]
-                continue
-            names[sid] = self._describe(sid, every, shared)
-        selection = SeriesSelection(self._index, np.array(list(every), np.int64))
-        rows = [sid for sid in selection.series.tolist() if sid in every]
-        return _Series(selection, [names[sid] for sid in rows], [every[sid] for sid in rows], names, every)
+        wanted = {} if before is None else before.wanted_of(ids)
+        shared = {frozenset(labels.items()): labels for _, labels in wanted.values()}
+        new = ids if before is None else ids[~np.isin(ids, before.known)]
+        for sid in new.tolist():
+            name, labels = self._describe(sid)
+            if name and self._is_wanted(name, labels):
+                # Series of one subject have equal labels but for the name: they share one dictionary, which
+                # takes a sixth of the memory.
+                wanted[sid] = name, shared.setdefault(frozenset(labels.items()), labels)
+        selection = SeriesSelection(self._index, np.array(sorted(wanted), np.int64))
+        rows = [wanted[sid] for sid in selection.series.tolist()]
+        return _Series(ids, selection, [name for name, _ in rows], [labels for _, labels in rows])
 
-    def _describe(
-        self,
-        sid: int,
-        every: dict[int, Mapping[str, str]],
-        shared: dict[frozenset[tuple[str, str]], Mapping[str, str]],
-    ) -> str:
-        """Return the name of a series and add its labels; the name is empty if the series is not wanted. Series
-        of one subject have equal labels but for the name: they share one dictionary, which takes a sixth of the
-        memory."""
-        pairs = self._index.pairs(sid)
-        name = dict(pairs).get(_NAME, "")
-        labels = {key: value for key, value in pairs if key != _NAME}
-        if not name or not self._is_wanted(name, labels):
-            return ""
-        every[sid] = shared.setdefault(frozenset(labels.items()), labels)
-        return name
+    def _describe(self, sid: int) -> tuple[str, Mapping[str, str]]:
+        labels = dict(self._index.pairs(sid))
+        return labels.pop(_NAME, ""), labels
 
     def _read(self, series: _Series, now_ms: int) -> tuple[list[NamedSample], int]:
         start = now_ms - self._lookback_ms + 1
