@@ -70,7 +70,7 @@ class Head:
     def known_layout(self, series: Int64s) -> Layout | None:
         """Return the layout of exactly these series if an earlier tick had it."""
         latest = self._latest_layout
-        if latest is not None and (series is latest.series or np.array_equal(series, latest.series)):
+        if latest is not None and np.array_equal(series, latest.series):
             return latest
         layout = self._layouts.get(hash(series.tobytes()))
         if layout is None or not np.array_equal(series, layout.series):
@@ -80,10 +80,9 @@ class Head:
 
     def add_layout(self, series: Int64s, epoch: int) -> Layout:
         """Create columns for a tick's series; the caller has checked that the series are distinct."""
-        series = series.copy()
         columns = self._make_columns(series)
-        whole = bool((columns == np.arange(len(columns))).all())
-        layout = Layout(series, columns, whole, epoch)
+        in_order = bool((columns == np.arange(len(columns))).all())
+        layout = Layout(series.astype(np.uint32), None if in_order else columns.astype(np.int32), epoch)
         self._layouts[hash(series.tobytes())] = layout
         while len(self._layouts) > _MAX_LAYOUTS:
             self._layouts.popitem(last=False)
@@ -126,7 +125,7 @@ class Head:
         """Append a scrape that is newer than all samples here."""
         segment = self._segment_with_room()
         row = segment.cells[segment.used]
-        if layout.whole:
+        if layout.columns is None:
             count = len(values)
             row[:count] = values
             row[count:] = ABSENT
@@ -138,7 +137,7 @@ class Head:
     def append_rows(self, times: Int64s, layout: Layout, values: Float64s) -> None:
         """Append scrapes of one layout, each newer than the one before. The head takes ownership of `values`, a
         matrix with one row per scrape."""
-        if layout.whole:
+        if layout.columns is None:
             self._append_segment(times, values, values.size)
         else:
             for time, row in zip(times.tolist(), values, strict=True):

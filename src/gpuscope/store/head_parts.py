@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuscope.store.tick import Float64s, Int64s
 
@@ -13,10 +14,9 @@ from gpuscope.store.tick import Float64s, Int64s
 class Layout:
     """The distinct series of a tick, with their columns and the id of their row in table `layout`."""
 
-    series: Int64s
-    columns: Int64s
-    whole: bool
-    """Whether the columns are 0, 1, 2, … in order."""
+    series: NDArray[np.uint32]
+    columns: NDArray[np.int32] | None
+    """None if they are 0, 1, 2, … in order."""
     epoch: int
     """The index epoch in which the series were last known to exist."""
     row_id: int | None = None

@@ -22,6 +22,7 @@ from gpuscope.series import Admit, Labels, Matcher, MatchOp
 from gpuscope.store.arrays import distinct
 from gpuscope.store.postings import Postings
 from gpuscope.store.regex_cache import RegexCache
+from gpuscope.store.series_keys import SeriesKeys
 from gpuscope.store.series_limit import SeriesLimit
 from gpuscope.store.series_pairs import SeriesPairs
 from gpuscope.store.tick import Bools, Int64s
@@ -56,8 +57,8 @@ class Index:
         self._pairs_by_name: dict[str, list[int]] = {}
         self._names = PairNames()
         self._next_pair = 1
-        self._by_pairs: dict[bytes, int] = {}
         self._pairs_of = SeriesPairs()
+        self._keys = SeriesKeys(self._pairs_of)
         self._labels: dict[int, Labels] = {}
         self._next_series = 1
         self._target = np.zeros(1024, np.int64)
@@ -87,9 +88,10 @@ class Index:
         for number, name, value in pairs:
             self._add_pair(number, name, value)
         rows = list(series)
-        self._by_pairs = {packed: sid for sid, _, packed in rows}
         sids = np.array([sid for sid, _, _ in rows], np.int64)
-        self._pairs_of.extend(sids, [packed for _, _, packed in rows])
+        keys = [packed for _, _, packed in rows]
+        self._pairs_of.extend(sids, keys)
+        self._keys.extend(keys, sids)
         last = int(sids.max(initial=0))
         self._grow(last)
         self._target[sids] = [target for _, target, _ in rows]
@@ -115,7 +117,7 @@ class Index:
                 key = self._key(pairs, numbers)
                 sid = self._next_series
                 self._next_series += 1
-                self._by_pairs[key] = sid
+                self._keys.add(key, sid)
                 self._pairs_of.add(sid, key)
                 if sid >= len(self._target):
                     self._grow(sid)
@@ -141,7 +143,7 @@ class Index:
 
     def _find(self, numbers: list[int | None]) -> int | None:
         """Return the series with these pair numbers; None in the list is a pair that does not exist."""
-        return None if None in numbers else self._by_pairs.get(np.array(numbers, "<i4").tobytes())
+        return None if None in numbers else self._keys.find(np.array(numbers, "<i4").tobytes())
 
     def _key(self, pairs: list[tuple[str, str]], numbers: list[int | None]) -> bytes:
         """Return the numbers as one key; assign missing ones. The caller holds the lock."""
@@ -369,8 +371,8 @@ class Index:
             rest.subtract(self._pairs_of.numbers_of(np.array(going, np.int64))[0].tolist())
             orphans = sorted(number for number in self._table.pairs if rest[number] <= 0)
             yield orphans
+            self._keys.remove(np.array(going, np.int64))
             for sid in going:
-                del self._by_pairs[self._pairs_of.get(sid).tobytes()]
                 self._labels.pop(sid, None)
                 self._shared.pop(sid, None)
                 self._target[sid] = 0

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuscope.store.head import Head
 from gpuscope.store.head_parts import Layout
@@ -24,7 +25,7 @@ _MAX_TICKS_IN_RUN = 128
 INSERT_LAYOUT = "INSERT INTO layout (id, target, series) VALUES (?, ?, ?)"
 
 
-def pack_series(series: Int64s) -> bytes:
+def pack_series(series: Int64s | NDArray[np.uint32]) -> bytes:
     return series.astype("<u4").tobytes()
 
 
