@@ -9,7 +9,12 @@ from collections.abc import Iterator
 import pytest
 
 from gpuscope.wiring import garbage_collection
-from gpuscope.wiring.garbage_collection import collect_all_if_grown, freeze_survivors, stop_freezing
+from gpuscope.wiring.garbage_collection import (
+    collect_all_if_grown,
+    freeze_survivors,
+    paused_while_starting,
+    stop_freezing,
+)
 
 
 class Node:
@@ -42,6 +47,15 @@ def test_frozen_objects_are_freed_by_their_reference_count() -> None:
     before = gc.get_freeze_count()
     kept.clear()
     assert gc.get_freeze_count() <= before - 10_000
+
+
+def test_a_start_has_no_collections_until_survivors_are_frozen() -> None:
+    with paused_while_starting():
+        assert not gc.isenabled()
+    assert gc.isenabled(), "the start failed"
+    with paused_while_starting():
+        freeze_survivors()
+        assert gc.isenabled()
 
 
 def test_a_new_cycle_is_collected_as_before() -> None:

@@ -32,7 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.wiring.run_server import run_server
+    from gpuscope.wiring.garbage_collection import paused_while_starting
 
-    run_server(settings)
+    with paused_while_starting():
+        from gpuscope.wiring.run_server import run_server
+
+        run_server(settings)
     return 0

@@ -43,6 +43,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     if args.demo and settings.source not in ("auto", "demo"):
         raise UsageError(f"--demo and --source {settings.source}: give only one of them")
+    from gpuscope.wiring.garbage_collection import paused_while_starting
+
+    with paused_while_starting():
+        _run(args, settings)
+    return 0
+
+
+def _run(args: argparse.Namespace, settings: Settings) -> None:
     if args.demo or settings.source == "demo":
         from gpuscope.wiring.demo import build_demo
         from gpuscope.wiring.run_up import run_demo
@@ -50,10 +58,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         data = DEMO_DATA if settings.data == DEFAULT_DATA else settings.data
         settings = replace(settings, source="demo", data=data, demo_nodes=settings.demo_nodes or DEMO_NODES)
         run_demo(settings, build_demo(settings))
-        return 0
+        return
     from gpuscope.scrape.snapshot_feed import STORED_FAMILIES
     from gpuscope.wiring.run_agent import build_collector
     from gpuscope.wiring.run_up import run_up
 
     run_up(settings, [build_collector(settings, STORED_FAMILIES)])
-    return 0

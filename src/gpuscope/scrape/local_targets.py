@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from gpuscope.collect.collector import Collector
 from gpuscope.readings import Snapshot
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.scrape.own_metrics_feed import OwnMetricsFeed
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.scrape.target import duration_text
+
+if TYPE_CHECKING:  # a server that collects nothing itself does not need it
+    from gpuscope.collect.collector import Collector
 
 
 class LocalTargets:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING
 
-from gpuscope.collect.collector import Collector
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.engines.vector_text import VectorText
@@ -22,6 +22,9 @@ from gpuscope.server.live.unread_gpus import UnreadGpus
 from gpuscope.server.reports.findings_over_time import FindingsOverTime
 from gpuscope.settings import Settings
 from gpuscope.store import Store
+
+if TYPE_CHECKING:  # a server that collects nothing itself does not need it
+    from gpuscope.collect.collector import Collector
 
 
 def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine, limits: Limits) -> LiveFleet:

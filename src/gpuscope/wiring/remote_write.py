@@ -5,12 +5,15 @@ from __future__ import annotations
 import threading
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
-from gpuscope.collect.collector import Collector
 from gpuscope.metrics.families import load_family
 from gpuscope.remote_write.queues import RemoteWriteQueues, build_queues
 from gpuscope.remote_write.snapshot_sender import AGENT_QUEUE_BYTES, SnapshotSender
 from gpuscope.settings import Settings
+
+if TYPE_CHECKING:  # a server that collects nothing itself does not need it
+    from gpuscope.collect.collector import Collector
 
 STOP_SECONDS = 5.0
 """A receiver that hangs must not keep the process from stopping."""

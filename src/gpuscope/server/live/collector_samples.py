@@ -7,9 +7,8 @@ and kept, because from second to second only the values change.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from gpuscope.collect.collector import Collector
 from gpuscope.health.facts import LABELLED, Sample
 from gpuscope.metrics.families import Builder
 from gpuscope.metrics.families.host.builder import HostFamily
@@ -19,6 +18,9 @@ from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.server.live.fleet_samples import FleetSamples, SortLater
 from gpuscope.server.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES, NONZERO_METRICS, SLOW_METRICS
+
+if TYPE_CHECKING:  # a server that collects nothing itself does not need it
+    from gpuscope.collect.collector import Collector
 
 SLOW_SECONDS: Final = 5.0
 """How long samples of SLOW_METRICS are used again."""
