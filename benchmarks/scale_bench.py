@@ -55,7 +55,7 @@ def budgets(nodes: int, observed: Sequence[Observed]) -> list[BudgetRow]:
     pause = max(one.longest_pause for one in ours)
     rows = [
         BudgetRow(f"{fleet}: longest pause by garbage collection, CPU", pause, MAX_PAUSE_MS, "ms"),
-        BudgetRow(f"{fleet}, rules, {ours[-1].what}: scrape delay p99", ours[-1].delay_p99, MAX_DELAY_MS, "ms"),
+        BudgetRow(f"{fleet}, {ours[-1].what}: scrape delay p99", ours[-1].delay_p99, MAX_DELAY_MS, "ms"),
     ]
     theirs = {one.what: one for one in observed if one.engine == PROMETHEUS}
     for one in ours:

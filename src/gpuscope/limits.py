@@ -439,8 +439,9 @@ class Limits:
         None,
         parse_positive,
         "store",
-        "maximum series in the history; each 2 KiB of label text counts as one; further new series are refused "
-        "(default: a quarter of the machine's or container's memory, at 2.5 KiB each)",
+        "maximum series in the history; eight that have ended count as one, and so does each 2 KiB of label "
+        "text; further new series are refused (default: a quarter of the machine's or container's memory, at "
+        "2.5 KiB each)",
         why="all series of the retention time are in memory; without a limit 2.4 million took 5.5 GB",
     )
     max_new_series: int = _limit(

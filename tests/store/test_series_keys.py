@@ -49,7 +49,7 @@ def test_series_are_found_until_they_are_removed(
 def test_many_series_are_found_after_each_merge(
     monkeypatch: pytest.MonkeyPatch, hash_of: Callable[[bytes], int]
 ) -> None:
-    monkeypatch.setattr(series_keys, "_MAX_NEW", 10)
+    monkeypatch.setattr(series_keys, "MAX_NEW", 10)
     pairs = SeriesPairs()
     keys = SeriesKeys(pairs, hash_of)
     added: list[bytes] = []

@@ -38,6 +38,37 @@ def test_new_series_beyond_the_limit_are_refused_and_existing_ones_continue(tmp_
         assert store.resolve(again, [names[2]])[0] > 0
 
 
+def test_eight_series_that_have_ended_count_as_one(tmp_path: Path) -> None:
+    clock = HandClock()
+
+    def add(store: Store, first: int, count: int) -> int:
+        """Write new series once, as a process that ends does; return how many were accepted."""
+        target, names = store.target("node"), [labels(f"m{first + i}") for i in range(count)]
+        ids = [one for one in store.resolve(target, names).tolist() if one]
+        clock.at += MINUTE_MS
+        store.append(tick(target, clock.at, ids, [1.0] * len(ids)))
+        return len(ids)
+
+    with Store(tmp_path, StoreOptions(max_series=20), clock) as store:
+        assert add(store, 0, 30) == 20
+        assert store.stats().counted_series == store.stats().series == 20
+        store.maintain()
+        assert store.stats().counted_series == 20
+        store.seal()
+        store.maintain()
+        assert store.stats().series == 20
+        assert store.stats().counted_series == 2, "20 have ended"
+        store.resolve(store.target("node"), [labels("waits")])
+        store.maintain()
+        assert store.stats().counted_series == 3, "a series without its first sample has not ended"
+        assert add(store, 100, 30) == 17
+    with Store(tmp_path, StoreOptions(max_series=20), clock) as store:
+        assert store.stats().series == 38
+        assert store.stats().counted_series == 19, "17 that continue, and 21 that have ended"
+        assert add(store, 100, 17) == 17, "known series continue"
+        assert add(store, 200, 5) == 1
+
+
 def test_long_label_texts_count_as_more_series(tmp_path: Path) -> None:
     with Store(tmp_path, StoreOptions(max_series=100), HandClock()) as store:
         target = store.target("node")

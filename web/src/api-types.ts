@@ -1018,6 +1018,8 @@ export interface ServerAnswer {
   /** The oldest sample that is kept. */
   oldest_at?: number;
   series?: number;
+  /** What counts towards `max_series`: eight series that have ended count as one. */
+  counted_series?: number;
   max_series?: number;
   /** URL of the engine behind `--store`; the keys of the own store are then left out. */
   engine?: string;

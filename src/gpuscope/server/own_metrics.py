@@ -15,6 +15,12 @@ from gpuscope.store.inspection import Stats
 
 _ROWS = (
     ("gpuscope_store_series", "gauge", "series", "Series in the store."),
+    (
+        "gpuscope_store_counted_series",
+        "gauge",
+        "counted_series",
+        "Series that count towards max_series; eight that have ended count as one.",
+    ),
     ("gpuscope_store_max_series", "gauge", "max_series", "Series the store may hold (max_series)."),
     ("gpuscope_store_blocks", "gauge", "blocks", "Sealed blocks in the store."),
     ("gpuscope_store_head_samples", "gauge", "head_samples", "Samples not sealed yet."),

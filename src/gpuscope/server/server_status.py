@@ -52,6 +52,7 @@ def store_status(
             "retention_seconds": retention_seconds,
             "disk_bytes": stats.disk_bytes,
             "series": stats.series,
+            "counted_series": stats.counted_series,
         }
         if stats.max_series is not None:
             answer["max_series"] = stats.max_series

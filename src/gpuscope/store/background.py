@@ -127,6 +127,7 @@ class BackgroundTasks:
             for state in self._contents.states():
                 self._attempt(f"merging {state.name}", lambda state=state: self._merge_due(state, now))  # type: ignore[misc]
             self._attempt("retention", lambda: self._retention.run(now))
+            self._index.count_ended(self._contents.living_series())
             self._attempt("freeing pages", lambda: self.free_pages(_SPARE_PAGES))
 
     def _try_to_write(self) -> None:

@@ -8,13 +8,14 @@ block, never in both or in neither. Appending ticks does not take the lock.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.store.head import Head
 from gpuscope.store.head_view import HeadView
 from gpuscope.store.newest_rows import NewestRows
 from gpuscope.store.options import ROLLUP_TARGET_PREFIX
+from gpuscope.store.tick import Int64s
 
 LATE_LEVEL = -1
 """The level of a block whose samples arrived after their window was sealed."""
@@ -160,6 +161,12 @@ class Contents:
 
     def states(self) -> list[StoredTargetState]:
         return list(self._states.values())
+
+    def living_series(self) -> Iterator[Int64s]:
+        """Yield the ids of series that have samples in a head, some of them several times."""
+        for state in self.states():
+            yield state.head.order[0]
+            yield from (one.head.order[0] for one in state.late)
 
     def blocks(self) -> list[Block]:
         return [block for state in self.states() for block in state.blocks]

@@ -23,7 +23,7 @@ from gpuscope.store.arrays import distinct
 from gpuscope.store.postings import Postings
 from gpuscope.store.regex_cache import RegexCache
 from gpuscope.store.series_keys import SeriesKeys
-from gpuscope.store.series_limit import SeriesLimit
+from gpuscope.store.series_limit import ENDED_PER_SERIES, SeriesLimit
 from gpuscope.store.series_pairs import SeriesPairs
 from gpuscope.store.tick import Bools, Int64s
 from gpuscope.store.value_matching import literals, predicate
@@ -70,6 +70,9 @@ class Index:
         """With the epoch."""
         self._new = NewRows([], [], [])
         self._text_bytes = 0
+        self._ended = 0
+        self._counted_until = 0
+        """Series with lower ids were there when `count_ended` was last called."""
         self.limit: SeriesLimit | None = None
         self.epoch = 0
         """Incremented when series are removed: ids that a caller cached may be invalid."""
@@ -95,7 +98,7 @@ class Index:
         last = int(sids.max(initial=0))
         self._grow(last)
         self._target[sids] = [target for _, target, _ in rows]
-        self._next_series = last + 1
+        self._next_series = self._counted_until = last + 1
         for sid, target in shared:
             self._shared.setdefault(sid, set()).add(target)
         self._postings = Postings(self._pairs_of)
@@ -134,7 +137,24 @@ class Index:
         for pair, number in zip(pairs, numbers, strict=True):
             if number is None:
                 new_text += len(pair[0]) + len(pair[1])
-        return self.limit.allows(len(self._pairs_of), self._text_bytes, new_text, origin)
+        return self.limit.allows(self.counted_series, self._text_bytes, new_text, origin)
+
+    @property
+    def counted_series(self) -> int:
+        """How many series count towards `max_series`."""
+        return len(self._pairs_of) - self._ended + self._ended // ENDED_PER_SERIES
+
+    def count_ended(self, living: Iterable[Int64s]) -> None:
+        """Count the series that are not among these. Those added since the last call may not have their first
+        sample yet: they have not ended."""
+        with self._lock:
+            is_ended = np.zeros(self._next_series, np.bool_)
+            ids = self._pairs_of.ids()
+            is_ended[ids[: ids.searchsorted(self._counted_until)]] = True
+            for some in living:
+                is_ended[some[some < self._next_series]] = False
+            self._ended = int(np.count_nonzero(is_ended))
+            self._counted_until = self._next_series
 
     def find(self, labels: Labels) -> int | None:
         """Return the id of a label set; None if there is none."""
@@ -377,6 +397,8 @@ class Index:
                 self._shared.pop(sid, None)
                 self._target[sid] = 0
             self._pairs_of.remove(np.array(going, np.int64))
+            # Some of them may have had samples in a head: the next `count_ended` counts exactly.
+            self._ended = max(0, self._ended - len(going))
             self._postings = Postings(self._pairs_of)
             # A copy: queries in progress still need the text of these pairs.
             self._table = PairTable(dict(self._table.numbers), dict(self._table.pairs))

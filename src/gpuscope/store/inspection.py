@@ -30,6 +30,8 @@ class Stats:
 
     schema: int
     series: int
+    counted_series: int
+    """What counts towards `max_series`: of series that have ended, an eighth."""
     max_series: int | None
     targets: int
     blocks: int
@@ -87,6 +89,7 @@ def stats(
     return Stats(
         schema=schema,
         series=len(index),
+        counted_series=index.counted_series,
         max_series=None if index.limit is None else index.limit.max_series,
         targets=len(states),
         blocks=len(blocks),

@@ -60,6 +60,7 @@ def load(db: sqlite3.Connection, now_ms: int) -> Loaded:
     for state in contents.states():
         state.appended_ms = now_ms
         contents.newest.publish(state.id, state.head)
+    index.count_ended(contents.living_series())
     layout = db.execute("SELECT max(id) FROM layout").fetchone()[0] or 0
     unfinished = orphans(db, {row[0] for row in rows})
     return Loaded(index, contents, sequence + 1, layout + 1, unfinished)

@@ -14,7 +14,8 @@ import numpy as np
 from gpuscope.store.series_pairs import SeriesPairs
 from gpuscope.store.tick import Int64s
 
-_MAX_NEW = 4096
+MAX_NEW = 4096
+"""So many keys, and an eighth of the others, wait in the dictionary."""
 
 
 class SeriesKeys:
@@ -44,7 +45,7 @@ class SeriesKeys:
     def add(self, key: bytes, sid: int) -> None:
         """Add a series that is not here yet."""
         self._new[key] = sid
-        if len(self._new) > _MAX_NEW + len(self._series) // 8:
+        if len(self._new) > MAX_NEW + len(self._series) // 8:
             new, self._new = self._new, {}
             self.extend(list(new), np.fromiter(new.values(), np.int64, len(new)))
 

@@ -1,9 +1,10 @@
 """Limits the number of series and of new series: new ones are refused, existing ones continue.
 
 The index holds every series in memory. `max_series` limits all of them; its default depends on the memory this
-process may use. `max_new_series` limits how many series one origin (a scrape target, a remote writer's address)
-adds within ten minutes: it stops a flood early, and does not affect a thousand nodes that are scraped for the
-first time. Long label texts count as additional series.
+process may use. A series that has ended, whose samples are all sealed, takes less memory and counts less.
+`max_new_series` limits how many series one origin (a scrape target, a remote writer's address) adds within ten
+minutes: it stops a flood early, and does not affect a thousand nodes that are scraped for the first time. Long
+label texts count as additional series.
 """
 
 from __future__ import annotations
@@ -17,6 +18,8 @@ from gpuscope.store.options import MINUTE_MS, MillisecondClock
 
 SERIES_BYTES = 2560
 """Memory of a series with its labels and an hour of samples, measured with 200,000 series."""
+ENDED_PER_SERIES = 8
+"""So many series without samples in a head, which have ended, count as one: each takes about 0.2 kB."""
 TEXT_BYTES_PER_SERIES = 2048
 """Each such amount of label text counts as one more series."""
 NEW_SERIES_MS = 10 * MINUTE_MS

@@ -159,12 +159,12 @@ function History(): JSX.Element {
                 }
               />
             )}
-            {data.series !== undefined && (
+            {data.counted_series !== undefined && (
               <Fact
                 name={t("settings.series")}
-                value={formatValue(data.series, "count")}
+                value={formatValue(data.counted_series, "count")}
                 of={formatValue(data.max_series, "count")}
-                level={data.max_series ? data.series / data.max_series : undefined}
+                level={data.max_series ? data.counted_series / data.max_series : undefined}
               />
             )}
             {data.data_folder !== undefined && <Fact name={t("settings.folder")} value={data.data_folder} />}

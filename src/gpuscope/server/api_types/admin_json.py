@@ -106,6 +106,8 @@ class ServerAnswer(TypedDict):
     oldest_at: NotRequired[float]
     """The oldest sample that is kept."""
     series: NotRequired[int]
+    counted_series: NotRequired[int]
+    """What counts towards `max_series`: eight series that have ended count as one."""
     max_series: NotRequired[int]
     engine: NotRequired[str]
     """URL of the engine behind `--store`; the keys of the own store are then left out."""
