@@ -10,7 +10,7 @@ from gpuscope.limits import LIMITS_REACHED
 from gpuscope.store import Store, StoreOptions
 from gpuscope.store.memory import memory_bytes
 from gpuscope.store.options import HOUR_MS, MINUTE_MS
-from gpuscope.store.series_limit import SERIES_BYTES, default_max_series
+from gpuscope.store.series_limit import SERIES_BYTES, count_series, default_max_series
 from tests.store.support import NOW, HandClock, contents_of, labels, named, tick
 
 
@@ -43,30 +43,37 @@ def test_eight_series_that_have_ended_count_as_one(tmp_path: Path) -> None:
 
     def add(store: Store, first: int, count: int) -> int:
         """Write new series once, as a process that ends does; return how many were accepted."""
-        target, names = store.target("node"), [labels(f"m{first + i}") for i in range(count)]
+        target = store.target("node")
+        names = [labels("m", pid=str(i // 20), gpu=str(i % 20)) for i in range(first, first + count)]
         ids = [one for one in store.resolve(target, names).tolist() if one]
         clock.at += MINUTE_MS
         store.append(tick(target, clock.at, ids, [1.0] * len(ids)))
         return len(ids)
 
-    with Store(tmp_path, StoreOptions(max_series=20), clock) as store:
-        assert add(store, 0, 30) == 20
-        assert store.stats().counted_series == store.stats().series == 20
+    with Store(tmp_path, StoreOptions(max_series=200), clock) as store:
+        assert add(store, 0, 300) == 200
         store.maintain()
-        assert store.stats().counted_series == 20
+        assert store.stats().counted_series == store.stats().series == 200
         store.seal()
         store.maintain()
-        assert store.stats().series == 20
-        assert store.stats().counted_series == 2, "20 have ended"
+        assert store.stats().series == 200
+        assert store.stats().counted_series == 25
         store.resolve(store.target("node"), [labels("waits")])
         store.maintain()
-        assert store.stats().counted_series == 3, "a series without its first sample has not ended"
-        assert add(store, 100, 30) == 17
-    with Store(tmp_path, StoreOptions(max_series=20), clock) as store:
-        assert store.stats().series == 38
-        assert store.stats().counted_series == 19, "17 that continue, and 21 that have ended"
-        assert add(store, 100, 17) == 17, "known series continue"
-        assert add(store, 200, 5) == 1
+        assert store.stats().counted_series == 26, "a series without its first sample has not ended"
+        assert add(store, 1000, 300) == 174
+    with Store(tmp_path, StoreOptions(max_series=200), clock) as store:
+        assert store.stats().series == 375
+        assert store.stats().counted_series == 199, "174 that continue, and 201 that have ended"
+        assert add(store, 1000, 174) == 174, "known series continue"
+        assert add(store, 2000, 5) == 1
+
+
+def test_ended_series_with_many_labels_of_their_own_count_more() -> None:
+    assert count_series(living=1000, ended=0, pairs=9000) == 1000
+    assert count_series(living=1000, ended=8000, pairs=1500) == 2000, "they share their labels"
+    assert count_series(living=0, ended=8000, pairs=8000) == 2000, "each has one of its own"
+    assert count_series(living=0, ended=8000, pairs=80_000) == 8000
 
 
 def test_long_label_texts_count_as_more_series(tmp_path: Path) -> None:

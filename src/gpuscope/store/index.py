@@ -23,7 +23,7 @@ from gpuscope.store.arrays import distinct
 from gpuscope.store.postings import Postings
 from gpuscope.store.regex_cache import RegexCache
 from gpuscope.store.series_keys import SeriesKeys
-from gpuscope.store.series_limit import ENDED_PER_SERIES, SeriesLimit
+from gpuscope.store.series_limit import SeriesLimit, count_series
 from gpuscope.store.series_pairs import SeriesPairs
 from gpuscope.store.tick import Bools, Int64s
 from gpuscope.store.value_matching import literals, predicate
@@ -142,7 +142,7 @@ class Index:
     @property
     def counted_series(self) -> int:
         """How many series count towards `max_series`."""
-        return len(self._pairs_of) - self._ended + self._ended // ENDED_PER_SERIES
+        return count_series(len(self._pairs_of) - self._ended, self._ended, len(self._table.pairs))
 
     def count_ended(self, living: Iterable[Int64s]) -> None:
         """Count the series that are not among these. Those added since the last call may not have their first

@@ -20,6 +20,8 @@ SERIES_BYTES = 2560
 """Memory of a series with its labels and an hour of samples, measured with 200,000 series."""
 ENDED_PER_SERIES = 8
 """So many series without samples in a head, which have ended, count as one: each takes about 0.2 kB."""
+PAIRS_PER_SERIES = 4
+"""So many label pairs of ended series, if they have more than usual, count as one: each takes about 0.5 kB."""
 TEXT_BYTES_PER_SERIES = 2048
 """Each such amount of label text counts as one more series."""
 NEW_SERIES_MS = 10 * MINUTE_MS
@@ -33,6 +35,13 @@ def default_max_series() -> int:
     """Return the number of series that take a quarter of the memory."""
     memory = memory_bytes()
     return _DEFAULT_MAX_SERIES if memory is None else max(1000, memory // _MEMORY_DIVISOR // SERIES_BYTES)
+
+
+def count_series(living: int, ended: int, pairs: int) -> int:
+    """Return what counts towards `max_series`. Series of a fleet share most label pairs; in a flood each has
+    some of its own, which stay after its end. An ended series never counts more than a living one."""
+    own_pairs = max(0, pairs - living)
+    return living + max(ended // ENDED_PER_SERIES, min(ended, own_pairs // PAIRS_PER_SERIES))
 
 
 @dataclass(slots=True)
