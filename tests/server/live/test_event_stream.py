@@ -6,12 +6,14 @@ import asyncio
 import gzip
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -120,8 +122,11 @@ class Fleet:
     def __init__(self) -> None:
         self.readings = 0
         self.problem = ""
+        self.is_readable: asyncio.Event | None = None
 
     async def read(self) -> FleetSamples:
+        if self.is_readable is not None:
+            await self.is_readable.wait()
         if self.problem:
             raise GpuscopeError(self.problem)
         self.readings += 1
@@ -186,6 +191,39 @@ def test_a_viewer_gets_the_picture_then_differences_and_resumes() -> None:
         assert fleet.readings >= 3
         for one in (other, again):
             await one.leave()
+
+    asyncio.run(scene())
+
+
+@pytest.mark.parametrize("problem", ["", "no engine"])
+def test_a_viewer_waits_for_the_first_picture_without_work(
+    monkeypatch: pytest.MonkeyPatch, problem: str
+) -> None:
+    waits: list[object] = []
+    wait_for = asyncio.wait_for
+
+    def counted(what: Any, seconds: float) -> Any:
+        waits.append(what)
+        return wait_for(what, seconds)
+
+    async def scene() -> None:
+        fleet = Fleet()
+        fleet.problem, fleet.is_readable = problem, asyncio.Event()
+        viewer = await watch(stream_of(fleet))
+        monkeypatch.setattr("gpuscope.server.live.event_stream.asyncio.wait_for", counted)
+        first = asyncio.create_task(viewer.next())
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        fleet.is_readable.set()
+        assert (await first)[0] == ("problem" if problem else "picture")
+        following = asyncio.create_task(viewer.next())
+        for _ in range(1000):
+            await asyncio.sleep(0)
+        assert len(waits) < 20, "it looks again and again for a picture that is not there"
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+        await viewer.leave()
 
     asyncio.run(scene())
 

@@ -139,7 +139,7 @@ class LiveStream:
             if self._problem != viewer.problem:
                 viewer.problem = self._problem
                 found += [self._problem_event()] if self._problem else []
-            if viewer.number != self._number:  # the picture was updated meanwhile
+            if self._tables is not None and viewer.number != self._number:  # the picture was updated meanwhile
                 viewer.news.set()
         return found
 
