@@ -40,6 +40,18 @@ def connections(
         yield opened
 
 
+def is_open(one: socket.socket) -> bool:
+    """Whether the victim has neither answered nor closed the connection."""
+    one.setblocking(False)
+    try:
+        one.recv(1, socket.MSG_PEEK)
+    except BlockingIOError:
+        return True
+    except ConnectionError:
+        pass
+    return False
+
+
 def exchange(
     victim: Victim, *parts: bytes, source: str = ATTACKER, most_bytes: int = 1 << 20, ends: bool = False
 ) -> bytes:
