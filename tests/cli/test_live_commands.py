@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.test_commands import running
 from tests.cli.test_server import eventually
+from tests.waiting import wait_for
 
 
 def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
@@ -36,20 +37,29 @@ def test_a_fleet(tmp_path: Path) -> None:
         assert "SIMULATED" in snapshot
         assert len(re.findall(r"^\S gpu-a0[12] \d ", snapshot, re.MULTILINE)) == 16
         assert run("top", "--server", url).stdout.startswith("2 nodes  16 GPUs"), "one snapshot in a pipe"
-        live = json.loads(run("snapshot", "--server", url, "--json").stdout)
-        given = run("query", "gpuscope_allocation_used", "--server", url, "--json").stdout
-        allocated = {one["metric"]["uuid"] for one in json.loads(given)["data"]["result"]}
-        split = {gpu["parent"] for gpu in live["gpus"] if "parent" in gpu}
-        free = {
-            gpu["uuid"]
-            for gpu in live["gpus"]
-            if gpu["state"] == "idle" and "parent" not in gpu and gpu["uuid"] not in split | allocated
-        }
-        told = run("free", "--server", url, "--json")
-        assert {uuid for one in json.loads(told.stdout)["placements"] for uuid in one["uuids"]} == free
-        assert told.returncode == (0 if free else 1)
+        wait_for(lambda: free_by_command(url) == idle_by_snapshot(url), "the same free GPUs")
         watts = eventually(lambda: re.findall(r"gpu-a01/0 .* W$", run_query(url), re.MULTILINE))
         assert len(watts) == 1
+
+
+def idle_by_snapshot(url: str) -> set[str]:
+    """GPUs that are neither busy nor allocated; in a simulated fleet they change between two commands."""
+    live = json.loads(run("snapshot", "--server", url, "--json").stdout)
+    given = run("query", "gpuscope_allocation_used", "--server", url, "--json").stdout
+    allocated = {one["metric"]["uuid"] for one in json.loads(given)["data"]["result"]}
+    split = {gpu["parent"] for gpu in live["gpus"] if "parent" in gpu}
+    return {
+        gpu["uuid"]
+        for gpu in live["gpus"]
+        if gpu["state"] == "idle" and "parent" not in gpu and gpu["uuid"] not in split | allocated
+    }
+
+
+def free_by_command(url: str) -> set[str]:
+    told = run("free", "--server", url, "--json")
+    free = {uuid for one in json.loads(told.stdout)["placements"] for uuid in one["uuids"]}
+    assert told.returncode == (0 if free else 1)
+    return free
 
 
 def run_query(url: str) -> str:

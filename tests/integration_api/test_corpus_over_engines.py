@@ -106,13 +106,12 @@ def problems(ours: str, over_engine: str, question: Question, expressions: tuple
 
 def in_order(expression: str, answer: Answer) -> Any:
     """What is compared; only sort() promises an order of series, and only at one instant."""
-    told = compared(answer)
+    told = compared(answer, in_order=expression.startswith("sort"))
     for notes in ("warnings", "infos"):  # Prometheus has one for each value of a parameter, up to ten
         if notes in told.body:
             told.body[notes] = bool(told.body[notes])
     data = told.body.get("data") if isinstance(told.body, dict) else None
-    kind = data["resultType"] if data else ""
-    if data and (kind == "matrix" or (kind == "vector" and not expression.startswith("sort"))):
+    if data and data["resultType"] == "matrix":
         data["result"] = sorted(data["result"], key=lambda one: sorted_labels(one["metric"]))
     return {"status": told.status, "kind": told.kind, "body": told.body}
 
