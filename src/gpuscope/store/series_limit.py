@@ -21,7 +21,7 @@ SERIES_BYTES = 2560
 ENDED_PER_SERIES = 8
 """So many series without samples in a head, which have ended, count as one: each takes about 0.2 kB."""
 PAIRS_PER_SERIES = 4
-"""So many label pairs of ended series, if they have more than usual, count as one: each takes about 0.5 kB."""
+"""Of the label pairs beyond one for each living series, so many count as one: each takes about 0.5 kB."""
 TEXT_BYTES_PER_SERIES = 2048
 """Each such amount of label text counts as one more series."""
 NEW_SERIES_MS = 10 * MINUTE_MS
