@@ -29,7 +29,7 @@ SLEEPS_WITH_A_REASON = {
     "fake_dcgmi/dcgmi.py": (3, "a program of its own: it prints at its interval, and hangs when told to"),
     "fake_smi/replay.py": (2, "a program of its own: it hangs when told to"),
     "integration/test_failures.py": (1, "slow: ten minutes of an agent in real time, looked at every second"),
-    "integration_api/test_limits.py": (2, "a storage that takes its time, and a look whether it is left alone"),
+    "integration_api/test_limits.py": (1, "a look whether the storage is left alone"),
     "owners/slow_disk.py": (1, "a disk that takes its time"),
     "owners/test_process_work.py": (1, "processes need time to do what they do"),
     "wiring/test_waiting_processes.py": (1, "processes need time to wait in"),
