@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
+
+import pytest
 
 from gpuscope.load.comparison import LoadedGpu
 from gpuscope.load.duty_cycle import Progress
@@ -116,3 +119,42 @@ def test_a_link_without_counters_is_not_compared_and_says_so() -> None:
     assert lines[-1].endswith("seen –  not reported")
     assert agrees([copying()], KINDS["nvlink"])
     assert not agrees([copying(profiled_nvlink_bytes_per_second={"tx": 1e9})], KINDS["nvlink"])
+
+
+def copied(sampled: Sequence[float], profiled: float = 10e9) -> LoadedGpu:
+    """12 s of copies from the GPU at 10 GB/s; the driver's 20 ms samples of the steady seconds."""
+    loaded = LoadedGpu("0", "GPU-0", "NVIDIA H100")
+    loaded.progress = [Progress(float(s), 10e9 * s, float(s)) for s in range(1, 13)]
+    loaded.samples = [
+        (
+            float(second),
+            device(pcie_bytes_per_second={"tx": value}, profiled_pcie_bytes_per_second={"tx": profiled}),
+        )
+        for second, value in enumerate(sampled, 4)
+    ]
+    return loaded
+
+
+@pytest.mark.parametrize(
+    ("sampled", "expected", "verdict"),
+    [
+        ([10e9] * 8, "8 GB/s–14 GB/s", "agrees"),
+        ([7e9] * 8, "8 GB/s–14 GB/s", "disagrees"),
+        ([15e9] * 8, "8 GB/s–14 GB/s", "disagrees"),
+        ([0.0, 0.0, *[10e9] * 6], "3.09 GB/s–18.9 GB/s", "agrees"),  # two fell into a gap between two copies
+        ([0.0] * 8, "8 GB/s–14 GB/s", "disagrees"),
+        ([*[0.0] * 7, 1e9], "7.62 GB/s–14.4 GB/s", "disagrees"),
+        ([7e9], "8 GB/s–14 GB/s", "disagrees"),
+    ],
+)
+def test_samples_of_20_ms_have_a_sampling_error(sampled: list[float], expected: str, verdict: str) -> None:
+    lines = list(comparison_lines([copied(sampled)], KINDS["pcie-tx"]))
+    (line,) = [line for line in lines if line.startswith("  pcie_bytes_per_second.tx")]
+    assert f"expected {expected}  seen" in line
+    assert line.endswith(f"  {verdict}")
+
+
+def test_what_the_profiling_units_count_has_no_sampling_error() -> None:
+    rows = to_json([copied([10e9] * 8, profiled=7e9)], KINDS["pcie-tx"])["gpus"][0]["metrics"]
+    verdicts = {row["metric"]: row["verdict"] for row in rows}
+    assert verdicts["profiled_pcie_bytes_per_second.tx"] == "disagrees"

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from math import inf, sqrt
+from statistics import fmean, stdev
 from typing import Final
 
 from gpuscope.load.duty_cycle import Progress
@@ -28,8 +30,12 @@ TRAFFIC_READINGS: Final = {
     NVLINK_LINK: ("profiled_nvlink_bytes_per_second",),
 }
 """By link: attributes of `readings.Device`; the first one is the better one."""
+SAMPLED_READING: Final = "pcie_bytes_per_second"
+"""Each value is measured over 20 ms and stands for a second, so their mean has a sampling error."""
 MIN_TRAFFIC, MAX_TRAFFIC = 0.8, 1.4
 """Times the copied bytes: a link also carries packet headers and acknowledgements; counters may count them."""
+STANDARD_ERRORS: Final = 3.0
+"""Added to the range of a sampled reading on both sides."""
 
 
 class Agreement(StrEnum):
@@ -107,7 +113,7 @@ def compare(gpu: LoadedGpu, kind: Kind) -> list[Compared]:
     ranges |= {name: (share.low * busy, share.high * busy) for name, share in kind.expected.items()}
     if gpu.is_shared:
         ranges = {name: (low, 1.0) for name, (low, _) in ranges.items()}
-    shares = [Compared(name, low, high, _mean_of(steady, name)) for name, (low, high) in ranges.items()]
+    shares = [Compared(name, low, high, _mean(_values(steady, name))) for name, (low, high) in ranges.items()]
     return [*shares, *_compare_traffic(gpu, kind, steady)]
 
 
@@ -118,19 +124,32 @@ def _compare_traffic(gpu: LoadedGpu, kind: Kind, steady: Sequence[Device | MigIn
         return
     for part in kind.traffic:
         low = rate * part.share * MIN_TRAFFIC
-        high = float("inf") if gpu.is_shared else rate * part.share * MAX_TRAFFIC
+        high = inf if gpu.is_shared else rate * part.share * MAX_TRAFFIC
         rows = [
-            Compared(
-                f"{name}.{part.direction}", low, high, _mean_of(steady, name, part.direction), is_traffic=True
-            )
+            _compare_link(name, part.direction, low, high, _values(steady, name, part.direction))
             for name in TRAFFIC_READINGS[part.link]
         ]
         yield from [row for row in rows if row.seen is not ABSENT] or rows[:1]
 
 
-def _mean_of(devices: Sequence[Device | MigInstance], name: str, label: str = "") -> Maybe[float]:
-    values = [value for device in devices if (value := _value(device, name, label)) is not ABSENT]
-    return sum(values) / len(values) if values else ABSENT
+def _compare_link(name: str, direction: str, low: float, high: float, values: Sequence[float]) -> Compared:
+    margin = STANDARD_ERRORS * _standard_error(values) if name == SAMPLED_READING else 0.0
+    return Compared(
+        f"{name}.{direction}", max(0.0, low - margin), high + margin, _mean(values), is_traffic=True
+    )
+
+
+def _mean(values: Sequence[float]) -> Maybe[float]:
+    return fmean(values) if values else ABSENT
+
+
+def _standard_error(values: Sequence[float]) -> float:
+    """Of the mean."""
+    return stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
+
+
+def _values(devices: Sequence[Device | MigInstance], name: str, label: str = "") -> list[float]:
+    return [value for device in devices if (value := _value(device, name, label)) is not ABSENT]
 
 
 def _value(device: Device | MigInstance, name: str, label: str) -> Maybe[float]:
