@@ -244,6 +244,16 @@ def test_without_a_command_all_are_listed() -> None:
     [
         (("upp",), "unknown command 'upp' (did you mean up?); run `gpuscope` to list the commands"),
         (("up", "--listn", "1"), "unknown option --listn (did you mean --listen?); see `gpuscope up --help`"),
+        (("up", "--port=1"), "unknown option --port=1 (did you mean --listen?); see `gpuscope up --help`"),
+        (
+            ("up", "--node-name", "a"),
+            "unknown option --node-name (did you mean --node?); see `gpuscope up --help`",
+        ),
+        (
+            ("server", "--config.file", "a.yml"),
+            "unknown option --config.file (did you mean --config?); see `gpuscope server --help`",
+        ),
+        (("free", "--port", "1"), "unknown option --port; see `gpuscope free --help`"),
         (("up", "--frob"), "unknown option --frob; see `gpuscope up --help`"),
         (("server", "--retention", "foo"), "--retention: 'foo' is not a duration; for example 30d"),
         (("server", "--retention-bytes", "x"), "--retention-bytes: 'x' is not a size; for example 10GiB"),

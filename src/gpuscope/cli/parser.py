@@ -50,6 +50,20 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("logging", ("log_level",)),
 )  # fmt: skip
 
+OTHER_PROGRAMS_OPTIONS = {
+    "--port": "--listen",
+    "--host": "--listen",
+    "--bind": "--listen",
+    "--address": "--listen",
+    "--web.listen-address": "--listen",
+    "--config.file": "--config",
+    "--storage.tsdb.path": "--data",
+    "--storage.tsdb.retention.time": "--retention",
+    "--hostname": "--node",
+    "--url": "--server",
+}
+"""What a user may try first, in Prometheus' and other programs' words."""
+
 
 class CommandParser(argparse.ArgumentParser):
     """An ArgumentParser that reports an error in one sentence, without the usage text."""
@@ -70,8 +84,16 @@ class CommandParser(argparse.ArgumentParser):
         if option in self._option_string_actions:  # behind a subcommand, which does not have it
             return f"give {option} directly after `{self.prog}`"
         kind = "option" if word.startswith("-") else "argument"
-        near = difflib.get_close_matches(option, self._option_string_actions, 1, 0.75)
-        return f"unknown {kind} {word}" + (f" (did you mean {near[0]}?)" if near else "")
+        meant = self._meant(option)
+        return f"unknown {kind} {word}" + (f" (did you mean {meant}?)" if meant else "")
+
+    def _meant(self, option: str) -> str | None:
+        """Our name for another program's option, else one with similar letters, else the beginning of it."""
+        known = self._option_string_actions
+        ours = OTHER_PROGRAMS_OPTIONS.get(option)
+        near = difflib.get_close_matches(option, known, 1, 0.75)
+        begins = (one for one in known if option.startswith(one + "-"))
+        return next((one for one in (ours, *near, *begins) if one in known), None)
 
 
 # argparse's messages, which change with its version: a message that does not match is printed as it is.
