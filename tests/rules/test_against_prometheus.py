@@ -165,20 +165,19 @@ def own_groups(server: Evaluator) -> list[Any]:
     return [group for group in groups if not group["file"].startswith("gpuscope/")]
 
 
-def longest_pause(server: Evaluator) -> tuple[float, float]:
-    """Begin and end of the longest time in a second in which no group begins, as fractions of the second."""
-    groups = own_groups(server)
-    begun = sorted(
-        parse_rfc3339(re.sub(r"(\.\d{6})\d*", r"\1", group["lastEvaluation"])) % 1 for group in groups
-    )
+def longest_pause(server: Evaluator, *others: float) -> tuple[float, float]:
+    """Begin and end of the longest time in a second in which no group begins, as fractions of the second;
+    `others` are those of groups that the server does not have yet."""
+    times = (re.sub(r"(\.\d{6})\d*", r"\1", group["lastEvaluation"]) for group in own_groups(server))
+    begun = sorted([*others, *(parse_rfc3339(one) % 1 for one in times)])
     pauses = [(after - before, before) for before, after in zip(begun, [*begun[1:], begun[0] + 1], strict=True)]
     length, began = max(pauses)
     return began, began + length
 
 
-def quiet_fraction(server: Evaluator) -> float:
+def quiet_fraction(server: Evaluator, *others: float) -> float:
     """When in a second no group is evaluated: late in the longest pause, because evaluations take time."""
-    began, ends = longest_pause(server)
+    began, ends = longest_pause(server, *others)
     return began + 0.7 * (ends - began)
 
 

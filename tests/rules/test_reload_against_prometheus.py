@@ -15,6 +15,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.rfc3339 import parse_rfc3339
+from gpuscope.rules.evaluation_schedule import group_offset_ns
+from gpuscope.rules.rule_spec import GroupSpec
 from gpuscope.series import Labels
 from tests.rules.test_against_prometheus import (
     Evaluator,
@@ -73,6 +75,7 @@ AFTER = """
   rules:
   - {alert: Added, expr: power > 100, for: 2s}
 """
+SECOND_NS = 10**9
 SECONDS = 15
 RELOAD_AT = 6
 RELOAD_SECONDS = 2
@@ -124,9 +127,11 @@ def test_a_reload_changes_what_it_changes_in_prometheus(tmp_path: Path) -> None:
         for server in servers:
             server.write(scenario_body(samples(start)))
         wait_until(start + 2)
-        _, pause_ends = longest_pause(servers[0])
-        (tmp_path / "rules.yml").write_text(UNTOUCHED + AFTER)
-        wait_until(start + RELOAD_AT + quiet_fraction(servers[0]))
+        rules = tmp_path / "rules.yml"
+        added = group_offset_ns(GroupSpec("added", str(rules), SECOND_NS)) / SECOND_NS
+        _, pause_ends = longest_pause(servers[0], added)
+        rules.write_text(UNTOUCHED + AFTER)
+        wait_until(start + RELOAD_AT + quiet_fraction(servers[0], added))
         for server in servers:
             server.process.send_signal(signal.SIGHUP)
         for server in servers:
