@@ -158,3 +158,14 @@ def test_what_the_profiling_units_count_has_no_sampling_error() -> None:
     rows = to_json([copied([10e9] * 8, profiled=7e9)], KINDS["pcie-tx"])["gpus"][0]["metrics"]
     verdicts = {row["metric"]: row["verdict"] for row in rows}
     assert verdicts["profiled_pcie_bytes_per_second.tx"] == "disagrees"
+
+
+def test_utilisation_is_sampled_too() -> None:
+    loaded = gpu(device())
+    steady = enumerate((0.6, 0.6, 0.3, 0.6, 0.6, 0.6), 4)  # the driver saw one moment in which the load waited
+    loaded.samples = [(float(second), device(utilization_ratio=value)) for second, value in steady]
+    line = list(comparison_lines([loaded], TENSOR))[1]
+    assert line == "  utilization_ratio              expected   45%–75%  seen   55%  agrees"
+    loaded.samples = [(float(second), device(utilization_ratio=0.5)) for second in SECONDS]
+    line = list(comparison_lines([loaded], TENSOR))[1]
+    assert line == "  utilization_ratio              expected       60%  seen   50%  disagrees"

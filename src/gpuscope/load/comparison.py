@@ -30,8 +30,8 @@ TRAFFIC_READINGS: Final = {
     NVLINK_LINK: ("profiled_nvlink_bytes_per_second",),
 }
 """By link: attributes of `readings.Device`; the first one is the better one."""
-SAMPLED_READING: Final = "pcie_bytes_per_second"
-"""Each value is measured over 20 ms and stands for a second, so their mean has a sampling error."""
+SAMPLED_READINGS: Final = (UTILIZATION, "pcie_bytes_per_second")
+"""The driver measures them over 1/6 s and 20 ms of each second, so their mean has a sampling error."""
 MIN_TRAFFIC, MAX_TRAFFIC = 0.8, 1.4
 """Times the copied bytes: a link also carries packet headers and acknowledgements; counters may count them."""
 STANDARD_ERRORS: Final = 3.0
@@ -113,7 +113,7 @@ def compare(gpu: LoadedGpu, kind: Kind) -> list[Compared]:
     ranges |= {name: (share.low * busy, share.high * busy) for name, share in kind.expected.items()}
     if gpu.is_shared:
         ranges = {name: (low, 1.0) for name, (low, _) in ranges.items()}
-    shares = [Compared(name, low, high, _mean(_values(steady, name))) for name, (low, high) in ranges.items()]
+    shares = [_compare(name, low, high, _values(steady, name)) for name, (low, high) in ranges.items()]
     return [*shares, *_compare_traffic(gpu, kind, steady)]
 
 
@@ -126,21 +126,23 @@ def _compare_traffic(gpu: LoadedGpu, kind: Kind, steady: Sequence[Device | MigIn
         low = rate * part.share * MIN_TRAFFIC
         high = inf if gpu.is_shared else rate * part.share * MAX_TRAFFIC
         rows = [
-            _compare_link(name, part.direction, low, high, _values(steady, name, part.direction))
+            _compare(name, low, high, _values(steady, name, part.direction), part.direction)
             for name in TRAFFIC_READINGS[part.link]
         ]
         yield from [row for row in rows if row.seen is not ABSENT] or rows[:1]
 
 
-def _compare_link(name: str, direction: str, low: float, high: float, values: Sequence[float]) -> Compared:
-    margin = STANDARD_ERRORS * _standard_error(values) if name == SAMPLED_READING else 0.0
+def _compare(name: str, low: float, high: float, values: Sequence[float], direction: str = "") -> Compared:
+    """`direction` of a link's traffic; without one it is a share of the time."""
+    margin = STANDARD_ERRORS * _standard_error(values) if name in SAMPLED_READINGS else 0.0
+    highest = inf if direction else 1.0
     return Compared(
-        f"{name}.{direction}", max(0.0, low - margin), high + margin, _mean(values), is_traffic=True
+        f"{name}.{direction}" if direction else name,
+        max(0.0, low - margin),
+        min(highest, high + margin),
+        fmean(values) if values else ABSENT,
+        is_traffic=bool(direction),
     )
-
-
-def _mean(values: Sequence[float]) -> Maybe[float]:
-    return fmean(values) if values else ABSENT
 
 
 def _standard_error(values: Sequence[float]) -> float:
