@@ -591,6 +591,11 @@ export interface LiveDifference {
   targets?: GoneTargetJson[];
 }
 
+/** Event `clock`, before each group of events: the server's time when they are sent. */
+export interface StreamClock {
+  now: number;
+}
+
 /** Event `problem`: the numbers cannot be read at the moment; the last picture stays. */
 export interface StreamProblem {
   error: string;

@@ -2,7 +2,14 @@
 // once and then differences, resumed after the last event seen; where no stream is to be had, `api/live` as a whole. Out:
 // a store with the last picture, and the difference between the two clocks. A number that is not known has no key.
 import { errorText, fetchStream, getJson, LoginError, QueryError } from "./api";
-import type { LiveDifference, LivePicture, StreamColumns, StreamPicture, StreamProblem } from "./api-types";
+import type {
+  LiveDifference,
+  LivePicture,
+  StreamClock,
+  StreamColumns,
+  StreamPicture,
+  StreamProblem,
+} from "./api-types";
 import { applyDifference, EventReader, type StreamEvent } from "./live-differences";
 import { createStore } from "./store";
 
@@ -43,7 +50,7 @@ export const clockSkew = (): number => skewSeconds;
 
 function learnSkew(serverTime: number, receivedAt: number): void {
   const sample = serverTime - receivedAt / 1000;
-  // A jump is a clock that was set; small changes are the network's and the time that a picture took to make.
+  // A jump is a clock that was set; small changes are the network's.
   const jump = !skewKnown || Math.abs(sample - skewSeconds) > 5;
   skewSeconds = jump ? sample : skewSeconds + SKEW_SMOOTHING * (sample - skewSeconds);
   skewKnown = true;
@@ -56,7 +63,12 @@ export const nodeNames = (picture: LivePicture): ReadonlyMap<string, string> =>
 /** What the stream has told so far; kept over a break, so that it goes on where it ended. */
 let known: { columns: StreamColumns; picture: LivePicture; id: string } | undefined;
 
-function takeEvent(event: StreamEvent): void {
+export function takeEvent(event: StreamEvent): void {
+  if (event.name === "clock") {
+    // Not the picture's own time: one that was made for another viewer is older than the answer that brings it.
+    learnSkew((JSON.parse(event.data) as StreamClock).now, Date.now());
+    return;
+  }
   if (event.name === "problem") {
     fail((JSON.parse(event.data) as StreamProblem).error);
     return;
@@ -70,7 +82,6 @@ function takeEvent(event: StreamEvent): void {
   } else {
     return;
   }
-  learnSkew(known.picture.now, Date.now());
   live.set({ status: "ok", picture: known.picture });
 }
 

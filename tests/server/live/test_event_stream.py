@@ -137,6 +137,8 @@ class Viewer:
     def __init__(self, request: Request, response: Response) -> None:
         self.request = request
         self.response = response
+        self.clock: float | None = None
+        """The server's time of the last event."""
         self._events: list[tuple[str, str, Any]] = []
         self._text = b""
         assert response.pieces is not None
@@ -145,12 +147,17 @@ class Viewer:
         self._unzip = zlib.decompressobj(wbits=31) if is_gzip else None
 
     async def next(self) -> tuple[str, str, Any]:
-        while not self._events:
-            piece = await asyncio.wait_for(anext(self._pieces), 30)
-            self._text += self._unzip.decompress(piece) if self._unzip else piece
-            complete, _, self._text = self._text.rpartition(b"\n\n")
-            self._events = read_events(complete)
-        return self._events.pop(0)
+        """The next event that is not the clock."""
+        while True:
+            while not self._events:
+                piece = await asyncio.wait_for(anext(self._pieces), 30)
+                self._text += self._unzip.decompress(piece) if self._unzip else piece
+                complete, _, self._text = self._text.rpartition(b"\n\n")
+                self._events = read_events(complete)
+            name, number, data = self._events.pop(0)
+            if name != "clock":
+                return name, number, data
+            self.clock = data["now"]
 
     async def rest(self) -> bytes:
         return b"".join([piece async for piece in self._pieces])
@@ -191,6 +198,61 @@ def test_a_viewer_gets_the_picture_then_differences_and_resumes() -> None:
         assert fleet.readings >= 3
         for one in (other, again):
             await one.leave()
+
+    asyncio.run(scene())
+
+
+class MovedClock:
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.parametrize("resumes", [False, True])
+def test_the_first_viewer_of_a_while_gets_a_new_picture(resumes: bool) -> None:
+    async def scene() -> None:
+        fleet, clock = Fleet(), MovedClock()
+        stream = LiveStream(LiveFleet(fleet.read, "test", clock=clock), Limits(), clock)
+        viewer = await watch(stream)
+        _, last_id, _ = await viewer.next()
+        await viewer.leave()
+        await _until_nobody_is_served()
+        clock.now += 780  # nobody watches for 13 minutes
+        again = await watch(stream, last_id if resumes else "")
+        name, _, data = await again.next()
+        while resumes and data["now"] < clock.now:  # differences of the time before
+            name, _, data = await again.next()
+        made_at = data["now"] if resumes else data["picture"]["now"]
+        assert (name, made_at) == ("difference" if resumes else "picture", clock.now)
+        assert again.clock == clock.now
+        await again.leave()
+
+    asyncio.run(scene())
+
+
+async def _until_nobody_is_served() -> None:
+    """The last picture is then too old to be served again."""
+    others = asyncio.all_tasks() - {asyncio.current_task()}
+    await asyncio.wait(others, timeout=30)
+
+
+def test_while_the_numbers_cannot_be_read_the_last_picture_comes_with_its_age() -> None:
+    async def scene() -> None:
+        fleet, clock = Fleet(), MovedClock()
+        stream = LiveStream(LiveFleet(fleet.read, "test", clock=clock), Limits(), clock)
+        viewer = await watch(stream)
+        await viewer.next()
+        await viewer.leave()
+        await _until_nobody_is_served()
+        clock.now += 780
+        fleet.problem = "no engine"
+        again = await watch(stream)
+        name, _, data = await again.next()
+        assert (name, data["picture"]["now"], again.clock) == ("picture", NOW, NOW + 780)
+        assert (await again.next())[0] == "problem"
+        await again.leave()
 
     asyncio.run(scene())
 
@@ -267,7 +329,7 @@ def test_a_stream_ends_after_its_lifetime_as_valid_gzip() -> None:
         before = LIMITS_REACHED.counts()["live_stream_lifetime"]
         viewer = await watch(stream, gzipped=True)
         events = read_events(gzip.decompress(await viewer.rest()))
-        assert events[0][0] == "picture"
+        assert [name for name, _, _ in events[:2]] == ["clock", "picture"]
         assert LIMITS_REACHED.counts()["live_stream_lifetime"] == before + 1
 
     asyncio.run(scene())

@@ -137,6 +137,12 @@ class LiveDifference(TypedDict):
     """All of them, if one changed."""
 
 
+class StreamClock(TypedDict):
+    """Event `clock`, before each group of events: the server's time when they are sent."""
+
+    now: float
+
+
 class StreamProblem(TypedDict):
     """Event `problem`: the numbers cannot be read at the moment; the last picture stays."""
 

@@ -3,7 +3,8 @@
 Every event is encoded and compressed once and its bytes go to all viewers: each compressed event ends with a
 full flush, so any sequence of them is one valid gzip stream. `Last-Event-ID` resumes after the event that a
 client has seen; a client that is too far behind gets the whole picture. Pictures are made only while a client
-is connected.
+is connected, so the first client of a while waits for a new one. Each group of events follows the server's
+clock at that moment: a picture's own time says when it was made, which may be earlier.
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import struct
+import time
 import zlib
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 
 import orjson
@@ -22,7 +24,12 @@ from gpuscope.errors import GpuscopeError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
-from gpuscope.server.api_types.live_stream_json import LiveDifference, StreamPicture, StreamProblem
+from gpuscope.server.api_types.live_stream_json import (
+    LiveDifference,
+    StreamClock,
+    StreamPicture,
+    StreamProblem,
+)
 from gpuscope.server.http.messages import Header, Request, Response
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.picture_differences import LiveTables, difference, to_picture, to_tables
@@ -30,6 +37,8 @@ from gpuscope.server.live.picture_differences import LiveTables, difference, to_
 HEARTBEAT_SECONDS = 15.0
 """A comment is sent when nothing else was: proxies end connections that are silent for a minute."""
 RETRY_SECONDS = 1.0
+CLOCK_SECONDS = 0.1
+"""Viewers that are served within this time share one event with the clock."""
 MAX_ID_LENGTH = 64
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _HEADERS: tuple[Header, ...] = (
@@ -60,14 +69,18 @@ _HEARTBEAT = _compress(b":\n\n")
 class LiveStream:
     """Belongs to the event loop."""
 
-    def __init__(self, live: LiveFleet, limits: Limits) -> None:
+    def __init__(self, live: LiveFleet, limits: Limits, clock: Callable[[], float] = time.time) -> None:
         self._live = live
         self._limits = limits
+        self._clock = clock
+        self._clock_event = (float("-inf"), _HEARTBEAT)
         self._viewers: set[_Viewer] = set()
         self._updating: asyncio.Task[None] | None = None
         self._epoch = secrets.token_hex(4)  # event numbers of an earlier process mean other pictures
         self._number = 0
         self._tables: LiveTables | None = None
+        self._is_current = False
+        """False from the last viewer's leaving to the next update: what is kept is as old as that."""
         self._picture: tuple[int, asyncio.Future[_Event]] | None = None
         self._kept: deque[tuple[int, _Event]] = deque()
         self._kept_bytes = 0
@@ -112,7 +125,9 @@ class LiveStream:
             yield _GZIP_HEAD
         yield viewer.bytes_of(_compress(f"retry: {RETRY_SECONDS * 1000:.0f}\n\n".encode()))
         while not viewer.is_gone:
-            for event in await self._events_for(viewer):
+            if events := await self._events_for(viewer):
+                yield viewer.bytes_of(self._clock_now())
+            for event in events:
                 yield viewer.bytes_of(event)
             left = ends_at - asyncio.get_running_loop().time()
             if left <= 0:
@@ -127,6 +142,8 @@ class LiveStream:
         """What the viewer has not seen: differences, or the whole picture if they are no longer kept."""
         viewer.news.clear()
         found: list[_Event] = []
+        if not self._is_current and not self._problem:  # the update that has begun sets `news`
+            return found
         if viewer.number != self._number or viewer.problem != self._problem:
             oldest = self._kept[0][0] if self._kept else self._number + 1
             if viewer.number is not None and viewer.number + 1 >= oldest:
@@ -151,6 +168,13 @@ class LiveStream:
             self._picture = number, asyncio.ensure_future(encoding)
         return await asyncio.shield(self._picture[1])
 
+    def _clock_now(self) -> _Event:
+        now = self._clock()
+        if not 0 <= now - self._clock_event[0] < CLOCK_SECONDS:
+            data: StreamClock = {"now": now}
+            self._clock_event = now, _compress(b"event: clock\ndata: " + orjson.dumps(data) + b"\n\n")
+        return self._clock_event[1]
+
     def _problem_event(self) -> _Event:
         return _compress(b"event: problem\ndata: " + orjson.dumps({"error": self._problem}) + b"\n\n")
 
@@ -159,7 +183,7 @@ class LiveStream:
             while self._viewers:
                 try:
                     await self._update()
-                    self._problem = ""
+                    self._problem, self._is_current = "", True
                 except GpuscopeError as error:  # the page keeps its last picture and shows the reason
                     self._problem = str(error)
                 for viewer in self._viewers:
@@ -167,7 +191,7 @@ class LiveStream:
                 pause = self._live.seconds_to_next if not self._problem else RETRY_SECONDS
                 await asyncio.sleep(max(pause, 0.0) + 0.1)
         finally:
-            self._updating = None
+            self._updating, self._is_current = None, False
 
     async def _update(self) -> None:
         picture = await self._live.newest()
