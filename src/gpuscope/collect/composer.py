@@ -16,7 +16,7 @@ from gpuscope.collect.identities import Identities
 from gpuscope.collect.merge import merge_readings
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.readings import ABSENT, Maybe, Reading, Snapshot, SourceStatus, XidEvent
+from gpuscope.readings import ABSENT, Driver, Maybe, Reading, Snapshot, SourceStatus, XidEvent
 
 
 class SnapshotComposer:
@@ -68,7 +68,7 @@ class SnapshotComposer:
             node=self._node,
             taken_at=now,
             simulated=merged.simulated,
-            driver=merged.driver,
+            driver=Driver() if merged.driver is ABSENT else merged.driver,
             devices=devices,
             processes=processes,
             ownership=ownership,
