@@ -54,6 +54,7 @@ class Collector:
         owners: OwnerJoin | None = None,
         owner_workers: Sequence[Worker[Any]] = (),
         explain_xid: Callable[[int], str] = lambda code: "no meaning given",
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self._plan = plan
         self._sources = [planned.worker for planned in plan]
@@ -74,6 +75,7 @@ class Collector:
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
+        self._wait = wait
         self.snapshot = Snapshot(node=node, taken_at=clock.now())
         self.ticks = 0
 
@@ -82,15 +84,14 @@ class Collector:
         self._listeners.append(listener)
 
     def run(self) -> None:
-        """Cycles at a fixed rate until `stop`; a late cycle does not shift the following ones."""
-        next_tick = self._clock.monotonic()
+        """Cycles at a fixed rate until `stop`. A late cycle begins at once, once for all that were missed, and does
+        not shift the following ones."""
+        due = self._clock.monotonic()
         while not self._stop.is_set():
             self.tick()
-            next_tick += self._interval
-            behind = self._clock.monotonic() - next_tick
-            if behind > 0:
-                next_tick += behind
-            self._stop.wait(max(0.0, next_tick - self._clock.monotonic()))
+            late = self._clock.monotonic() - due
+            due += self._interval * max(1, late // self._interval)
+            self._wait(self._stop, max(0.0, due - self._clock.monotonic()))
 
     def stop(self) -> None:
         self._stop.set()
