@@ -178,6 +178,31 @@ def test_the_best_line_of_a_hybrid_machine_wins() -> None:
     assert (place.pod_uid, place.container_id) == (UID, ID)
 
 
+OTHER_ID = "f" * 64
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("lines", "expected"),
+    [
+        ((f"2:cpu:/docker/{OTHER_ID}", f"3:memory:/kubepods/pod{UID}"), (UID, ABSENT)),
+        ((f"2:cpu:/kubepods/pod{UID}", f"3:memory:/kubepods/pod{UID}/{ID}"), (UID, ID)),
+        ((f"2:cpu:/docker/{OTHER_ID}", f"3:memory:/kubepods/pod{UID}/{ID}"), (UID, ID)),
+        (("2:cpu:/system.slice/x.service", f"3:memory:/docker/{ID}"), (ABSENT, ID)),
+    ],
+    ids=["a pod before a container", "both before a pod", "both before a container", "a container"],
+)
+def test_the_line_that_says_more_wins_in_any_order(
+    lines: tuple[str, str], expected: tuple[object, object], turned: bool
+) -> None:
+    facts = parse_cgroup("\n".join(reversed(lines) if turned else lines))
+    assert (facts.pod_uid, facts.container_id) == expected
+
+
+def test_of_lines_that_say_as_much_the_first_wins() -> None:
+    assert parse_cgroup(f"2:cpu:/docker/{ID}\n3:memory:/docker/{OTHER_ID}").container_id == ID
+
+
 hexadecimal = st.text("0123456789abcdef", min_size=64, max_size=64)
 uids = st.one_of(st.uuids().map(str), st.text("0123456789abcdef", min_size=32, max_size=32))
 word = st.text("abcdefghijklmnopqrstuvwxyz0123456789._@-", min_size=1, max_size=12).filter(

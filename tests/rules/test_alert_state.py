@@ -63,6 +63,13 @@ def test_a_state_is_saved_whenever_it_changes(history: list[bool], hold: int, ke
         before = now
 
 
+def test_keep_firing_for_ends_exactly_when_its_time_is_over() -> None:
+    table = AlertTable(0, 5 * SECOND_NS)
+    update(table, 0, present=True)
+    states = [bool(update(table, at, present=False)) for at in range(10, 17)]
+    assert states == [True] * 5 + [False] * 2  # absent from 10 on; 15 is the first evaluation after 5 s
+
+
 def test_a_resolved_alert_is_kept_for_fifteen_minutes_and_comes_back_as_a_new_one() -> None:
     table = AlertTable(0, 0)
     update(table, 0, present=True)

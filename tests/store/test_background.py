@@ -136,6 +136,24 @@ def test_retention_removes_old_blocks_and_their_series(tmp_path: Path) -> None:
         assert store.check().problems == []
 
 
+def test_a_block_goes_when_its_last_sample_is_older_than_the_retention(tmp_path: Path) -> None:
+    clock = HandClock()
+    with Store(tmp_path, StoreOptions(retention_ms=2 * DAY_MS), clock) as store:
+        target = store.target("t")
+        (series,) = store.resolve(target, [labels("m")])
+        last = clock.at
+        store.append(tick(target, last, [series], [1.0]))
+        clock.at += DAY_MS  # sealed into a block
+        store.maintain()
+        clock.at = last + 2 * DAY_MS
+        store.maintain()
+        assert store.stats().blocks == 1
+        assert [found.timestamps.tolist() for found in store.select([], 0, clock.at)] == [[last]]
+        clock.at += 1
+        store.maintain()
+        assert store.stats().blocks == 0
+
+
 def test_rollups_are_kept_longer_in_blocks_of_a_month(tmp_path: Path) -> None:
     """A target of another name: its samples of months stay while other samples older than two days go."""
     clock = HandClock()

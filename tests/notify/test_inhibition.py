@@ -1,0 +1,44 @@
+"""Which of several sources inhibits, and until when."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuscope.notify.alert_routes import InhibitRule
+from gpuscope.notify.inhibition import Inhibitor
+from gpuscope.notify.matcher_parser import parse_matchers
+from gpuscope.notify.stored_alert import StoredAlert
+
+RULE = InhibitRule(
+    tuple(parse_matchers('alertname="NodeDown"')), tuple(parse_matchers('alertname="GpuLost"')), ("node",)
+)
+TARGET = {"alertname": "GpuLost", "node": "n1"}
+
+
+def source(rack: str, ends_at: float) -> StoredAlert:
+    return StoredAlert({"alertname": "NodeDown", "node": "n1", "rack": rack}, {}, 0.0, ends_at)
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_the_source_that_ends_last_inhibits(order: tuple[int, int]) -> None:
+    sources = [source("a", 100.0), source("b", 200.0)]
+    inhibitor = Inhibitor([RULE])
+    for number in order:
+        inhibitor.update(sources[number])
+    assert inhibitor.inhibited_by(TARGET, 150.0) == sources[1].fingerprint
+    assert inhibitor.inhibited_by(TARGET, 199.9) == sources[1].fingerprint
+    assert inhibitor.inhibited_by(TARGET, 200.0) == ""
+
+
+def test_of_two_that_end_together_the_newer_one_inhibits() -> None:
+    inhibitor = Inhibitor([RULE])
+    for alert in (source("a", 100.0), source("b", 100.0)):
+        inhibitor.update(alert)
+    assert inhibitor.inhibited_by(TARGET, 50.0) == source("b", 100.0).fingerprint
+
+
+def test_a_source_that_ends_sooner_than_it_said_stops_to_inhibit() -> None:
+    inhibitor = Inhibitor([RULE])
+    for alert in (source("a", 300.0), source("a", 60.0)):
+        inhibitor.update(alert)
+    assert inhibitor.inhibited_by(TARGET, 61.0) == ""
