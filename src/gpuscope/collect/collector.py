@@ -84,8 +84,8 @@ class Collector:
         self._listeners.append(listener)
 
     def run(self) -> None:
-        """Cycles at a fixed rate until `stop`. A late cycle begins at once, once for all that were missed, and does
-        not shift the following ones."""
+        """Cycles at a fixed rate until `stop`. A late cycle begins at once and does not shift the next ones;
+        cycles that were missed are left out."""
         due = self._clock.monotonic()
         while not self._stop.is_set():
             self.tick()
