@@ -80,7 +80,11 @@ ON_THE_CPU = {
 }
 MISSING = Missing(
     samples=[
-        ("gpuscope_agent_info", {"instance": "n2:9400", "node": "n2"}, 1.0),
+        (
+            "gpuscope_agent_info",
+            {"instance": "n2:9400", "job": "gpuscope", "node": "n2", "version": "0.1.0"},
+            1.0,
+        ),
         ("gpuscope_gpu_info", {"instance": "n2:9400", "gpu": "0", "uuid": "GPU-n2-0", "model": "L4"}, 1.0),
         ("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "n2:9400"}, NOW - 400),
     ],

@@ -353,6 +353,10 @@ export interface LiveNode {
   name: string;
   /** Label `instance` of its series. */
   instance: string;
+  /** Label `job` of its series; absent if this process collects the node itself. */
+  job?: string;
+  /** Of its agent. */
+  version?: string;
   /** When its newest numbers were read. */
   taken_at?: number;
   /** True if they are older than 30 s. */

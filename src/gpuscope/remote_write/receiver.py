@@ -32,6 +32,8 @@ NO_SAMPLES = "no_samples"
 NEW_SERIES = "new_series"
 """A new series that `max_series` or `max_new_series` refuses."""
 
+_TARGET_PREFIX = "remote write "
+
 _Ints = NDArray[np.int64]
 
 
@@ -52,6 +54,11 @@ class _Slots:
 
     targets: list[int] = field(default_factory=list)
     series: list[int] = field(default_factory=list)
+
+
+def is_pushed(target: str) -> bool:
+    """Whether the samples of the store's target with this name came by remote write."""
+    return target.startswith(_TARGET_PREFIX)
 
 
 class Receiver:
@@ -150,9 +157,7 @@ class Receiver:
 
     def _target(self, labels: dict[str, str]) -> int:
         job, instance = labels.get("job", ""), labels.get("instance", "")
-        name = (
-            f"remote write job={job} instance={instance}" if instance else f"remote write {self._sender} {job}"
-        )
+        name = _TARGET_PREFIX + (f"job={job} instance={instance}" if instance else f"{self._sender} {job}")
         found = self._target_ids.get(name)
         if found is None:
             found = self._target_ids[name] = self._store.target(name)

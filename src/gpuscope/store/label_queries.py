@@ -14,7 +14,7 @@ from gpuscope.store.column_reader import MAX_FEW_SERIES, ColumnReader
 from gpuscope.store.contents import Contents
 from gpuscope.store.head_view import Samples
 from gpuscope.store.index import Index
-from gpuscope.store.newest_samples import IsWanted, NewestSamples
+from gpuscope.store.newest_samples import IsTarget, IsWanted, NewestSamples
 from gpuscope.store.reader import Reader
 from gpuscope.store.selections import Selections, SeriesSelection
 from gpuscope.store.tick import Int64s
@@ -80,8 +80,10 @@ class LabelQueries:
             admit(len(chosen.series), 0)
         return self._columns.latest(chosen, start_ms, end_ms)
 
-    def newest_samples(self, is_wanted: IsWanted, lookback_ms: int) -> NewestSamples:
-        return NewestSamples(self._index, self._contents, self._columns, is_wanted, lookback_ms)
+    def newest_samples(
+        self, is_wanted: IsWanted, lookback_ms: int, is_target: IsTarget | None = None
+    ) -> NewestSamples:
+        return NewestSamples(self._index, self._contents, self._columns, is_wanted, lookback_ms, is_target)
 
     def any_latest(
         self,

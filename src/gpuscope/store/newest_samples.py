@@ -26,6 +26,8 @@ NamedSample = tuple[str, Mapping[str, str], float]
 """Metric name, labels without the name, value."""
 IsWanted = Callable[[str, Mapping[str, str]], bool]
 """By metric name and labels."""
+IsTarget = Callable[[str], bool]
+"""By a target's name."""
 _NAME: Final = "__name__"
 _Version = tuple[object, ...]
 
@@ -62,19 +64,29 @@ class NewestSamples:
     """Not thread-safe: one caller at a time."""
 
     def __init__(
-        self, index: Index, contents: Contents, columns: ColumnReader, is_wanted: IsWanted, lookback_ms: int
+        self,
+        index: Index,
+        contents: Contents,
+        columns: ColumnReader,
+        is_wanted: IsWanted,
+        lookback_ms: int,
+        is_target: IsTarget | None = None,
     ) -> None:
+        """`is_target` chooses the targets that are read; None reads all."""
         self._index = index
         self._contents = contents
         self._columns = columns
         self._is_wanted = is_wanted
         self._lookback_ms = lookback_ms
+        self._is_target = is_target
         self._targets: dict[int, _Target] = {}
 
     def read(self, now_ms: int) -> list[list[NamedSample]]:
         """Return the samples of each target that has some."""
         with self._contents.lock:
             states = self._contents.states()
+        if self._is_target is not None:
+            states = [state for state in states if self._is_target(state.name)]
         known = self._targets
         self._targets = {state.id: self._of(state, known.get(state.id), now_ms) for state in states}
         return [one.samples for one in self._targets.values() if one.samples]

@@ -24,6 +24,7 @@ from gpuscope.server.http.messages import Handler
 from gpuscope.server.http.routing import Route
 from gpuscope.server.limit_metrics import limit_families
 from gpuscope.server.live.live_fleet import LiveFleet
+from gpuscope.server.live.pushed_targets import PushedTargets
 from gpuscope.server.own_metrics import build_families, store_families
 from gpuscope.server.page_routes import page_routes
 from gpuscope.server.reload_status import ReloadStatus
@@ -84,6 +85,7 @@ class EmbeddedServer:
             self.store,
             self.evaluator,
             targets,
+            PushedTargets(self.live.newest).targets_json,
             external_labels=external_labels,
             flags=shown_flags(self.settings, self.listen),
             limits=self.settings,

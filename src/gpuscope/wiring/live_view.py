@@ -9,6 +9,7 @@ from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import Limits
+from gpuscope.remote_write.receiver import is_pushed
 from gpuscope.reports.rates import parse_rates
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_health import TargetHealth
@@ -18,7 +19,6 @@ from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.gone_nodes import GoneWatch
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.store_samples import StoreSamples
-from gpuscope.server.live.unread_gpus import UnreadGpus
 from gpuscope.server.reports.findings_over_time import FindingsOverTime
 from gpuscope.settings import Settings
 from gpuscope.store import Store
@@ -27,12 +27,23 @@ if TYPE_CHECKING:  # a server that collects nothing itself does not need it
     from gpuscope.collect.collector import Collector
 
 
-def live_from_collectors(collectors: Sequence[Collector], engine: QueryEngine, limits: Limits) -> LiveFleet:
+def live_from_collectors(
+    collectors: Sequence[Collector], store: Store, engine: QueryEngine, limits: Limits
+) -> LiveFleet:
+    """This process's nodes, and those that send to it by remote write."""
+
+    async def states() -> list[TargetHealth]:
+        return []  # nothing is scraped
+
     history = _history_query(engine, limits)
-    # A simulated fleet is always read, and its samples are too many to hold and read twice.
-    watch = UnreadGpus(history, limits) if len(collectors) == 1 else None
-    judge = FleetJudge(history, limits.live_max_subjects)
-    return LiveFleet(CollectorSamples(collectors).read, "this process", watch, judge)
+    # Only targets that push: reading this process's own samples back would cost as much as collecting them.
+    pushed = StoreSamples(store, is_target=is_pushed)
+    return LiveFleet(
+        CollectorSamples(collectors, pushed.samples).read,
+        "this process",
+        GoneWatch(history, states, limits=limits),
+        FleetJudge(history, limits.live_max_subjects),
+    )
 
 
 def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits: Limits) -> LiveFleet:

@@ -92,7 +92,7 @@ def _run(
             listen,
             store,
             loaded,
-            partial(live_from_collectors, collectors, limits=settings),
+            partial(live_from_collectors, collectors, store, limits=settings),
             history.families if history is not None else tuple,
         )
         instance = socket.gethostname() if simulated else collectors[0].snapshot.node

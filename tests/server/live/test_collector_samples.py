@@ -110,6 +110,25 @@ def test_one_metric_alone_is_as_among_all(
     assert alone == [sample for sample in everything(snapshot) if sample[0] == name]
 
 
+def test_nodes_that_push_are_added_and_do_not_replace_what_is_read_here(
+    fleet: tuple[list[Collector], list[list[Snapshot]]],
+) -> None:
+    collectors, moments = fleet
+    for collector, snapshot in zip(collectors, moments[0], strict=True):
+        collector.snapshot = snapshot
+    names = [snapshot.node for snapshot in moments[0]]
+    pushed = {
+        instance: [("gpuscope_gpu_up", {"instance": instance, "uuid": "GPU-x"}, 1.0)]
+        for instance in ("node7", names[0], names[1])
+    }
+    collectors[1].snapshot = replace(moments[0][1], devices=())  # its driver does not answer
+    samples = CollectorSamples(collectors, lambda: pushed).samples()
+    assert list(samples) == [*names, "node7"]
+    assert samples["node7"] is pushed["node7"]
+    assert samples[names[1]] is pushed[names[1]]
+    assert pushed[names[0]][0] not in samples[names[0]]
+
+
 def test_labels_of_what_has_gone_are_forgotten(fleet: tuple[list[Collector], list[list[Snapshot]]]) -> None:
     collectors, moments = fleet
     snapshot = moments[0][0]

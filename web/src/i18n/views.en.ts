@@ -218,6 +218,7 @@ export const views = {
   "settings.last": "Last read",
   "settings.every": "Every",
   "settings.took": "Took",
+  "settings.pushed": "sent by the node",
   "settings.no_targets": "There is no target. Add a node.",
   "settings.version": "Version",
   "settings.started": "Started",

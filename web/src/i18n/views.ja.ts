@@ -221,6 +221,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "settings.last": "最終取得",
   "settings.every": "間隔",
   "settings.took": "所要",
+  "settings.pushed": "ノードが送信",
   "settings.no_targets": "ターゲットがありません。ノードを追加してください。",
   "settings.version": "バージョン",
   "settings.started": "起動",

@@ -220,6 +220,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "settings.last": "마지막 수집",
   "settings.every": "주기",
   "settings.took": "소요",
+  "settings.pushed": "노드가 전송",
   "settings.no_targets": "대상이 없습니다. 노드를 추가하세요.",
   "settings.version": "버전",
   "settings.started": "시작",

@@ -218,6 +218,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "settings.last": "最近采集",
   "settings.every": "周期",
   "settings.took": "耗时",
+  "settings.pushed": "节点发送",
   "settings.no_targets": "没有目标，请添加节点。",
   "settings.version": "版本",
   "settings.started": "启动时间",

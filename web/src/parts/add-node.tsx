@@ -5,9 +5,14 @@ import { useState } from "preact/hooks";
 import { errorText, postJson } from "../api";
 import type { NewTokenAnswer } from "../api-types";
 import { t } from "../i18n";
+import { live } from "../live";
 import { mayDo, useSession } from "../session";
+import { useStore } from "../store";
 import { CopyBox } from "./copy-box";
 import { Problem, RoleNeeded } from "./problem";
+
+/** `gpuscope up` reads its own machine and takes what others send; it does not scrape. */
+const OWN_SOURCE = "this process";
 
 const pageAddress = (): string => location.href.replace(/[#?].*$/, "").replace(/\/$/, "");
 
@@ -25,6 +30,7 @@ export function nodeCommand(address: string, token: string): string {
 
 export function AddNode(): JSX.Element {
   const session = useSession();
+  const { picture } = useStore(live);
   const [token, setToken] = useState("");
   const [problem, setProblem] = useState("");
   const address = pageAddress();
@@ -66,11 +72,15 @@ export function AddNode(): JSX.Element {
           {token && <p class="warn">{t("add.once")}</p>}
         </>
       )}
-      <h2>{t("add.pull")}</h2>
-      <p class="soft">{t("add.pull_help")}</p>
-      <CopyBox
-        text={"gpuscope agent            # on the node, port 9400\ngpuscope server --targets node7:9400,node8:9400"}
-      />
+      {picture?.source !== OWN_SOURCE && (
+        <>
+          <h2>{t("add.pull")}</h2>
+          <p class="soft">{t("add.pull_help")}</p>
+          <CopyBox
+            text={"gpuscope agent            # on the node, port 9400\ngpuscope server --targets node7:9400,node8:9400"}
+          />
+        </>
+      )}
     </section>
   );
 }

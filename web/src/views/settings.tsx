@@ -5,7 +5,7 @@ import { getJson } from "../api";
 import type { AuditAnswer, AuditEntry, ServerAnswer } from "../api-types";
 import { formatDuration, formatLength, formatMoment, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
-import { serverNow } from "../live";
+import { live, serverNow } from "../live";
 import { AddNode } from "../parts/add-node";
 import { AskedState, useAsked } from "../parts/asked";
 import { ChannelSettings } from "../parts/channel-settings";
@@ -65,7 +65,12 @@ const fetchTargets = async (signal: AbortSignal): Promise<Target[]> =>
 function Targets(): JSX.Element {
   const language = useLanguage();
   const asked = useAsked(fetchTargets, "", EVERY_MS);
+  const { picture } = useStore(live);
+  const versions = new Map(picture?.nodes.map((one) => [one.instance, one.version]));
   const now = serverNow();
+  // The server's own metrics may have the instance of the agent beside it.
+  const versionOf = (one: Target): string | undefined =>
+    one.labels["job"] === "gpuscope-server" ? undefined : versions.get(one.labels["instance"] ?? "");
   const columns: Column<Target>[] = [
     nameColumn("instance", t("settings.target"), (one) => one.labels["instance"]),
     {
@@ -94,14 +99,21 @@ function Targets(): JSX.Element {
     {
       id: "every",
       title: t("settings.every"),
-      cell: (one) => formatLength(one.scrapeInterval),
+      // A node that sends its samples itself has an interval that only its agent knows.
+      cell: (one) => (one.scrapeInterval ? formatLength(one.scrapeInterval) : t("settings.pushed")),
       value: (one) => one.scrapeInterval,
+    },
+    {
+      id: "version",
+      title: t("settings.version"),
+      cell: (one) => versionOf(one) ?? "–",
+      value: (one) => versionOf(one),
     },
     {
       id: "took",
       title: t("settings.took"),
       number: true,
-      cell: (one) => `${Math.round(one.lastScrapeDuration * 1000)} ms`,
+      cell: (one) => (one.scrapeUrl ? `${Math.round(one.lastScrapeDuration * 1000)} ms` : "–"),
       value: (one) => one.lastScrapeDuration,
     },
     nameColumn("error", t("channels.error"), (one) => one.lastError, { wide: true }),

@@ -29,7 +29,7 @@ from gpuscope.server.api.query_threads import QueryThreads
 from gpuscope.server.api.responses import JSON, Body, LargeBody
 from gpuscope.server.api.responses import error_answer as _error
 from gpuscope.server.api.rules_json import RulesView
-from gpuscope.server.api.targets import NoTargets, Targets
+from gpuscope.server.api.targets import NoTargets, PushedTargetsJson, Targets, no_pushed_targets
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.server.reload_status import ReloadStatus
@@ -46,6 +46,7 @@ class EmbeddedApi:
     store: Store
     engine: Engine
     targets: Targets = field(default_factory=NoTargets)
+    pushed_targets: PushedTargetsJson = no_pushed_targets
     external_labels: Labels = ()
     flags: dict[str, str] = field(default_factory=dict)
     limits: Limits = field(default_factory=Limits)

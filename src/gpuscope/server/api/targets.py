@@ -1,12 +1,12 @@
 """Endpoints about scrape targets and their metadata.
 
-`Targets` is the part of the scraper that the API reads; a server that does not scrape has `NoTargets`. The
-endpoints of rules and alerts are in `rule_routes`.
+`Targets` is the part of the scraper that the API reads; a server that does not scrape has `NoTargets`. Nodes
+that send by remote write are listed beside the targets. The endpoints of rules and alerts are in `rule_routes`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuscope.promql import BadQueryError
@@ -38,6 +38,14 @@ class Targets(Protocol):
     def config_text(self) -> str: ...
 
 
+PushedTargetsJson = Callable[[Collection[str]], Awaitable[list[dict[str, Any]]]]
+"""The nodes that send by remote write, without those of these instances."""
+
+
+async def no_pushed_targets(instances: Collection[str]) -> list[dict[str, Any]]:
+    return []
+
+
 class NoTargets:
     """For a server that scrapes nothing."""
 
@@ -57,6 +65,9 @@ class NoTargets:
 async def targets(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     state, pool = parameters.from_url("state").lower() or "any", parameters.from_url("scrapePool")
     found = api.targets.targets_json(state)
+    if state != "dropped":
+        instances = {one["labels"].get("instance", "") for one in found["activeTargets"]}
+        found["activeTargets"] += await api.pushed_targets(instances)
     if state not in ("any", "active"):
         found["activeTargets"] = []
     if state not in ("any", "dropped"):

@@ -48,6 +48,10 @@ class LiveNode(TypedDict):
     name: str
     instance: str
     """Label `instance` of its series."""
+    job: NotRequired[str]
+    """Label `job` of its series; absent if this process collects the node itself."""
+    version: NotRequired[str]
+    """Of its agent."""
     taken_at: NotRequired[float]
     """When its newest numbers were read."""
     stale: bool

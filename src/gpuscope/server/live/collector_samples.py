@@ -1,4 +1,4 @@
-"""Samples of the live picture from this process's own collectors: at most a second old.
+"""Samples of the live picture from this process's own collectors, at most a second old, and of nodes that push.
 
 Only the metrics that the picture needs are built. The labels of a series are merged with its node's name once
 and kept, because from second to second only the values change.
@@ -6,7 +6,7 @@ and kept, because from second to second only the values change.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from gpuscope.health.facts import LABELLED, Sample
@@ -16,7 +16,7 @@ from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet
 from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.server.live.fleet_samples import FleetSamples, SortLater
+from gpuscope.server.live.fleet_samples import GPU_INFO, FleetSamples, SortLater
 from gpuscope.server.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES, NONZERO_METRICS, SLOW_METRICS
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it
@@ -36,18 +36,26 @@ def snapshot_samples(snapshot: Snapshot) -> list[Sample]:
 
 
 class CollectorSamples:
-    def __init__(self, collectors: Sequence[Collector]) -> None:
+    """`pushed` has the samples of other nodes. Of a node that this process reads and another agent pushes, its
+    own samples are newer; they are left out only if no GPU is read here."""
+
+    def __init__(self, collectors: Sequence[Collector], pushed: Callable[[], FleetSamples] = dict) -> None:
         self.nodes = [_Node(collector) for collector in collectors]
+        self._pushed = pushed
 
     async def read(self) -> SortLater:
         return self.samples
 
     def samples(self) -> FleetSamples:
-        found: dict[str, list[Sample]] = {}
+        own: dict[str, Sequence[Sample]] = {}
         for node in self.nodes:
             name, samples = node.samples()
-            found[name] = [*found[name], *samples] if name in found else samples
-        return found
+            own[name] = [*own[name], *samples] if name in own else samples
+        fleet = dict(own)  # own nodes first: of a GPU that two nodes report, the first is shown
+        for name, samples in self._pushed().items():
+            if name not in own or not any(metric == GPU_INFO for metric, _, _ in own[name]):
+                fleet[name] = samples
+        return fleet
 
 
 class _Node:

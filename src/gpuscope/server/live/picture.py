@@ -45,6 +45,7 @@ _GPU_NUMBERS: Final[tuple[tuple[GpuNumber, str], ...]] = (
     ("tensor", "gpuscope_gpu_tensor_active_ratio"),
     ("dram", "gpuscope_gpu_dram_active_ratio"),
 )
+_NODE_TEXTS: Final[tuple[Literal["job", "version"], ...]] = ("job", "version")
 NodeNumber = Literal["gpus_seen", "gpus_expected", "cpu", "load1", "memory_total"]
 _NODE_NUMBERS: Final[tuple[tuple[NodeNumber, str], ...]] = (
     ("gpus_seen", "gpuscope_gpus_seen"),
@@ -242,6 +243,9 @@ def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> Live
     taken_at = node.plain.get(_TAKEN_AT)
     if taken_at is not None:
         shown["taken_at"] = taken_at
+    for text in _NODE_TEXTS:
+        if node.labels.get(text):
+            shown[text] = node.labels[text]
     for key, metric in _NODE_NUMBERS:
         if metric in node.plain:
             shown[key] = node.plain[metric]

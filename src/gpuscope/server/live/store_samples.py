@@ -28,8 +28,15 @@ def _is_wanted(metric: str, labels: Mapping[str, str]) -> bool:
 
 
 class StoreSamples:
-    def __init__(self, store: Store, clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000) -> None:
-        self._newest = store.queries.newest_samples(_is_wanted, LOOKBACK_MS)
+    def __init__(
+        self,
+        store: Store,
+        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        *,
+        is_target: Callable[[str], bool] | None = None,
+    ) -> None:
+        """`is_target` chooses the store's targets by name; None reads all."""
+        self._newest = store.queries.newest_samples(_is_wanted, LOOKBACK_MS, is_target)
         self._clock_ms = clock_ms
         self._targets: dict[int, tuple[Sequence[Sample], dict[str, list[Sample]]]] = {}
         """Samples of each target by node, by the identity of its list, which the tuple keeps alive."""
