@@ -17,7 +17,7 @@ from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.families import family_names, load_family
 from gpuscope.metrics.families.native.table import NATIVE_METRICS
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.render import write_files
 from gpuscope.render.firewall import RENDERERS, firewall_lines
 from gpuscope.render.grafana import GrafanaPlan, grafana_files

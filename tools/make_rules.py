@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuscope.health.checks import CHECKS
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.shipped import inhibit_rules, rule_files, shipped_groups
 from gpuscope.rules.shipped.rollup_rules import FILE_NAME as ROLLUP_FILE
 from gpuscope.rules.shipped.rollup_rules import rollup_file

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from gpuscope.errors import UsageError
+from gpuscope.prometheus_duration import OUT_OF_RANGE, parse_prometheus_duration
 from gpuscope.regular_file import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.yaml_file import YamlMapping, load_yaml, one_line, shown
 
@@ -20,29 +21,20 @@ __all__ = ["ConfigMapping", "load_yaml", "parse_config_count", "parse_config_dur
 
 T = TypeVar("T")
 _TRUE, _FALSE = ("true", "yes", "on", "y"), ("false", "no", "off", "n")
-_DURATION = re.compile(
-    r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?\Z", re.ASCII
-)
-MAX_DURATION_SECONDS = (1 << 63) / 1e9
-"""Go's durations are nanoseconds in 64 bits."""
-_SECONDS = (31_536_000, 604_800, 86_400, 3_600, 60, 1, 0.001)
 _SIZE = re.compile(r"(\d+)([KMGTPE]i?)?B?\Z", re.ASCII)
 
 
 def parse_config_duration(value: object) -> float:
     """Seconds of a Prometheus duration such as `1m30s`, or of the number 0."""
     text = str(value)
-    match = _DURATION.match(text)
-    if text == "0":
-        return 0.0
-    if not text or match is None or isinstance(value, bool):
-        raise ValueError(f"{text!r} is not a duration such as 15s or 1m30s")
-    seconds = float(
-        sum(int(group) * unit for group, unit in zip(match.groups(), _SECONDS, strict=True) if group)
-    )
-    if seconds > MAX_DURATION_SECONDS:
-        raise ValueError(f"{text!r} is longer than 292 years")
-    return seconds
+    try:
+        if isinstance(value, bool):
+            raise ValueError
+        return parse_prometheus_duration(text) / 1000
+    except ValueError as error:
+        if str(error) == OUT_OF_RANGE:
+            raise ValueError(f"{text!r} is longer than 292 years") from None
+        raise ValueError(f"{text!r} is not a duration such as 15s or 1m30s") from None
 
 
 def parse_config_size(value: object) -> int:

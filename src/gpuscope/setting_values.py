@@ -14,14 +14,15 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from gpuscope.errors import UsageError
+from gpuscope.prometheus_duration import MAX_MILLISECONDS, OUT_OF_RANGE, parse_prometheus_duration
 
 T = TypeVar("T")
 SOURCE_GROUP = "collection"
 """The heading of the command line's help under which the settings of a source stand."""
 
 MAX_PORT = 65535
-_DURATION_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d|w)")
+_NUMBER = re.compile(r"\d+(?:\.\d+)?", re.ASCII)
+_DECIMALS = re.compile(r"(\d+\.\d+)([a-z]+)", re.ASCII)
 
 
 def setting(
@@ -44,17 +45,31 @@ def parse_argument(parser: Callable[[str], T], text: str, origin: str, example: 
 
 
 def parse_duration(text: str) -> float:
-    """Seconds from `1s`, `250ms`, `1m30s`, or a bare number of seconds."""
+    """Seconds from Prometheus' `250ms`, `1m30s` or `1y`, from decimals such as `1.5h`, or a bare number of
+    seconds."""
     try:
-        seconds = float(text)
-    except ValueError:
-        parts = _DURATION.findall(text)
-        if not parts or "".join(number + unit for number, unit in parts) != text:
-            raise ValueError("not a duration") from None
-        seconds = sum(float(number) * _DURATION_UNITS[unit] for number, unit in parts)
-    if not 0 <= seconds < float("inf"):
-        raise ValueError("not a duration")
+        if _NUMBER.fullmatch(text):
+            seconds = float(text)
+        elif decimals := _DECIMALS.fullmatch(text):
+            seconds = float(decimals[1]) * parse_prometheus_duration(f"1{decimals[2]}") / 1000
+        else:
+            seconds = parse_prometheus_duration(text) / 1000
+        if seconds * 1000 > MAX_MILLISECONDS:
+            raise ValueError(OUT_OF_RANGE)
+    except ValueError as error:
+        raise ValueError("longer than 292 years" if str(error) == OUT_OF_RANGE else "not a duration") from None
     return seconds
+
+
+def with_unit(parse: Callable[[str], float]) -> Callable[[str], float]:
+    """For times that are usually hours or days: a bare number is an error, because 30 is meant to be 30d."""
+
+    def parse_with_unit(text: str) -> float:
+        if _NUMBER.fullmatch(text) and float(text):
+            raise ValueError(f"a number without a unit ({text}d?)")
+        return parse(text)
+
+    return parse_with_unit
 
 
 def parse_interval(text: str) -> float:

@@ -34,6 +34,7 @@ from gpuscope.setting_values import (
     parse_positive_duration,
     parse_switch,
     parse_words,
+    with_unit,
 )
 from gpuscope.setting_values import setting as _setting
 from gpuscope.source_plan import selectable_sources, source_settings
@@ -151,10 +152,12 @@ class CoreSettings(Limits):
         "DIR",
     )
     store_interval: float = _setting(5.0, parse_interval, "interval at which local metrics are stored", "5s")
-    retention: float = _setting(30 * 86400.0, parse_duration, "retention time of the history", "30d")
+    retention: float = _setting(
+        30 * 86400.0, with_unit(parse_positive_duration), "retention time of the history", "30d"
+    )
     rollup_retention: float = _setting(
         400 * 86400.0,
-        parse_duration,
+        with_unit(parse_duration),
         "retention time of the roll-ups that usage reports read, if longer than --retention; 0: no roll-ups",
         "400d",
     )
@@ -181,7 +184,9 @@ class CoreSettings(Limits):
         "auto: require a login unless --listen is a loopback address; always: require it on loopback too",
         "WHEN",
     )
-    session_lifetime: float = _setting(7 * 86400.0, parse_duration, "lifetime of a login session", "7d")
+    session_lifetime: float = _setting(
+        7 * 86400.0, with_unit(parse_duration), "lifetime of a login session", "7d"
+    )
     allowed_hosts: tuple[str, ...] = _setting(
         (), parse_words, "additional accepted Host names: a.example, *.b.example, or * for any", "A,B"
     )

@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from gpuscope.errors import UsageError
-from gpuscope.rules.go_text import exponent_text, go_duration_text, labels_text
+from gpuscope.rules.go_text import exponent_text, labels_text
 from gpuscope.rules.series_values import SeriesValuesError, parse_values
 from gpuscope.rules.store_writer import STALE
+from gpuscope.rules.templates.go_time import duration_string
 from gpuscope.rules.unit_test_file import load_unit_test_file
 
 
@@ -68,7 +69,7 @@ def test_texts_are_those_of_go() -> None:
         "1e+00", "0e+00", "-5e-01", "1.2345e+03", "1e+21", "5e-324", "1e+02",
     ]  # fmt: skip
     assert [exponent_text(one) for one in (math.inf, -math.inf, math.nan)] == ["+Inf", "-Inf", "NaN"]
-    assert [go_duration_text(one) for one in (0, 5, 1000, 60_000, 90_500, 3_600_000)] == [
+    assert [duration_string(one * 1_000_000) for one in (0, 5, 1000, 60_000, 90_500, 3_600_000)] == [
         "0s", "5ms", "1s", "1m0s", "1m30.5s", "1h0m0s",
     ]  # fmt: skip
     assert labels_text((("a.b", 'x"'), ("c", "d"))) == '{"a.b"="x\\"", c="d"}'

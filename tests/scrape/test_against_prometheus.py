@@ -95,6 +95,41 @@ def scraped_targets(url: str, count: int) -> list[dict[str, Any]]:
     return wait_for(look, "every target scraped")
 
 
+def test_intervals_are_written_the_same() -> None:
+    intervals = ("15s", "60s", "90s", "1500ms", "24h", "36h", "168h", "10d", "365d", "1y")
+    relabelled = [{"target_label": "__scrape_interval__", "replacement": "7200s"}]
+    document = {
+        "scrape_configs": [
+            {
+                "job_name": f"j{number}",
+                "scrape_interval": interval,
+                "scrape_timeout": "1s",
+                "static_configs": [{"targets": ["localhost:1"]}],
+                "relabel_configs": relabelled if number == 0 else [],
+            }
+            for number, interval in enumerate(("1m", *intervals))
+        ]
+    }
+    with running_prometheus(yaml.safe_dump(document)) as url:
+
+        def look() -> Any:
+            targets = ask(url, "targets", state="active")["activeTargets"]
+            return targets if len(targets) == len(document["scrape_configs"]) else None
+
+        targets = wait_for(look, "every job looked at")
+    theirs = {
+        one["scrapePool"]: (one["discoveredLabels"]["__scrape_interval__"], one["scrapeInterval"])
+        for one in targets
+    }
+    ours = {
+        job.name: (target.discovered["__scrape_interval__"], target.interval_text)
+        for job in read_config(document, "f", Path()).jobs
+        for target in build_targets(job, job.static)
+        if isinstance(target, ScrapeTarget)
+    }
+    assert ours == theirs
+
+
 def test_relabelled_targets_are_the_same() -> None:
     pick = random.Random(4)
     jobs = [

@@ -46,6 +46,16 @@ def test_relabelling_sets_address_path_parameters_and_interval() -> None:
     assert dict(target.labels) == {"instance": "me", "job": "j"}
 
 
+@pytest.mark.parametrize(
+    ("interval", "text"), [(60, "1m"), (1.5, "1s500ms"), (86_400, "1d"), (604_800, "1w"), (129_600, "1d12h")]
+)
+def test_intervals_are_written_as_by_prometheus(interval: float, text: str) -> None:
+    (target,) = build(ScrapeJob("j", interval=interval, timeout=interval), "n1:9400")
+    assert isinstance(target, ScrapeTarget)
+    assert target.discovered["__scrape_interval__"] == target.discovered["__scrape_timeout__"] == text
+    assert (target.interval_text, target.timeout_text) == (text, text)
+
+
 def test_dropped_targets_have_a_reason() -> None:
     dropped = build(ScrapeJob("j", relabel=(RelabelRule("drop", ("__address__",), regex="a.*"),)), "a:1", "b:1")
     assert [type(one) for one in dropped] == [DroppedTarget, ScrapeTarget]

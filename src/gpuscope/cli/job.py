@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
 from gpuscope.cli.terminal import printable
-from gpuscope.setting_values import parse_argument, parse_positive_duration
+from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def _receipt(args: argparse.Namespace) -> JobReceipt:
     from gpuscope.reports.job_question import parse_job
     from gpuscope.reports.receipt_reader import read_receipt
 
-    seconds = parse_argument(parse_positive_duration, args.since, "--since", "30d")
+    seconds = parse_argument(with_unit(parse_positive_duration), args.since, "--since", "30d")
     now_ms = int(time.time() * 1000)
     question = parse_job(args.job, now_ms - int(seconds * 1000), now_ms)
 

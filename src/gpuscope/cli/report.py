@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
 from gpuscope.cli.terminal import csv_cell, printable
 from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_argument, parse_positive_duration
+from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -120,4 +120,4 @@ def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
 
 
 def _ago(text: str, flag: str) -> int:
-    return int(parse_argument(parse_positive_duration, text, flag, "7d or 12h") * 1000)
+    return int(parse_argument(with_unit(parse_positive_duration), text, flag, "7d or 12h") * 1000)

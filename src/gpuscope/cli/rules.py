@@ -158,7 +158,7 @@ def _labels_cell(labels: dict[str, str]) -> str:
 
 
 def _rows(group: GroupSpec) -> list[dict[str, Any]]:
-    from gpuscope.promql.ast_json import duration_text
+    from gpuscope.prometheus_duration import duration_text
 
     return [
         {

@@ -20,7 +20,7 @@ from gpuscope.cli.server_client import (
 from gpuscope.cli.terminal import printable, render_table
 from gpuscope.errors import UsageError
 from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.setting_values import parse_argument, parse_positive_duration
+from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -95,15 +95,12 @@ def _add(args: argparse.Namespace) -> str:
         raise UsageError("silence add: give at least one matcher, for example node=n3")
     if not args.comment:
         raise UsageError("silence add: give a reason with --comment")
-    seconds = parse_argument(parse_positive_duration, args.length, "--for", "2h")
+    seconds = parse_argument(with_unit(parse_positive_duration), args.length, "--for", "2h")
     matchers = _parse_matchers(args.words, "add")
     if all(one.is_equal and one.matches_value("") for one in matchers):
         raise UsageError("silence add: these matchers would silence every alert; give one with a value")
     now = time.time()
-    try:
-        ends_at = to_rfc3339(now + seconds, "milliseconds")
-    except (ValueError, OverflowError):
-        raise UsageError(f"silence add: --for {args.length}: the end is after the year 9999") from None
+    ends_at = to_rfc3339(now + seconds, "milliseconds")
     silence = {
         "matchers": [
             {"name": one.name, "value": one.value, "isRegex": one.is_regex, "isEqual": one.is_equal}

@@ -19,17 +19,16 @@ from gpuscope.engines.json_results import MatrixRows, VectorRows, labels_bytes, 
 from gpuscope.engines.query_engine import EngineInfo, check_size
 from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import Limits
+from gpuscope.prometheus_duration import parse_prometheus_duration
 from gpuscope.promql.frame import Steps
 from gpuscope.promql.result import Matrix, Vector
 from gpuscope.rfc3339 import parse_rfc3339
 from gpuscope.series import Labels
-from gpuscope.setting_values import parse_duration
 
 T = TypeVar("T")
 ScrapeErrors = dict[tuple[str, str], tuple[str, str]]
 """By job and instance: the scraped URL and the last error."""
 
-_DAY_MS: Final = 86_400_000
 _TEXT_BYTES: Final = 100
 _TARGET_BYTES: Final = 3000
 """Two names, a URL and an error."""
@@ -149,7 +148,7 @@ class HttpEngine:
         """Empty fields where the engine has no such endpoint; EngineError if it does not answer at all."""
         build = await self._get_status("buildinfo")
         runtime = await self._get_status("runtimeinfo")
-        retention = _read_retention(str(runtime.get("storageRetention", "")))
+        retention = read_retention(str(runtime.get("storageRetention", "")))
         return EngineInfo(
             _read_product(build),
             str(build.get("version", ""))[:MAX_QUOTED_CHARACTERS],
@@ -256,13 +255,11 @@ def _read_product(build: Mapping[str, Any]) -> str:
     return "VictoriaMetrics" if "version" in build else ""
 
 
-def _read_retention(text: str) -> int | None:
+def read_retention(text: str) -> int | None:
     """Of `15d`, `1y or 1GiB`, `1GiB`."""
     for part in text.split(" or ") if text else ():
-        years, has_years, rest = part.rpartition("y")
         try:
-            days = 365 * int(years) if has_years else 0
-            return days * _DAY_MS + (round(parse_duration(rest) * 1000) if rest else 0)
+            return parse_prometheus_duration(part)
         except ValueError:
             continue
     return None

@@ -13,6 +13,7 @@ from typing import Any
 
 import promql_parser
 
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.durations import Duration, DurationLiteral, FoundDuration, checked_ms, replace_durations
 from gpuscope.promql.lexical import restore_bytes
 from gpuscope.promql.numeric import number_text
@@ -35,8 +36,6 @@ from gpuscope.series import Matcher, MatchOp
 Node = dict[str, Any]
 """One node in Prometheus' format; its keys depend on `type`."""
 
-_WHOLE_UNITS = (("y", 31_536_000_000), ("w", 604_800_000))
-_UNITS = (("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1000), ("ms", 1))
 _VECTORS = ("vectorSelector", "aggregation")
 _TYPE_NAMES = {
     "ValueType.Scalar": "scalar",
@@ -78,18 +77,6 @@ def _with_placeholders(text: str) -> tuple[str, dict[int, Duration]]:
         return _PLACEHOLDER_MS + len(expressions) - 1
 
     return replace_durations(text, placeholder), expressions
-
-
-def duration_text(milliseconds: int) -> str:
-    """Format a duration as Prometheus does: years and weeks only if there is no remainder."""
-    for unit, length in _WHOLE_UNITS:
-        if milliseconds and milliseconds % length == 0:
-            return f"{milliseconds // length}{unit}"
-    text = ""
-    for unit, length in _UNITS:
-        count, milliseconds = divmod(milliseconds, length)
-        text += f"{count}{unit}" if count else ""
-    return text or "0s"
 
 
 def parse_selector(text: str) -> list[Matcher]:

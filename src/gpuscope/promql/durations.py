@@ -13,13 +13,12 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
+from gpuscope.prometheus_duration import parse_prometheus_duration
 from gpuscope.promql.lexical import OPAQUE, check_size, is_offset_modifier
 from gpuscope.promql.query_errors import BadQueryError
 
 MAX_SECONDS = 2**63 / 1e9  # the range of Go's time.Duration
 
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0, "y": 31536000.0}
-_PART = re.compile(r"(\d+)(ms|[smhdwy])")
 DURATION_LITERAL = re.compile(r"(?:\d+(?:ms|[smhdwy]))+")
 _TOKEN = re.compile(
     rf"{OPAQUE}|(?P<duration>(?:\d+(?:ms|[smhdwy]))+(?![\w.]))"
@@ -321,7 +320,10 @@ def _literal(seconds: float, *, is_duration: bool) -> DurationLiteral:
 
 
 def literal_seconds(text: str) -> float:
-    return math.fsum(int(count) * _UNITS[unit] for count, unit in _PART.findall(text))
+    try:
+        return parse_prometheus_duration(text) / 1000
+    except ValueError as error:
+        raise BadQueryError(f"parse error: {error}") from None
 
 
 def _number(text: str) -> float:

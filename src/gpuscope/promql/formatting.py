@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import re
 
-from gpuscope.promql.ast_json import Node, describe, duration_text
+from gpuscope.prometheus_duration import duration_text
+from gpuscope.promql.ast_json import Node, describe
 from gpuscope.promql.labels import METRIC_NAME, quote
 from gpuscope.promql.query_errors import BadQueryError
 

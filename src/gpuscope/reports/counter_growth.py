@@ -16,7 +16,7 @@ import numpy as np
 
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.go_quote import quote
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix
 from gpuscope.series import Labels

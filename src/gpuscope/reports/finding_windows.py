@@ -18,7 +18,7 @@ import numpy as np
 from gpuscope.engines.engine_errors import EngineError
 from gpuscope.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.health.lost_time import LossScope, LostTime
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats
 from gpuscope.promql.result import Matrix
 

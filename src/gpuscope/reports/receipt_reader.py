@@ -11,7 +11,7 @@ import numpy as np
 from gpuscope.engines.query_engine import QueryEngine, describe, labelled_values
 from gpuscope.go_quote import quote
 from gpuscope.health.wait_checks import WAIT_THRESHOLDS
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.readings.throttle import NOT_THROTTLING
 from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
 from gpuscope.reports.gpu_identities import GpuIdentities, read_gpu_identities

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, RangePiece
 from gpuscope.rules.shipped.rollup_rules import DAILY_EVALUATED, HOURLY_EVALUATED
 

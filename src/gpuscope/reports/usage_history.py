@@ -15,7 +15,7 @@ import numpy as np
 
 from gpuscope.engines.engine_errors import EngineBadQuery, EngineQueryError
 from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Floats
 from gpuscope.reports.counter_growth import counter_growth, without_name
 from gpuscope.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, Buckets, RangePiece

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpuscope.engines.query_engine import EngineInfo, QueryEngine, describe
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Floats
 from gpuscope.reports.board_spans import OBSERVED, BoardSpan, board_spans
 from gpuscope.reports.gpu_identities import GpuIdentities, is_instance, read_gpu_identities, read_pod_label

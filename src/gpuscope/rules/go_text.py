@@ -29,16 +29,3 @@ def labels_text(labels: Labels) -> str:
     """`{a="b", c="d"}`, the metric name included."""
     pairs = (f"{name if _PLAIN_NAME.fullmatch(name) else quote(name)}={quote(value)}" for name, value in labels)
     return "{" + ", ".join(pairs) + "}"
-
-
-def go_duration_text(milliseconds: int) -> str:
-    """As Go's `time.Duration`: `1h0m5.5s`."""
-    seconds, rest = divmod(milliseconds, 1000)
-    if not seconds:
-        return f"{rest}ms" if rest else "0s"
-    hours, minutes, left = seconds // 3600, seconds // 60 % 60, seconds % 60
-    fraction = f".{rest:03d}".rstrip("0") if rest else ""
-    text = f"{left}{fraction}s"
-    if seconds >= 60:
-        text = f"{minutes}m{text}"
-    return f"{hours}h{text}" if hours else text

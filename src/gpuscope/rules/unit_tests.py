@@ -12,13 +12,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.clock import SystemClock
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql import Engine, PromQLError
-from gpuscope.promql.ast_json import duration_text, parse_selector
+from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.labels import quote
 from gpuscope.rules.alert import Alert
 from gpuscope.rules.alert_state import AlertState
 from gpuscope.rules.alerting_rule import AlertContext
-from gpuscope.rules.go_text import exponent_text, go_duration_text, labels_text
+from gpuscope.rules.go_text import exponent_text, labels_text
 from gpuscope.rules.interfaces import RuleQueryError, TemplateExpander
 from gpuscope.rules.memory_storage import MemoryStorage
 from gpuscope.rules.query_adapters import EvaluatorQueries
@@ -26,6 +27,7 @@ from gpuscope.rules.rule_file import RuleFileError
 from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
 from gpuscope.rules.rule_set import load_rule_set
 from gpuscope.rules.series_values import SeriesValuesError, parse_values
+from gpuscope.rules.templates.go_time import duration_string
 from gpuscope.rules.unit_test_file import AlertTest, ExpressionTest, UnitTest, UnitTestFile
 from gpuscope.series import Labels, MatchOp
 
@@ -95,7 +97,7 @@ class _TestRun:
             broken: list[str] = []
             for group in groups:
                 group.evaluate((start + offset) * MILLISECOND_NS)
-                at = go_duration_text(start + offset)
+                at = duration_string((start + offset) * 1_000_000)
                 broken += [
                     f"    rule: {rule.spec.name}, time: {at}, err: {rule.last_error}"
                     for rule in group.rules

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.readings import Snapshot
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.scrape.own_metrics_feed import OwnMetricsFeed
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
-from gpuscope.scrape.target import duration_text
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it
     from gpuscope.collect.collector import Collector
@@ -59,7 +59,7 @@ def own_target_json(feed: OwnMetricsFeed) -> dict[str, Any]:
 def _target_json(
     feed: SnapshotFeed | OwnMetricsFeed, stored_at: float, health: str, error: str
 ) -> dict[str, Any]:
-    interval = duration_text(feed.interval_seconds)
+    interval = duration_text(round(1000 * feed.interval_seconds))
     return {
         "discoveredLabels": feed.labels,
         "labels": feed.labels,

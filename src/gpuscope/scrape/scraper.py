@@ -30,7 +30,7 @@ from gpuscope.scrape.ingest import TargetIngester
 from gpuscope.scrape.loop import ScrapeCounts, ScrapeLoop
 from gpuscope.scrape.providers.provider_runner import MIN_UPDATE_SECONDS, ProviderRunner
 from gpuscope.scrape.sink import Sink
-from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets, duration_text
+from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets
 from gpuscope.scrape.target_appender import TargetAppender
 from gpuscope.scrape.target_client import TargetClient
 from gpuscope.scrape.target_health import TargetHealth
@@ -341,6 +341,6 @@ def _active(loop: ScrapeLoop) -> dict[str, Any]:
         "lastScrape": to_rfc3339(loop.last_scrape) if loop.last_scrape else NEVER,
         "lastScrapeDuration": loop.last_duration,
         "health": loop.health,
-        "scrapeInterval": duration_text(target.interval),
-        "scrapeTimeout": duration_text(target.timeout),
+        "scrapeInterval": target.interval_text,
+        "scrapeTimeout": target.timeout_text,
     }

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from urllib.parse import urlencode
 
 from gpuscope.config_values import parse_config_duration
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.scrape.config import ScrapeJob, TargetGroup
 from gpuscope.scrape.relabel import relabel
 
@@ -24,6 +25,8 @@ class ScrapeTarget:
     discovered: dict[str, str] = field(compare=False, hash=False, repr=False)
     interval: float = 0.0
     timeout: float = 0.0
+    interval_text: str = ""  # as relabelling left it, for the API: `7200s` stays so
+    timeout_text: str = ""
 
     @property
     def name(self) -> str:
@@ -58,8 +61,8 @@ def discovered_labels(job: ScrapeJob, group: TargetGroup, address: str) -> dict[
         "job": job.name,
         "__scheme__": job.scheme,
         "__metrics_path__": job.metrics_path,
-        "__scrape_interval__": duration_text(job.interval),
-        "__scrape_timeout__": duration_text(job.timeout),
+        "__scrape_interval__": duration_text(round(1000 * job.interval)),
+        "__scrape_timeout__": duration_text(round(1000 * job.timeout)),
         **{f"__param_{name}": values[0] for name, values in job.params if values},
         **group.labels,
         "__address__": address,
@@ -77,8 +80,8 @@ def build_target(job: ScrapeJob, discovered: dict[str, str]) -> ScrapeTarget | D
     if "/" in address or any(char.isspace() for char in address):
         return DroppedTarget(job.name, discovered, f"{address!r} is not a host and port")
     try:
-        interval = parse_config_duration(labels.get("__scrape_interval__", ""))
-        timeout = parse_config_duration(labels.get("__scrape_timeout__", ""))
+        interval = parse_config_duration(interval_text := labels.get("__scrape_interval__", ""))
+        timeout = parse_config_duration(timeout_text := labels.get("__scrape_timeout__", ""))
     except ValueError as error:
         return DroppedTarget(job.name, discovered, str(error))
     if interval < 0.1 or not 0 < timeout <= interval:
@@ -86,7 +89,14 @@ def build_target(job: ScrapeJob, discovered: dict[str, str]) -> ScrapeTarget | D
     kept = {name: value for name, value in labels.items() if not name.startswith("__")}
     kept.setdefault("instance", address)
     return ScrapeTarget(
-        job, _url(job, labels, address), tuple(sorted(kept.items())), discovered, interval, timeout
+        job,
+        _url(job, labels, address),
+        tuple(sorted(kept.items())),
+        discovered,
+        interval,
+        timeout,
+        interval_text,
+        timeout_text,
     )
 
 
@@ -101,12 +111,3 @@ def _url(job: ScrapeJob, labels: dict[str, str], address: str) -> str:
     if not any(params.values()):
         return url
     return f"{url}{'&' if '?' in url else '?'}{urlencode(sorted(params.items()), doseq=True)}"
-
-
-def duration_text(seconds: float) -> str:
-    milliseconds = round(seconds * 1000)
-    if milliseconds % 1000:
-        return f"{milliseconds}ms"
-    total = milliseconds // 1000
-    parts = ((total // 3600, "h"), (total // 60 % 60, "m"), (total % 60, "s"))
-    return "".join(f"{count}{unit}" for count, unit in parts if count) or "0s"

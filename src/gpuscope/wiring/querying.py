@@ -5,8 +5,8 @@ Settings that may contain a secret are not shown: a --remote-write URL can carry
 
 from __future__ import annotations
 
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql import Engine
-from gpuscope.promql.ast_json import duration_text
 from gpuscope.promql.sample_pool import SamplePool
 from gpuscope.settings import Settings
 from gpuscope.store import Store

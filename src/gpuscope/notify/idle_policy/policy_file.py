@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_positive_duration, parse_switch
+from gpuscope.setting_values import parse_positive_duration, parse_switch, with_unit
 from gpuscope.yaml_file import YamlMapping, load_yaml, shown
 
 KEYS: Final = ("warn_after", "act_after", "command", "pod_command", "dry_run", "exceptions")
@@ -86,7 +86,7 @@ class _PolicyReader:
         found = []
         for text in self.texts(mapping, key) or default:
             try:
-                seconds = parse_positive_duration(text)
+                seconds = with_unit(parse_positive_duration)(text)
             except ValueError as error:
                 raise self.mistake(mapping, key, f"{text!r} is {error}; for example 60m") from None
             if seconds < MIN_SECONDS:

@@ -21,7 +21,7 @@ from gpuscope.health.thresholds import (
     XID_ALERT_SECONDS,
 )
 from gpuscope.health.xids import DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.shipped.shipped_rule import NODE_PLACE, ShippedRule
 
 GPU_CELSIUS: Final = 90

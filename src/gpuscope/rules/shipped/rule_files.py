@@ -16,7 +16,7 @@ from gpuscope.health.slurm_checks import SLURM_CHECKS
 from gpuscope.health.slurm_use import SLURM_USE_CHECKS
 from gpuscope.health.use_checks import USE_CHECKS
 from gpuscope.health.wait_checks import WAIT_CHECKS
-from gpuscope.promql.ast_json import duration_text
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.shipped.other_exporters import dcgm_rules, nvidia_smi_rules
 from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedRule, rule_of_check
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-import re
 
+from gpuscope.prometheus_duration import parse_prometheus_duration
 from gpuscope.rules.templates.go_format import float_text
 from gpuscope.rules.templates.go_time import SECOND, GoDuration, GoTime
 from gpuscope.rules.templates.template_literals import parse_go_float
@@ -12,11 +12,6 @@ from gpuscope.rules.templates.template_values import FunctionFailed, GoValue, go
 
 _SMALL = ("m", "u", "n", "p", "f", "a", "z", "y")
 _MAX_INT64 = 1 << 63
-_DURATION = re.compile(
-    r"(?:(\d+)y)?(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?(?:(\d+)ms)?", re.ASCII
-)
-_DURATION_UNITS = ("y", "w", "d", "h", "m", "s", "ms")
-_DURATION_MS = (365 * 86_400_000, 7 * 86_400_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
 
 
 def to_float(value: GoValue) -> float:
@@ -132,19 +127,9 @@ def to_duration(value: GoValue) -> GoDuration:
 
 def parse_duration_seconds(text: str) -> float:
     """Prometheus' durations (`1d12h`), with a sign."""
-    plain = text[1:] if text[:1] == "-" else text
-    if plain == "0":
-        return 0.0
-    if not plain:
-        raise FunctionFailed("empty duration string")
-    found = _DURATION.fullmatch(plain)
-    if found is None:
-        unit = re.match(r"\d+([^\d]+)", plain)
-        if unit and unit[1] not in _DURATION_UNITS:
-            raise FunctionFailed(f'unknown unit "{unit[1]}" in duration "{plain}"')
-        raise FunctionFailed(f'not a valid duration string: "{plain}"')
-    parts = zip(found.groups(), _DURATION_MS, strict=True)
-    milliseconds = sum(int(digits) * size for digits, size in parts if digits)
-    if milliseconds * 1_000_000 >= _MAX_INT64:
-        raise FunctionFailed("duration out of range")
-    return -milliseconds / 1000 if text[0] == "-" else milliseconds / 1000
+    is_negative = text.startswith("-")
+    try:
+        seconds = parse_prometheus_duration(text.removeprefix("-")) / 1000
+    except ValueError as error:
+        raise FunctionFailed(str(error)) from None
+    return -seconds if is_negative else seconds

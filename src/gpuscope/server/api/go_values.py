@@ -10,6 +10,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
+from gpuscope.prometheus_duration import parse_prometheus_duration
 from gpuscope.promql.labels import quote
 
 _DIGITS, _HEX = r"[0-9]+(?:_[0-9]+)*", r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"
@@ -21,11 +22,6 @@ _DATE = re.compile(
     r"([0-9]{4})-([0-9]{2})-([0-9]{2})T([0-9]{2}):([0-9]{2}):([0-9]{2})(?:[.,]([0-9]+))?"
     r"(Z|[+-][0-9]{2}:[0-9]{2})"
 )
-_DURATION = re.compile(
-    r"(?:([0-9]+)y)?(?:([0-9]+)w)?(?:([0-9]+)d)?(?:([0-9]+)h)?(?:([0-9]+)m)?(?:([0-9]+)s)?(?:([0-9]+)ms)?"
-)
-_UNITS_MS = (31_536_000_000, 604_800_000, 86_400_000, 3_600_000, 60_000, 1000, 1)
-
 _LONGEST_NS = 2**63
 # Prometheus' own ends of time; its Go client sends them as dates of six-digit years.
 _MIN_TIME_MS = (-(2**63 // 1000) + 62_135_596_801) * 1000
@@ -114,14 +110,10 @@ def parse_duration_ms(text: str) -> int:
         if math.isnan(seconds) or not -_LONGEST_NS <= seconds * 1e9 <= _LONGEST_NS:
             raise ValueError(f"cannot parse {quote(text)} to a valid duration. It overflows int64")
         return int(seconds * 1e9 / 1e6)
-    match = _DURATION.fullmatch(text)
-    if match is None or not text or any(len(count or "") > 20 for count in match.groups()):
-        raise ValueError(f"cannot parse {quote(text)} to a valid duration")
-    counts = (int(count or 0) for count in match.groups())
-    milliseconds = sum(count * unit for count, unit in zip(counts, _UNITS_MS, strict=True))
-    if milliseconds * 1_000_000 >= _LONGEST_NS:
-        raise ValueError(f"cannot parse {quote(text)} to a valid duration")
-    return milliseconds
+    try:
+        return parse_prometheus_duration(text)
+    except ValueError:
+        raise ValueError(f"cannot parse {quote(text)} to a valid duration") from None
 
 
 def parse_bool(text: str) -> bool:

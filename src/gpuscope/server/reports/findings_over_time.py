@@ -33,7 +33,7 @@ from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.picture import finding_json
 from gpuscope.server.reports.usage_answer import sentence_json
-from gpuscope.setting_values import parse_positive_duration
+from gpuscope.setting_values import parse_positive_duration, with_unit
 
 log = logging.getLogger("gpuscope.findings")
 
@@ -193,7 +193,7 @@ class FindingsOverTime:
 
 def _ago(text: str, name: str) -> float:
     try:
-        return parse_positive_duration(text)
+        return with_unit(parse_positive_duration)(text)
     except ValueError as error:
         raise UsageError(f"{name}: {text!r} is {error}; for example 7d or 12h") from None
 

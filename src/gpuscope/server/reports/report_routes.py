@@ -39,7 +39,7 @@ from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.server.reports.job_answer import job_answer
 from gpuscope.server.reports.usage_answer import usage_answer
-from gpuscope.setting_values import parse_positive_duration
+from gpuscope.setting_values import parse_positive_duration, with_unit
 
 MAX_SECONDS: Final = 300.0
 """For one report; a query's own time limit is usually reached first."""
@@ -197,7 +197,7 @@ def _duration(fields: Mapping[str, str], name: str, default: float) -> float:
     if name not in fields:
         return default
     try:
-        return parse_positive_duration(fields[name])
+        return with_unit(parse_positive_duration)(fields[name])
     except ValueError as error:
         raise UsageError(f"{name}: {fields[name][:100]!r} is {error}; for example 7d") from None
 
