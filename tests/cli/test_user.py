@@ -67,6 +67,11 @@ def test_a_token_is_shown_once_and_can_be_piped(user: User) -> None:
     rows = json.loads(listing)
     assert [(row["kind"], row["name"]) for row in rows] == [("token", "grafana"), ("write token", "node7")]
     assert token.strip() not in listing
+    _, bound, _ = user("token", "node8", "--node", "node8")
+    kept = UserFile(user.folder).token(bound.strip())
+    assert kept is not None
+    assert (kept.writes, kept.node) == (True, "node8")
+    assert user("list")[1].splitlines()[-1].endswith("  node node8")
     assert user("revoke", "grafana")[0] == 0
     assert UserFile(user.folder).token(token.strip()) is None
 
@@ -83,6 +88,8 @@ def test_a_token_is_shown_once_and_can_be_piped(user: User) -> None:
         (["remove", "bob"], "", "there is no user 'bob'"),
         (["revoke", "bob"], "", "there is no token 'bob'"),
         (["add", "bob", "--write"], f"{PASSWORD}\n", "--write"),
+        (["add", "bob", "--node", "n1"], f"{PASSWORD}\n", "--node"),
+        (["token", "n1", "--node", "n1:9400"], "", "'n1:9400' is not a node name"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_2(user: User, argv: list[str], typed: str, complaint: str) -> None:

@@ -80,6 +80,6 @@ def _seen(found: Decoded) -> str:
             found.invalid,
             found.oversized,
             found.histograms,
-            found.no_room,
+            found.refused[NO_ROOM],
         )
     )

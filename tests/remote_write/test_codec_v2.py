@@ -59,7 +59,7 @@ def test_samples_and_what_is_only_counted() -> None:
     assert found.series == [0, 0, 1]
     assert found.times == [1000, 2000, -5]
     assert found.values == [1.5, 0.0, float("inf")]
-    assert (found.histograms, found.exemplars, found.invalid, found.no_room) == (3, 2, 3, 2)
+    assert (found.histograms, found.exemplars, found.invalid, found.refused[NO_ROOM]) == (3, 2, 3, 2)
     assert found.no_samples == 1
 
 

@@ -13,9 +13,10 @@ from hypothesis import strategies as st
 from gpuscope.limits import Limits
 from gpuscope.remote_write.codec import encode_labels, encode_samples
 from gpuscope.remote_write.receiver import Receiver, unpack
-from gpuscope.scrape.target_appender import STALE
+from gpuscope.scrape.target_appender import STALE, Report, TargetAppender
 from gpuscope.series import Matcher, MatchOp
 from gpuscope.store import Store
+from gpuscope.store.target_names import is_verified, scrape_target_name
 from gpuscope.varint import WireError, encode_varint
 from tests.examples import examples
 from tests.scrape.test_ingest import is_stale
@@ -86,6 +87,59 @@ def test_labels_that_cannot_be_stored(store: Store) -> None:
     twice = encode_labels([("__name__", "m")]) + encode_labels([("a", "1")]) + encode_labels([("a", "2")])
     body = bytes(cramjam.snappy.compress_raw(encode_samples([(twice, NOW, 1.0)])))
     assert receiver.take(body, "x").refused == {"invalid_labels": 1}
+
+
+def test_a_bound_token_writes_its_own_node_only(store: Store) -> None:
+    receiver = Receiver(store)
+    own, port = metric("m", job="j", instance="node7"), metric("m", job="j", instance="node7:9400")
+    names = ("node70", "node7:x", "node7.evil", "", "n:node7")
+    others = [metric("m", job="j", instance=name) for name in names]
+    assert receiver.take(request((others[0], 0, 1)), "x").accepted == 1, "its token is not bound"
+    body = request((own, 0, 1), (port, 0, 1), *((other, 1, 1) for other in others), (metric("m"), 1, 1))
+    received = receiver.take(body, "x", node="node7")
+    assert (received.accepted, received.refused) == (2, {"other_node": 6})
+    assert receiver.refused["other_node"] == 6
+    assert store.is_verified(own)
+    assert store.is_verified(port)
+    assert not store.is_verified(others[0])
+
+
+def test_a_target_that_is_scraped_here_has_no_other_writer(store: Store) -> None:
+    """Samples up to ten minutes ahead of the scrape's would be what queries see."""
+    receiver = Receiver(store)
+    idle = metric("idle", job="gpu", instance="node7:9400")
+    first = receiver.take(request((metric("other", job="gpu", instance="node7:9400"), 0, 1)), "x")
+    assert first.accepted == 1
+    labels = {"job": "gpu", "instance": "node7:9400"}
+    name = scrape_target_name(tuple(labels.items())[::-1], "http://node7:9400/metrics")
+    appender = TargetAppender(store, name, labels)
+    series = appender.series_id(tuple(sorted(idle.items())))
+    appender.submit(NOW, [series], [0.0], Report(True, 0.1)).result()
+    received = receiver.take(request((idle, 300_000, 9_000), (metric("other", **labels), 1, 1)), "x")
+    assert (received.accepted, received.refused) == (0, {"scraped_here": 2})
+    assert values(store, "idle") == {"node7:9400": [(0, 0.0)]}
+    assert store.is_verified(idle)
+    appender.close(NOW + 1)  # removed from the configuration: the node may push from now on
+    assert receiver.take(request((idle, 300_000, 9_000)), "x").accepted == 1
+    assert not store.is_verified(idle), "somebody else has written it"
+
+
+@pytest.mark.parametrize(
+    ("writers", "verified"),
+    [
+        (["scrape instance=n1:9400 job=gpu http://n1:9400/metrics"], True),
+        (["scrape instance=gateway:9091 job=push http://gateway:9091/metrics"], False),  # honor_labels
+        (["local gpuscope n1:9400"], True),
+        (["remote write node=n1 job=gpu instance=n1:9400"], True),
+        (["remote write job=gpu instance=n1:9400"], False),
+        (["local gpuscope n1:9400", "remote write 10.0.0.1 gpu"], False),
+        (["rule gpu instance=n1:9400"], False),
+        ([], False),
+    ],
+)
+def test_who_wrote_a_series(writers: list[str], verified: bool) -> None:
+    assert is_verified({"__name__": "m", "instance": "n1:9400"}, writers) is verified
+    assert not is_verified({"__name__": "m"}, writers)
 
 
 def test_series_that_were_removed_come_back(store: Store) -> None:

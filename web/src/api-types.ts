@@ -953,6 +953,8 @@ export interface TokenJson {
   name: string;
   /** A role, or `write`, which only sends samples by remote write. */
   permits: "viewer" | "editor" | "admin" | "write";
+  /** The only node whose samples a `write` token may send; empty: of every node. */
+  node: string;
   created_at: number;
 }
 
@@ -978,6 +980,8 @@ export interface RoleRequest {
 export interface NewTokenRequest {
   name: string;
   permits: "viewer" | "editor" | "admin" | "write";
+  /** Binds a `write` token to the samples of this node. */
+  node?: string;
 }
 
 /** The token that was created; only its digest is stored. */

@@ -35,7 +35,8 @@ EPILOG = """examples:
   gpuscope user remove ann
   gpuscope user token grafana              create a read-only API token, for `Authorization: Bearer …`
   gpuscope user token amtool --role editor create a token that may silence alerts too
-  gpuscope user token node7 --write        create a token for remote write only
+  gpuscope user token node7 --node node7   create a token for remote write of this node's samples only
+  gpuscope user token vmagent --write      create a token for remote write of any node's samples
   gpuscope user revoke grafana             revoke a token
   gpuscope user list --json
 """
@@ -46,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("name", nargs="?", default="", metavar="NAME", help="name of the user or token")
     parser.add_argument("--write", action="store_true", help="create a token for remote write only")
     parser.add_argument(
+        "--node", default="", metavar="NODE", help="bind a token for remote write to the samples of this node"
+    )
+    parser.add_argument(
         "--role", choices=ROLES, help="role of a user (default: admin) or of a token (default: viewer)"
     )
     parser.add_argument("--json", action="store_true", help="print the list as JSON")
@@ -54,10 +58,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.server.login.user_file import UserFile
 
-    if args.write and args.action != "token":
-        raise UsageError(f"--write: only for the action `token`, not for `{args.action}`")
+    for flag, is_given in (("--write", args.write), ("--node", args.node)):
+        if is_given and args.action != "token":
+            raise UsageError(f"{flag}: only for the action `token`, not for `{args.action}`")
+    args.write = args.write or bool(args.node)
     if args.role and (args.action not in ("add", "role", "token") or args.write):
-        raise UsageError("--role: only for the actions `add`, `role` and `token`, and not with --write")
+        raise UsageError(
+            "--role: only for the actions `add`, `role` and `token`, and not with --write or --node"
+        )
     if args.action == "role" and not args.role:
         raise UsageError(
             f"user role: give the new role, for example `gpuscope user role {args.name} --role editor`"
@@ -105,7 +113,7 @@ def _remove(users: UserFile, args: argparse.Namespace) -> None:
 
 
 def _token(users: UserFile, args: argparse.Namespace) -> None:
-    token = users.add_token(args.name, writes=args.write, role=_role(args, "viewer"))
+    token = users.add_token(args.name, writes=args.write, role=_role(args, "viewer"), node=args.node)
     print(token)
     print("the token is shown only once; send it as `Authorization: Bearer …`", file=sys.stderr)
 
@@ -117,7 +125,7 @@ def _revoke(users: UserFile, args: argparse.Namespace) -> None:
 
 def _list(users: UserFile, args: argparse.Namespace) -> None:
     rows = [
-        {"kind": "user", "name": name, "role": entry.role.value, "created": _day(entry.created_at)}
+        {"kind": "user", "name": name, "role": entry.role.value, "node": "", "created": _day(entry.created_at)}
         for name, entry in users.names().items()
     ]
     rows += [
@@ -125,6 +133,7 @@ def _list(users: UserFile, args: argparse.Namespace) -> None:
             "kind": "write token" if token.writes else "token",
             "name": token.name,
             "role": "" if token.writes else token.role.value,
+            "node": token.node,
             "created": _day(token.created_at),
         }
         for token in users.tokens()
@@ -135,7 +144,8 @@ def _list(users: UserFile, args: argparse.Namespace) -> None:
     if not rows:
         print("no users yet; add one with `gpuscope user add NAME`", file=sys.stderr)
     for row in rows:
-        print(f"{row['name']:<24} {row['kind']:<14} {row['role']:<8} {row['created']}")
+        bound = f"  node {row['node']}" if row["node"] else ""
+        print(f"{row['name']:<24} {row['kind']:<14} {row['role']:<8} {row['created']}{bound}")
 
 
 def _day(at: float) -> str:

@@ -8,6 +8,7 @@ parsed as labels before, and exactly one well-formed sample must follow them.
 from __future__ import annotations
 
 import struct
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
@@ -16,10 +17,16 @@ from gpuscope.varint import WireError, encode_varint, read_varint
 
 Labels = tuple[tuple[str, str], ...]
 Resolve = Callable[[Labels], int | None]
-"""Maps sorted labels to the caller's number of the series; None if the labels are invalid, `NO_ROOM` if a limit
-refuses a new series."""
+"""Maps sorted labels to the caller's number of the series; None if the labels are invalid, a negative number of
+`REFUSALS` if the series must not be stored."""
 
 NO_ROOM = -3
+"""A limit refuses a new series."""
+OTHER_NODE = -4
+"""The sender's token is bound to another node."""
+SCRAPED_HERE = -5
+"""This server reads the target itself."""
+REFUSALS = frozenset({NO_ROOM, OTHER_NODE, SCRAPED_HERE})
 MAX_CACHED = 1_000_000
 MAX_LABELS_PER_SAMPLE = 10
 """A request may have this many labels per sample, over all its series."""
@@ -117,13 +124,13 @@ class Decoded:
     oversized: int = 0  # series with more or longer labels than the limits allow
     histograms: int = 0  # native histograms
     exemplars: int = 0
-    no_room: int = 0  # samples of new series that a limit refuses
+    refused: Counter[int] = field(default_factory=Counter)  # samples of series in `REFUSALS`
     no_samples: int = 0  # series of a 2.0 request without a sample or histogram
     labels: int = 0  # labels that had to be parsed
     text_bytes: int = 0  # of those
 
     def size(self) -> int:
-        refused = self.invalid + self.oversized + self.no_room + self.no_samples
+        refused = self.invalid + self.oversized + self.refused.total() + self.no_samples
         return len(self.series) + refused + self.histograms + self.exemplars
 
 
@@ -216,8 +223,8 @@ class WriteDecoder(SeriesDecoder):
         if series == _INVALID:
             found.invalid += len(samples)
             return
-        if series == NO_ROOM:
-            found.no_room += len(samples)
+        if series in REFUSALS:
+            found.refused[series] += len(samples)
             return
         found.histograms += histograms
         for at, value in samples:

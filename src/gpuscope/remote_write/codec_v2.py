@@ -8,7 +8,7 @@ are counted, metadata and created timestamps are skipped: nothing here keeps the
 from __future__ import annotations
 
 from gpuscope.remote_write.codec import (
-    NO_ROOM,
+    REFUSALS,
     Decoded,
     Labels,
     OversizedLabels,
@@ -141,8 +141,8 @@ def _referred(refs: list[int], symbols: list[bytes]) -> list[bytes]:
 def _add(found: Decoded, number: int | None, samples: list[tuple[int, float]], histograms: int) -> None:
     if number is None:
         found.invalid += len(samples) + histograms
-    elif number == NO_ROOM:
-        found.no_room += len(samples) + histograms
+    elif number in REFUSALS:
+        found.refused[number] += len(samples) + histograms
     else:
         found.histograms += histograms
         for at, value in samples:

@@ -2,7 +2,9 @@
 
 Samples are grouped by the target they were scraped from (labels `job` and `instance`), because the store keeps
 samples with the same timestamps together; without these labels they are grouped by the sender's address. The
-store accepts or refuses each sample; refused samples are counted by reason and reported to the sender.
+store accepts or refuses each sample; refused samples are counted by reason and reported to the sender. A target
+that this server reads itself has no other writer, and a sender whose token is bound to a node writes only that
+node's samples.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from typing import Final
 
 import cramjam
 import numpy as np
@@ -18,9 +21,18 @@ from numpy.typing import NDArray
 
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample
-from gpuscope.remote_write.codec import NO_ROOM, Decoded, Labels, MessageLimits, WriteDecoder
+from gpuscope.remote_write.codec import (
+    NO_ROOM,
+    OTHER_NODE,
+    SCRAPED_HERE,
+    Decoded,
+    Labels,
+    MessageLimits,
+    WriteDecoder,
+)
 from gpuscope.remote_write.codec_v2 import WriteDecoderV2
 from gpuscope.store import Store, Tick, UnknownSeriesError
+from gpuscope.store.target_names import belongs_to_node, node_target_name, remote_target_name
 from gpuscope.varint import WireError
 
 INVALID = "invalid_labels"
@@ -29,10 +41,11 @@ OVERSIZED = "label_limits"
 HISTOGRAM = "native_histogram"
 NO_SAMPLES = "no_samples"
 """A series of a 2.0 request without a sample or histogram, which the protocol forbids."""
-NEW_SERIES = "new_series"
-"""A new series that `max_series` or `max_new_series` refuses."""
-
-_TARGET_PREFIX = "remote write "
+_REASONS: Final = {NO_ROOM: "new_series", OTHER_NODE: "other_node", SCRAPED_HERE: "scraped_here"}
+"""Why the samples of a series are refused: a limit on new series, a token bound to another node, or a target
+that this server reads itself."""
+MAX_SENDERS: Final = 1_000
+"""Nodes whose series are remembered; as many as there can be tokens."""
 
 _Ints = NDArray[np.int64]
 
@@ -48,17 +61,75 @@ class Received:
     """Whether `out_of_order_time_window` is set; what Prometheus says about old samples depends on it."""
 
 
-@dataclass(slots=True)
-class _Slots:
-    """The target and the store's id of each series, by the number that the decoder uses for it."""
+class _Series:
+    """The series of the senders with one permission: the node that their token is bound to, or "" for any. The
+    decoders know a series by the bytes of its labels, so those of another permission have their own."""
 
-    targets: list[int] = field(default_factory=list)
-    series: list[int] = field(default_factory=list)
+    def __init__(self, store: Store, node: str, within: MessageLimits) -> None:
+        self._store = store
+        self._node = node
+        self.sender = ""
+        """Of the request that is decoded."""
+        self._targets: list[int] = []
+        self._series: list[int] = []
+        self._target_ids: dict[str, int] = {}
+        self._decoder = WriteDecoder(self._slot, within)
+        self._decoder_v2 = WriteDecoderV2(self._slot, within)
+        self._valid_for = self._versions()
 
+    def decode(self, body: bytes, sender: str, version: int) -> Decoded:
+        if self._valid_for != self._versions() or len(self._series) > 2_000_000:
+            self.forget()
+        self.sender = sender
+        return (self._decoder if version == 1 else self._decoder_v2).decode(body)
 
-def is_pushed(target: str) -> bool:
-    """Whether the samples of the store's target with this name came by remote write."""
-    return target.startswith(_TARGET_PREFIX)
+    def ticks(self, decoded: Decoded) -> list[Tick]:
+        count = len(decoded.series)
+        targets = np.fromiter((self._targets[slot] for slot in decoded.series), np.int64, count)
+        series = np.fromiter((self._series[slot] for slot in decoded.series), np.int64, count)
+        times = _int64s(decoded.times)
+        values = np.fromiter(decoded.values, np.float64, len(decoded.values))
+        return list(_by_target(targets, series, times, values))
+
+    def forget(self) -> None:
+        self._valid_for = self._versions()
+        self._targets, self._series = [], []
+        self._target_ids.clear()
+        self._decoder.forget()
+        self._decoder_v2.forget()
+
+    def _versions(self) -> tuple[int, int]:
+        return self._store.epoch, self._store.own_instances.version
+
+    def _slot(self, labels: Labels) -> int | None:
+        table = dict(labels)
+        if len(table) != len(labels) or not table.get("__name__") or "" in table:
+            return None
+        job, instance = table.get("job", ""), table.get("instance", "")
+        if self._node and not belongs_to_node(instance, self._node):
+            return OTHER_NODE
+        if (job, instance) in self._store.own_instances:
+            return SCRAPED_HERE
+        target = self._target(job, instance)
+        kept = tuple(pair for pair in labels if pair[1] != "")
+        # New series count against the limit of the sender's address: a client chooses its labels freely.
+        series = int(self._store.resolve(target, [kept], origin=self.sender)[0])
+        if not series:
+            return NO_ROOM
+        self._targets.append(target)
+        self._series.append(series)
+        return len(self._series) - 1
+
+    def _target(self, job: str, instance: str) -> int:
+        name = (
+            node_target_name(self._node, job, instance)
+            if self._node
+            else remote_target_name(self.sender, job, instance)
+        )
+        target = self._target_ids.get(name)
+        if target is None:
+            target = self._target_ids[name] = self._store.target(name)
+        return target
 
 
 class Receiver:
@@ -68,32 +139,37 @@ class Receiver:
         self._store = store
         self.server_limits = server_limits or Limits()
         self._lock = threading.Lock()
-        self._sender = ""
-        self._slots = _Slots()
-        self._target_ids: dict[str, int] = {}
-        self._epoch = store.epoch
-        within = _message_limits(self.server_limits)
-        self._decoder = WriteDecoder(self._slot, within)
-        self._decoder_v2 = WriteDecoderV2(self._slot, within)
+        self._series_by_node: dict[str, _Series] = {}
         self.requests = 0
         self.accepted = 0
         self.refused: Counter[str] = Counter()
 
-    def take(self, packed: bytes, sender: str, *, version: int = 1) -> Received:
-        """Raises WireError if `packed` is not a valid request, StoreError if the store cannot append now."""
+    def take(self, packed: bytes, sender: str, *, version: int = 1, node: str = "") -> Received:
+        """`node` is the one that the sender's token is bound to. Raises WireError if `packed` is not a valid
+        request, StoreError if the store cannot append now."""
         body = unpack(packed, self.server_limits.write_max_decoded_bytes)
-        decoder = self._decoder if version == 1 else self._decoder_v2
         for attempt in (1, 2):
             with self._lock:
-                decoded, ticks = self._ticks(decoder, body, sender)
+                known = self._series_of(node)
+                decoded = known.decode(body, sender, version)
+                ticks = known.ticks(decoded)
             try:
                 return self._store_all(decoded, ticks)
             except UnknownSeriesError:  # series were deleted after decoding: decode again to get new ids
                 if attempt == 2:
                     raise
                 with self._lock:
-                    self._forget()
+                    known.forget()
         raise AssertionError("unreachable")
+
+    def _series_of(self, node: str) -> _Series:
+        known = self._series_by_node.get(node)
+        if known is None:
+            if len(self._series_by_node) > MAX_SENDERS:
+                self._series_by_node.clear()
+            known = _Series(self._store, node, _message_limits(self.server_limits))
+            self._series_by_node[node] = known
+        return known
 
     def _store_all(self, decoded: Decoded, ticks: list[Tick]) -> Received:
         futures = [self._store.submit(tick) for tick in ticks]
@@ -104,64 +180,15 @@ class Receiver:
             repeated += outcome.repeated
             refused.update(outcome.refused)
         refused.update({INVALID: decoded.invalid, OVERSIZED: decoded.oversized})
-        refused.update({HISTOGRAM: decoded.histograms, NEW_SERIES: decoded.no_room})
-        refused.update({NO_SAMPLES: decoded.no_samples})
+        refused.update({_REASONS[code]: count for code, count in decoded.refused.items()})
+        refused.update({HISTOGRAM: decoded.histograms, NO_SAMPLES: decoded.no_samples})
         refused = +refused
         with self._lock:
             self.requests += 1
             self.accepted += accepted
             self.refused.update(refused)
-        why = self._store.series_refused() if decoded.no_room else ""
+        why = self._store.series_refused() if decoded.refused[NO_ROOM] else ""
         return Received(accepted, repeated, dict(refused), why, self._store.out_of_order_ms > 0)
-
-    def _ticks(
-        self, decoder: WriteDecoder | WriteDecoderV2, body: bytes, sender: str
-    ) -> tuple[Decoded, list[Tick]]:
-        if self._epoch != self._store.epoch or len(self._slots.series) > 2_000_000:
-            self._forget()
-        self._sender = sender
-        decoded = decoder.decode(body)
-        targets, series = self._lookup(decoded.series)
-        times = _int64s(decoded.times)
-        values = np.fromiter(decoded.values, np.float64, len(decoded.values))
-        return decoded, list(_by_target(targets, series, times, values))
-
-    def _lookup(self, slots: list[int]) -> tuple[_Ints, _Ints]:
-        targets, series = self._slots.targets, self._slots.series
-        count = len(slots)
-        return (
-            np.fromiter((targets[slot] for slot in slots), np.int64, count),
-            np.fromiter((series[slot] for slot in slots), np.int64, count),
-        )
-
-    def _forget(self) -> None:
-        self._epoch = self._store.epoch
-        self._slots = _Slots()
-        self._target_ids.clear()
-        self._decoder.forget()
-        self._decoder_v2.forget()
-
-    def _slot(self, labels: Labels) -> int | None:
-        table = dict(labels)
-        if len(table) != len(labels) or not table.get("__name__") or "" in table:
-            return None
-        target = self._target(table)
-        kept = tuple(pair for pair in labels if pair[1] != "")
-        # New series count against the limit of the sender's address: a client chooses its labels freely.
-        series = int(self._store.resolve(target, [kept], origin=self._sender)[0])
-        if not series:
-            return NO_ROOM
-        self._slots.targets.append(target)
-        self._slots.series.append(series)
-        return len(self._slots.series) - 1
-
-    def _target(self, labels: dict[str, str]) -> int:
-        job, instance = labels.get("job", ""), labels.get("instance", "")
-        name = _TARGET_PREFIX + (f"job={job} instance={instance}" if instance else f"{self._sender} {job}")
-        found = self._target_ids.get(name)
-        if found is None:
-            found = self._target_ids[name] = self._store.target(name)
-        return found
 
     def families(self) -> Iterator[MetricFamily]:
         for name, value, text in (

@@ -10,12 +10,13 @@ from gpuscope.metrics.sample import LabelSet, MetricFamily
 from gpuscope.scrape.sink import Sink
 from gpuscope.scrape.target_appender import Report, TargetAppender, sorted_labels
 from gpuscope.store import Appended, Store
+from gpuscope.store.target_names import local_target_name
 
 
 class LocalIngester:
     def __init__(self, store: Store, labels: Mapping[str, str], sink: Sink | None = None) -> None:
         self._labels = dict(labels)
-        self._appender = TargetAppender(store, "local " + " ".join(labels.values()), labels, sink)
+        self._appender = TargetAppender(store, local_target_name(labels), labels, sink)
         self._ids: dict[str, dict[LabelSet, int]] = {}
         self._metadata: dict[str, MetricFamily] = {}
 

@@ -15,6 +15,7 @@ from gpuscope.config_values import parse_config_duration
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.scrape.config import ScrapeJob, TargetGroup
 from gpuscope.scrape.relabel import relabel
+from gpuscope.store.target_names import scrape_target_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +32,7 @@ class ScrapeTarget:
     @property
     def name(self) -> str:
         """The target's name in the store; stable across restarts."""
-        return "scrape " + " ".join(f"{name}={value}" for name, value in self.labels) + f" {self.url}"
+        return scrape_target_name(self.labels, self.url)
 
     def offset(self, salt: str = "") -> float:
         """Offset of the scrape within the interval, in seconds: evenly spread, stable across restarts."""

@@ -80,6 +80,7 @@ class TargetAppender:
         self._labels = dict(labels)
         self._name = name
         self.target = store.target(name)
+        store.own_instances.add(self._labels)
         # Arrays: sets of 600 ids for 1,000 targets take 100 MB and are scanned by each garbage collection.
         self._alive = _NO_SERIES
         self._before = _NO_SERIES
@@ -217,6 +218,7 @@ class TargetAppender:
             self._store.append(tick)
         self._alive = _NO_SERIES
         self._known = None
+        self._store.own_instances.remove(self._labels)
 
     def _send_to_sink(self, tick: Tick) -> None:
         if self._sink is None:

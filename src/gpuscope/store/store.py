@@ -9,7 +9,7 @@ also while another process writes to it.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
@@ -33,6 +33,7 @@ from gpuscope.store.reader import PinnedReader, Reader
 from gpuscope.store.salvage import salvage
 from gpuscope.store.schema import FILE_NAME, connect, migrate
 from gpuscope.store.store_errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
+from gpuscope.store.target_names import OwnInstances, is_verified
 from gpuscope.store.tick import Appended, Int64s, Tick
 from gpuscope.store.write_side import WriteSide
 
@@ -58,6 +59,7 @@ class Store:
         self._write: WriteSide | None = None
         self._closed = False
         self.own_stats = OwnStats()
+        self.own_instances = OwnInstances()
         self.filled_until_ms: int | None = None
         """While somebody fills in the past: until when the samples are complete; then None."""
         if read_only:
@@ -164,6 +166,14 @@ class Store:
         new."""
         self.write_side()
         return self.contents.target(name)
+
+    def is_verified(self, labels: Mapping[str, str]) -> bool:
+        """Whether only targets wrote this series that the server reads itself or that a token is bound to."""
+        series = self._index.find(tuple(labels.items()))
+        if series is None:
+            return False
+        states = self.contents.get_all(self._index.by_target(np.array([series], np.int64)))
+        return is_verified(labels, [state.name for state in states])
 
     @property
     def epoch(self) -> int:

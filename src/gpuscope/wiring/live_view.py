@@ -9,7 +9,6 @@ from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import Limits
-from gpuscope.remote_write.receiver import is_pushed
 from gpuscope.reports.rates import parse_rates
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_health import TargetHealth
@@ -22,6 +21,7 @@ from gpuscope.server.live.store_samples import StoreSamples
 from gpuscope.server.reports.findings_over_time import FindingsOverTime
 from gpuscope.settings import Settings
 from gpuscope.store import Store
+from gpuscope.store.target_names import is_pushed
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it
     from gpuscope.collect.collector import Collector

@@ -52,7 +52,11 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
     own_names = _own_names() if host in WILDCARD_ADDRESSES else ()
     hosts = HostRule.build(host, settings.allowed_hosts, own_names)
     clients = ConnectionLimit(settings)
-    audit = AuditLog(home_path(settings.data, "data"), settings.audit_log_max_bytes)
+    audit = AuditLog(
+        home_path(settings.data, "data"),
+        settings.audit_log_max_bytes,
+        max_client_log_lines=settings.max_client_log_lines,
+    )
     if config.guard is not None:
         role = ClientRole(settings.default_role)
         return Web(AccessPolicy(hosts, proxies, config.guard, role, clients=clients, audit=audit), config)

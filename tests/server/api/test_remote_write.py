@@ -12,7 +12,11 @@ from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.remote_write.codec import encode_labels, encode_samples
 from gpuscope.remote_write.receiver import Receiver
 from gpuscope.server.api.write_route import write_route
-from gpuscope.server.http.routing import Router
+from gpuscope.server.http.messages import Request, Response
+from gpuscope.server.http.routing import Route, Router
+from gpuscope.server.login.authenticator import ClientIdentity
+from gpuscope.server.login.roles import ClientRole
+from gpuscope.server.login.routes import IDENTITY_KEY
 from gpuscope.store import Store, StoreFullError, StoreOptions
 from tests.remote_write.write_v2 import SeriesV2, encode_v2, packed
 from tests.server.client import Client
@@ -50,6 +54,24 @@ def test_kept(client: Client, store: Store) -> None:
     assert post(client, body(1, 2)) == (204, "")
     assert post(client, body()) == (204, "")
     assert store.stats().samples == 2
+
+
+def test_a_bound_token_gets_400_for_another_node(store: Store) -> None:
+    """Whose token it is, the access policy has found out."""
+    receiver = Receiver(store)
+    route = write_route(receiver)
+
+    async def write(request: Request) -> Response:
+        identity = ClientIdentity("t", "token", ClientRole.VIEWER, only_remote_write=True, node="b")
+        request.state[IDENTITY_KEY] = identity
+        return await route.handler(request)
+
+    with Client(Router([Route("/api/v1/write", write, ("POST",))])) as client:
+        code, text = post(client, body(1))
+    assert code == 400
+    assert text.startswith("this API token is bound to a node: the label instance must be its name")
+    assert dict(receiver.refused) == {"other_node": 1}
+    assert store.stats().samples == 0
 
 
 def test_refused_samples_are_400_and_the_others_kept(client: Client, store: Store) -> None:

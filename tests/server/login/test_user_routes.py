@@ -58,6 +58,12 @@ def test_users_and_tokens_are_the_admins(site: Site) -> None:
     bearer = {"authorization": f"Bearer {token}"}
     assert site.client().post("/api/v1/write", headers=bearer).status_code == 204
     assert client.get("/api/users").json()["tokens"][0]["permits"] == "write"
+    bound = {"name": "node8", "permits": "write", "node": "node8"}
+    assert "token" in client.post("/api/tokens", json=bound, headers=ORIGIN).json()
+    assert [one["node"] for one in client.get("/api/users").json()["tokens"]] == ["", "node8"]
+    assert (
+        client.get("/api/audit").json()["entries"][0]["detail"] == "token node8, permits write for node node8"
+    )
     assert client.delete("/api/tokens/node7", headers=ORIGIN).json() == {"done": True}
     assert site.client().post("/api/v1/write", headers=bearer).status_code == 401
 
@@ -72,6 +78,8 @@ def test_users_and_tokens_are_the_admins(site: Site) -> None:
         ("/api/users/nobody/role", {"role": "admin"}, "there is no user"),
         (f"/api/users/{ANN}/role", {"role": "viewer"}, "the last admin"),
         ("/api/tokens", {"name": "x"}, "permits must be one of"),
+        ("/api/tokens", {"name": "x", "permits": "write", "node": "a b"}, "'a b' is not a node name"),
+        ("/api/tokens", {"name": "x", "permits": "viewer", "node": "a"}, "only a token for remote write"),
         (
             "/api/tokens",
             {"name": "x", "permits": "everything"},
@@ -99,6 +107,32 @@ def test_changes_are_in_the_audit_log_refused_ones_too(site: Site) -> None:
     ]
     assert PASSWORD not in (site.folder / "audit.log").read_text()
     assert not any("write" in action for _, action, _, _ in told)  # samples are no decision
+
+
+def test_an_unknown_client_cannot_push_entries_out_of_the_audit_log(site: Site) -> None:
+    ann = logged_in(site, ANN)
+    ann.post("/api/users", json={"name": "dora", "password": PASSWORD, "role": "editor"}, headers=ORIGIN)
+    before = (site.folder / "audit.log").stat().st_size
+    with site.client() as stranger:
+        for number in range(60):
+            stranger.post(f"/api/v2/silences/{number}{'é' * 900}", headers=ORIGIN)
+            stranger.post("/api/login", json={"user": "x" * 900, "password": "wrong"}, headers=ORIGIN)
+    assert (site.folder / "audit.log").stat().st_size - before < 10_000
+    entries = ann.get("/api/audit").json()["entries"]
+    assert next(one["detail"] for one in entries if one["user"] == ANN) == "user dora, role editor"
+    assert sum(one["user"] == "" and one["status"] >= 400 for one in entries) == 10
+
+
+def test_a_refused_change_names_the_token(site: Site) -> None:
+    ann = logged_in(site, ANN)
+    made = ann.post("/api/tokens", json={"name": "grafana", "permits": "viewer"}, headers=ORIGIN).json()
+    bearer = {"authorization": f"Bearer {made['token']}"}
+    assert site.client().post("/api/v2/silences", headers=bearer).status_code == 403
+    cross_site = {"sec-fetch-site": "cross-site"}
+    assert site.client().post("/api/v2/silences", headers=bearer | cross_site).status_code == 403
+    entries = ann.get("/api/audit").json()["entries"]
+    named = [(one["user"], one["via"], one["role"], one["status"]) for one in entries[:2]]
+    assert named == [("grafana", "token", "viewer", 403)] * 2
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system, which needs root")

@@ -252,7 +252,7 @@ export const views = {
   "add.name": "Name of the node, for its token",
   "add.make": "Create a token",
   "add.push": "Paste on the node",
-  "add.once": "The token is shown only now. It can send samples and nothing else; revoke it under Users and tokens.",
+  "add.once": "The token is shown only now. It can send samples of this node and nothing else; revoke it under Users and tokens.",
   "add.pull": "Or let the server scrape",
   "add.pull_help": "Where the server reaches the nodes, nothing has to be stored on them.",
 
@@ -286,6 +286,7 @@ export const views = {
   "users.no_tokens": "There is no token.",
   "users.permits": "Permits",
   "users.sends": "sends samples only",
+  "users.sends_node": "sends samples of {node}",
   "users.make_token": "Create token",
 
   "reports.kind": "Report",

@@ -255,7 +255,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "add.name": "ノード名（トークン用）",
   "add.make": "トークンを作成",
   "add.push": "ノードに貼り付け",
-  "add.once": "トークンは今だけ表示されます。値の送信だけができ、ユーザーとトークンで取り消せます。",
+  "add.once": "トークンは今だけ表示されます。このノードの値の送信だけができ、ユーザーとトークンで取り消せます。",
   "add.pull": "またはサーバーが取得",
   "add.pull_help": "サーバーからノードに届くなら、ノードには何も置く必要がありません。",
 
@@ -289,6 +289,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "users.no_tokens": "トークンはありません。",
   "users.permits": "許可",
   "users.sends": "値の送信のみ",
+  "users.sends_node": "{node} の値を送信",
   "users.make_token": "トークンを作成",
 
   "reports.kind": "レポート",

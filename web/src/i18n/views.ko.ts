@@ -254,7 +254,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "add.name": "노드 이름(토큰용)",
   "add.make": "토큰 만들기",
   "add.push": "노드에 붙여 넣기",
-  "add.once": "토큰은 지금만 표시됩니다. 값 전송만 가능하며 사용자와 토큰에서 취소할 수 있습니다.",
+  "add.once": "토큰은 지금만 표시됩니다. 이 노드의 값 전송만 가능하며 사용자와 토큰에서 취소할 수 있습니다.",
   "add.pull": "또는 서버가 수집",
   "add.pull_help": "서버가 노드에 접근할 수 있으면 노드에 저장할 것이 없습니다.",
 
@@ -288,6 +288,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "users.no_tokens": "토큰이 없습니다.",
   "users.permits": "권한",
   "users.sends": "값 전송만",
+  "users.sends_node": "{node} 값 전송",
   "users.make_token": "토큰 만들기",
 
   "reports.kind": "보고서",

@@ -251,7 +251,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "add.name": "节点名称（用于令牌）",
   "add.make": "创建令牌",
   "add.push": "粘贴到节点",
-  "add.once": "令牌只显示这一次。它只能发送数据，可在“用户与令牌”中吊销。",
+  "add.once": "令牌只显示这一次。它只能发送该节点的数据，可在“用户与令牌”中吊销。",
   "add.pull": "或由服务器采集",
   "add.pull_help": "如果服务器能访问节点，则节点上无需存放任何内容。",
 
@@ -284,6 +284,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "users.no_tokens": "没有令牌。",
   "users.permits": "权限",
   "users.sends": "仅发送数据",
+  "users.sends_node": "发送 {node} 的数据",
   "users.make_token": "创建令牌",
 
   "reports.kind": "报告",

@@ -1,5 +1,5 @@
 // How to add a node: one command to paste there. Where the server has a login, an admin makes a token for it, which only
-// sends samples and is shown once.
+// sends samples of that node and is shown once.
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { errorText, postJson } from "../api";
@@ -19,12 +19,13 @@ const pageAddress = (): string => location.href.replace(/[#?].*$/, "").replace(/
 /** A shell reads this: the address and the token are quoted, so that nothing in them is a command. */
 const quote = (text: string): string => `'${text.replace(/'/g, "'\\''")}'`;
 
-export function nodeCommand(address: string, token: string): string {
+export function nodeCommand(address: string, token: string, node: string): string {
   const push = `gpuscope agent --remote-write ${quote(`${address}/api/v1/write`)}`;
   if (!token) return push;
   return [
     `(umask 077; printf 'authorization: {credentials: %s}\\n' ${quote(token)} > gpuscope-push.yml)`,
-    `${push} --remote-write-http-config gpuscope-push.yml`,
+    // The token is bound to this name: the agent must use it too, whatever the host is called.
+    `${push} --remote-write-http-config gpuscope-push.yml --node ${quote(node)}`,
   ].join("\n");
 }
 
@@ -32,6 +33,7 @@ export function AddNode(): JSX.Element {
   const session = useSession();
   const { picture } = useStore(live);
   const [token, setToken] = useState("");
+  const [node, setNode] = useState("");
   const [problem, setProblem] = useState("");
   const address = pageAddress();
   const local = /^https?:\/\/(127\.|localhost|\[::1\])/.test(address);
@@ -39,7 +41,8 @@ export function AddNode(): JSX.Element {
     event.preventDefault();
     const name = String(new FormData(event.currentTarget as HTMLFormElement).get("name")).trim();
     try {
-      setToken((await postJson<NewTokenAnswer>("api/tokens", { name, permits: "write" })).token);
+      setToken((await postJson<NewTokenAnswer>("api/tokens", { name, permits: "write", node: name })).token);
+      setNode(name);
       setProblem("");
     } catch (error) {
       setProblem(errorText(error));
@@ -55,7 +58,7 @@ export function AddNode(): JSX.Element {
           <form class="form" onSubmit={(event) => void make(event)}>
             <label>
               {t("add.name")}{" "}
-              <input name="name" required pattern="[\w@+][\w.@+\-]{0,63}" placeholder="node7" autocomplete="off" />
+              <input name="name" required pattern="[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}" placeholder="node7" autocomplete="off" />
             </label>
             <p class="actions">
               <button type="submit">{t("add.make")}</button>
@@ -68,7 +71,7 @@ export function AddNode(): JSX.Element {
       {(session.open || token) && (
         <>
           <h2>{t("add.push")}</h2>
-          <CopyBox text={nodeCommand(address, token)} />
+          <CopyBox text={nodeCommand(address, token, node)} />
           {token && <p class="warn">{t("add.once")}</p>}
         </>
       )}

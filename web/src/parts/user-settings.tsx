@@ -116,7 +116,12 @@ function tokenColumns(change: Change): Column<TokenJson>[] {
     {
       id: "permits",
       title: t("users.permits"),
-      cell: (one) => (one.permits === "write" ? t("users.sends") : t(`role.${one.permits}`)),
+      cell: (one) =>
+        one.permits !== "write"
+          ? t(`role.${one.permits}`)
+          : one.node
+            ? t("users.sends_node", { node: one.node })
+            : t("users.sends"),
       value: (one) => one.permits,
     },
     ...createdAndRemoved<TokenJson>(t("users.revoke"), (one) => void change(() => deleteJson(tokenPath(one)))),

@@ -13,6 +13,8 @@ from gpuscope.limits import LIMITS_REACHED
 from gpuscope.remote_write.receiver import INVALID, Received, Receiver
 from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Header, Request, Response, text
 from gpuscope.server.http.routing import Route
+from gpuscope.server.login.authenticator import ClientIdentity
+from gpuscope.server.login.routes import IDENTITY_KEY
 from gpuscope.store import StoreError
 from gpuscope.varint import WireError
 
@@ -28,6 +30,8 @@ _REASONS = {
     "invalid_labels": "invalid metric name or labels",
     "label_limits": "labels beyond write_max_labels, write_max_label_name_bytes or write_max_label_value_bytes",
     "native_histogram": "native histograms are not stored here",
+    "other_node": "this API token is bound to a node: the label instance must be its name or NAME:PORT",
+    "scraped_here": "this server reads the target with these labels job and instance itself",
     "no_samples": "TimeSeries must contain at least one sample or histogram",
 }
 _TOO_OLD_BEYOND_WINDOW = "too old sample: older than out_of_order_time_window"
@@ -51,17 +55,19 @@ def write_route(receiver: Receiver) -> Route:
             LIMITS_REACHED.count("write_max_request_bytes")
             return text(f"the request is larger than {limit} bytes (write_max_request_bytes)", 413)
         async with gate[0]:  # after the body: a client that sends slowly must not keep others from writing
-            return await _take(receiver, packed, request.peer, version)
+            identity: ClientIdentity | None = request.state.get(IDENTITY_KEY)
+            node = identity.node if identity is not None else ""
+            return await _take(receiver, packed, request.peer, version, node)
 
     return Route("/api/v1/write", write, ("POST",))
 
 
-async def _take(receiver: Receiver, packed: bytes, sender: str, version: int) -> Response:
+async def _take(receiver: Receiver, packed: bytes, sender: str, version: int, node: str) -> Response:
     def headers(received: Received | None) -> tuple[Header, ...]:
         return _written(received) if version == 2 else ()
 
     try:
-        received = await asyncio.to_thread(receiver.take, packed, sender, version=version)
+        received = await asyncio.to_thread(receiver.take, packed, sender, version=version, node=node)
     except WireError as error:
         return text(str(error), 400, headers(None))
     except StoreError as error:

@@ -23,6 +23,8 @@ class TokenJson(TypedDict):
     name: str
     permits: TokenPermits
     """A role, or `write`, which only sends samples by remote write."""
+    node: str
+    """The only node whose samples a `write` token may send; empty: of every node."""
     created_at: float
 
 
@@ -52,6 +54,8 @@ class NewTokenRequest(TypedDict):
 
     name: str
     permits: TokenPermits
+    node: NotRequired[str]
+    """Binds a `write` token to the samples of this node."""
 
 
 class NewTokenAnswer(TypedDict):

@@ -36,6 +36,15 @@ HEALTH_PATHS = ("/-/healthy", "/-/ready")
 
 
 @dataclass(frozen=True, slots=True)
+class Authorization:
+    identity: ClientIdentity | None = None
+    """None where no login is required, for users of a web config file, and for unknown clients."""
+    refusal: Response | None = None
+    passed: bool = False
+    """The client has proved who it is, or need not."""
+
+
+@dataclass(frozen=True, slots=True)
 class AccessPolicy:
     """Without a guard and an authenticator the server is open; it then listens on loopback only."""
 
@@ -55,27 +64,33 @@ class AccessPolicy:
         users = None if self.authenticator is None else self.authenticator.users
         object.__setattr__(self, "users", UserRoutes(users, self.audit))
 
-    async def authorize(
-        self, request: Request, client_request: ClientRequest
-    ) -> ClientIdentity | Response | None:
-        """Returns the identity, None where no login is required, or the response that refuses the request."""
+    async def authorize(self, request: Request, client_request: ClientRequest) -> Authorization:
         if client_request.host is None or client_request.host == "":
-            return refusal_response(Refusal(400, "bad_host", "the request needs exactly one Host header"))
+            return _refused(Refusal(400, "bad_host", "the request needs exactly one Host header"))
         if error := host_error(self.hosts, client_request):
-            return refusal_response(Refusal(421, "bad_host", error))
+            return _refused(Refusal(421, "bad_host", error))
         if error := cross_site_error(client_request, is_page=is_page_file(client_request.path)):
-            return refusal_response(Refusal(403, "forbidden", error))
+            known = None if self.authenticator is None else self.authenticator.known(client_request)
+            return _refused(Refusal(403, "forbidden", error), known)
         if self.guard is not None:
-            refusal = await self.guard(request, client_request.client)
-            return refusal or _refusal_of(_guard_error(self.guard_role, client_request))
-        if self.authenticator is None or client_request.path == LOGIN_PATH:
-            return None
-        if client_request.method in ("GET", "HEAD") and is_page_file(client_request.path):
-            return None
+            if refusal := await self.guard(request, client_request.client):
+                return Authorization(refusal=refusal)
+            return Authorization(
+                refusal=_refusal_of(_guard_error(self.guard_role, client_request)), passed=True
+            )
+        if self.authenticator is None:
+            return Authorization(passed=True)
+        is_login = client_request.path == LOGIN_PATH
+        if is_login or (client_request.method in ("GET", "HEAD") and is_page_file(client_request.path)):
+            return Authorization()
         identity = await self.authenticator.identify(client_request)
         if isinstance(identity, ClientIdentity):
-            return _refusal_of(_permission_error(identity, client_request)) or identity
-        return refusal_response(identity, setup=self.setup is not None and self.setup.is_open())
+            return Authorization(
+                identity, _refusal_of(_permission_error(identity, client_request)), passed=True
+            )
+        return Authorization(
+            refusal=refusal_response(identity, setup=self.setup is not None and self.setup.is_open())
+        )
 
 
 def _permission_error(identity: ClientIdentity, client_request: ClientRequest) -> str:
@@ -102,6 +117,10 @@ def _guard_error(role: ClientRole, client_request: ClientRequest) -> str:
     )
 
 
+def _refused(refusal: Refusal, identity: ClientIdentity | None = None) -> Authorization:
+    return Authorization(identity, refusal_response(refusal))
+
+
 def _refusal_of(error: str) -> Response | None:
     return refusal_response(Refusal(403, "forbidden", error)) if error else None
 
@@ -124,15 +143,17 @@ def with_access_policy(access: AccessPolicy, handler: Handler) -> Handler:
             return await authorized(request, client_request) if is_allowed else refusal_response(TOO_MANY)
 
     async def authorized(request: Request, client_request: ClientRequest) -> Response:
-        identity = await access.authorize(request, client_request)
-        if isinstance(identity, Response):
-            response, identity = identity, _known_identity(access, client_request)
-        else:
+        authorization = await access.authorize(request, client_request)
+        response, identity = authorization.refusal, authorization.identity
+        if response is None:
             request.state[CLIENT_REQUEST_KEY], request.state[IDENTITY_KEY] = client_request, identity
             response = await handler(request)
-        if access.audit is not None and _is_audited(client_request):
-            entry = _audit_entry(request, client_request, identity, response.status)
-            await asyncio.to_thread(access.audit.append, entry)
+        if access.audit is None or not _is_audited(client_request):
+            return response
+        entry = _audit_entry(request, client_request, identity, response.status)
+        # Anybody can send these: they must not push the changes of users out of a file of limited size.
+        is_unknown = response.status >= 400 and identity is None and not authorization.passed
+        await asyncio.to_thread(access.audit.append_unknown if is_unknown else access.audit.append, entry)
         return response
 
     return handle
@@ -140,13 +161,6 @@ def with_access_policy(access: AccessPolicy, handler: Handler) -> Handler:
 
 def _is_audited(client_request: ClientRequest) -> bool:
     return is_change(client_request) and not is_send(client_request)
-
-
-def _known_identity(access: AccessPolicy, client_request: ClientRequest) -> ClientIdentity | None:
-    """Who was refused, where that is known without checking a password again."""
-    if access.authenticator is None or client_request.path == LOGIN_PATH:
-        return None
-    return access.authenticator.known(client_request)
 
 
 def _audit_entry(

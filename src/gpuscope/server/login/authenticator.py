@@ -22,7 +22,7 @@ from gpuscope.server.login.password_checks import (
     too_many,
 )
 from gpuscope.server.login.roles import ClientRole
-from gpuscope.server.login.user_file import UserFile
+from gpuscope.server.login.user_file import ApiToken, UserFile
 
 COOKIE = "gpuscope_session"
 SECURE_COOKIE = "__Host-gpuscope_session"
@@ -41,6 +41,8 @@ class ClientIdentity:
     role: ClientRole
     only_remote_write: bool = False
     """An API token that is stored on a sender: a stolen one must neither read nor delete."""
+    node: str = ""
+    """The only node whose samples it may send; empty: of every node."""
 
     @property
     def is_ambient(self) -> bool:
@@ -73,17 +75,21 @@ class Authenticator:
             return Refusal(400, "bad_data", "more than one Authorization header, or one that is too long")
         if authorization:
             return await self._by_authorization(client_request, authorization)
-        for session_id in session_ids(client_request):
-            if user := self.sessions.user_of(session_id):
-                return ClientIdentity(user, "session", self._role_of(user))
-        return UNKNOWN
+        return self._by_session(client_request) or UNKNOWN
 
     def known(self, client_request: ClientRequest) -> ClientIdentity | None:
-        """The identity that a session or the proxy proves; None for others."""
+        """The identity that a session, the proxy or an API token proves; passwords are not checked."""
+        if identity := self._by_session(client_request) or self._by_proxy(client_request):
+            return identity
+        scheme, _, secret = (client_request.header("authorization") or "").partition(" ")
+        token = self.users.token(secret.strip()) if scheme.lower() == "bearer" else None
+        return None if token is None else _token_identity(token)
+
+    def _by_session(self, client_request: ClientRequest) -> ClientIdentity | None:
         for session_id in session_ids(client_request):
             if user := self.sessions.user_of(session_id):
                 return ClientIdentity(user, "session", self._role_of(user))
-        return self._by_proxy(client_request)
+        return None
 
     def _by_proxy(self, client_request: ClientRequest) -> ClientIdentity | None:
         if not self.proxy_header or not client_request.through_proxy:
@@ -114,7 +120,7 @@ class Authenticator:
         cannot be guessed."""
         token = self.users.token(secret)
         if token is not None:
-            return ClientIdentity(token.name, "token", token.role, token.writes)
+            return _token_identity(token)
         if wait := self.attempts.wait_seconds_of(client_request.client):
             return too_many(wait)
         self.attempts.count(client_request.client)
@@ -124,6 +130,10 @@ class Authenticator:
     async def check_password(self, client_request: ClientRequest, user: str, password: str) -> Refusal | None:
         """Returns None if the password is correct. A failure counts against the address and the user."""
         return await self.passwords.refusal(client_request.client, unicodedata.normalize("NFC", user), password)
+
+
+def _token_identity(token: ApiToken) -> ClientIdentity:
+    return ClientIdentity(token.name, "token", token.role, token.writes, token.node)
 
 
 def session_ids(client_request: ClientRequest) -> Sequence[str]:

@@ -30,6 +30,7 @@ MAX_NAMES = 1000
 
 # No colon, because of basic auth. No spaces or control characters: names are written to logs and headers.
 _NAME = re.compile(r"[\w@+][\w.@+-]{0,63}")
+_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,252}")
 
 
 class UserError(GpuscopeError):
@@ -45,6 +46,8 @@ class ApiToken:
     """For remote write, and for nothing else."""
     role: ClientRole
     created_at: float
+    node: str = ""
+    """The only node whose samples a write token may send; empty: of every node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,9 +152,15 @@ class UserFile:
 
         self._file.update(change)
 
-    def add_token(self, name: str, *, writes: bool = False, role: ClientRole = ClientRole.VIEWER) -> str:
-        """Returns the token. Only its digest is stored."""
+    def add_token(
+        self, name: str, *, writes: bool = False, role: ClientRole = ClientRole.VIEWER, node: str = ""
+    ) -> str:
+        """Returns the token. Only its digest is stored. `node` binds a write token to one node."""
         name, secret = clean_name(name), new_token()
+        if node and not writes:
+            raise UserError("only a token for remote write can be bound to a node")
+        if node and not _NODE.fullmatch(node):
+            raise UserError(f"{node[:80]!r} is not a node name: use letters, digits and . _ -, without a port")
 
         def change(document: Document) -> None:
             tokens = document["tokens"]
@@ -163,6 +172,7 @@ class UserFile:
                 "writes": writes,
                 "role": role.value,
                 "created": self._clock(),
+                **({"node": node} if node else {}),
             }
 
         self._file.update(change)
@@ -203,7 +213,8 @@ def _check_room(table: Document) -> None:
 
 
 def _token(name: str, entry: Document) -> ApiToken:
-    return ApiToken(name, entry["writes"], _role(entry, ClientRole.VIEWER), entry["created"])
+    role, node = _role(entry, ClientRole.VIEWER), entry.get("node", "")
+    return ApiToken(name, entry["writes"], role, entry["created"], node)
 
 
 def _role(entry: Document, default: ClientRole) -> ClientRole:
@@ -231,4 +242,6 @@ def _table(table: object, shape: dict[str, type | tuple[type, ...]]) -> Document
             raise ValueError(f"the entry {name[:80]!r} is incomplete")
         if entry.get("role", ClientRole.VIEWER) not in list(ClientRole):
             raise ValueError(f"the entry {name[:80]!r} has an unknown role")
+        if not isinstance(entry.get("node", ""), str):
+            raise ValueError(f"the entry {name[:80]!r} has an invalid node")
     return table

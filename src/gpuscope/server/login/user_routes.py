@@ -66,7 +66,7 @@ class UserRoutes:
                 for name, entry in users.names().items()
             ],
             "tokens": [
-                {"name": one.name, "permits": _permits(one), "created_at": one.created_at}
+                {"name": one.name, "permits": _permits(one), "node": one.node, "created_at": one.created_at}
                 for one in users.tokens()
             ],
         }
@@ -92,9 +92,11 @@ class UserRoutes:
 
     def _add_token(self, users: UserFile, request: Request, form: dict[str, Any]) -> NewTokenAnswer:
         name, permits = _text(form, "name"), _choice(form, "permits", get_args(TokenPermits))
-        request.state[AUDIT_DETAIL] = f"token {name}, permits {permits}"
+        node = _text(form, "node") if form.get("node") else ""
+        bound = f" for node {node}" if node else ""
+        request.state[AUDIT_DETAIL] = f"token {name}, permits {permits}{bound}"
         role = ClientRole.VIEWER if permits == "write" else ClientRole(permits)
-        return {"token": users.add_token(name, writes=permits == "write", role=role)}
+        return {"token": users.add_token(name, writes=permits == "write", role=role, node=node)}
 
     def _revoke(self, users: UserFile, request: Request, form: dict[str, Any]) -> object:
         name = request.path.rpartition("/")[2]
