@@ -52,9 +52,9 @@ class CollectorSamples:
             name, samples = node.samples()
             own[name] = [*own[name], *samples] if name in own else samples
         fleet = dict(own)  # own nodes first: of a GPU that two nodes report, the first is shown
-        for name, samples in self._pushed().items():
+        for name, pushed in self._pushed().items():
             if name not in own or not any(metric == GPU_INFO for metric, _, _ in own[name]):
-                fleet[name] = samples
+                fleet[name] = pushed
         return fleet
 
 
