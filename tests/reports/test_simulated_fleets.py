@@ -68,7 +68,21 @@ def report(
     end_ms: int = FLEET.end_ms,
 ) -> UsageReport:
     question = UsageQuestion(parse_grouping(by), start_ms, end_ms, source=source)
-    return asyncio.run(usage_report(SampleEngine(series), question))
+    found = asyncio.run(usage_report(SampleEngine(series), question))
+    assert_buckets_add_up(found)  # of every history that a test here makes
+    return found
+
+
+def assert_buckets_add_up(found: UsageReport) -> None:
+    """Each part of the plot to that of the invariant; no bucket has less than nothing."""
+    parts = ("busy", "idle", "unknown", "free", "lost", "stranded")
+    sums = {part: sum(getattr(one, part) for one in found.buckets) for part in parts}
+    assert all(getattr(one, part) >= 0 for one in found.buckets for part in parts)
+    invariant = found.invariant
+    held = invariant.owners + invariant.unattributed
+    assert sums["busy"] + sums["idle"] + sums["unknown"] == pytest.approx(held, abs=1e-9)
+    for part in ("free", "lost", "stranded"):
+        assert sums[part] == pytest.approx(getattr(invariant, part), abs=1e-9), part
 
 
 @pytest.mark.parametrize("source", ["samples", "auto"])
@@ -121,6 +135,19 @@ def test_samples_rollups_and_both_agree(history: list[Series], by: str) -> None:
         assert found.invariant.holds
         assert found.invariant.owners == pytest.approx(other.invariant.owners, rel=0.005)
         assert found.invariant.gpu_hours == pytest.approx(other.invariant.gpu_hours, rel=0.005)
+
+
+def test_what_a_neighbour_has_too_much_is_not_lost() -> None:
+    """GPUs that are first seen in the middle of a roll-up's hour: the hour is on both sides of a bucket's edge."""
+    runs = [Run("ann", f"{number}", number, 0, 12 * HOUR) for number in range(2)]
+    late = [Layout(1, 5 * HOUR + 1800, ())]
+    hidden = [Layout(1, 0, (), False), *late]
+    simulated = SimulatedUsage(END_MS, 12 * HOUR, 2, runs, hidden).simulate()
+    series = with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms)
+    start_ms = simulated.start_ms + 1_260_000  # no edge of a bucket is one of an hour's
+    found = report(series, "user", "auto", start_ms, simulated.end_ms)
+    assert sum(one.lost for one in found.buckets) == pytest.approx(found.invariant.lost, abs=1e-9)
+    assert max(one.lost for one in found.buckets) <= found.invariant.lost + 1e-9
 
 
 def test_an_hour_whose_evaluation_was_missed_is_read_from_samples() -> None:

@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+import numpy as np
+
 from gpuscope.engines.query_engine import EngineInfo, QueryEngine, describe
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Floats
@@ -158,14 +160,16 @@ class _UsageReader:
         boards = await self._boards(history)
         gpus = await read_gpu_identities(engine, question.start_ms, question.end_ms)
         rows, owners, gaps = await self._rows(history, gpus)
+        held = boards.held.total / HOUR
+        invariant = _invariant(boards, owners if question.grouping.is_by_owner else held)
         report = UsageReport(
             by=question.grouping.by,
             start_ms=question.start_ms,
             end_ms=question.end_ms,
             gpus=len(boards.spans),
             rows=sorted(rows.values(), key=lambda row: (-row.held, row.names)),
-            invariant=_invariant(boards, owners if question.grouping.is_by_owner else boards.held.total / HOUR),
-            buckets=_to_buckets(buckets, boards),
+            invariant=invariant,
+            buckets=_to_buckets(buckets, boards, invariant),
             pieces=pieces,
             rates=question.rates,
             co2_grams_per_kwh=question.co2_grams_per_kwh,
@@ -303,26 +307,46 @@ def _invariant(boards: _Boards, owners: float) -> Invariant:
     )
 
 
-def _to_buckets(buckets: Buckets, boards: _Boards) -> list[UsageBucket]:
-    found = []
-    for number in range(buckets.count):
-        start_ms, end_ms = buckets.edges(number)
-        wall, observed = float(boards.wall_by_bucket[number]), float(boards.observed.by_bucket[number])
-        # Readings lie up to an interval before the edges: a bar is not higher than its time for that.
-        fit = wall / observed if 0 < observed - wall <= MIN_CLOCK_SECONDS * len(boards.spans) else 1.0
-        held = fit * float(boards.held.by_bucket[number])
-        busy = fit * float(boards.busy.by_bucket[number])
-        unknown = fit * float(boards.unknown.by_bucket[number])
-        found.append(
-            UsageBucket(
-                start_ms=start_ms,
-                end_ms=end_ms,
-                busy=busy / HOUR,
-                idle=max(0.0, held - busy - unknown) / HOUR,
-                unknown=unknown / HOUR,
-                free=fit * float(boards.free.by_bucket[number]) / HOUR,
-                lost=max(0.0, wall - observed) / HOUR,
-                stranded=fit * float(boards.stranded.by_bucket[number]) / HOUR,
-            )
-        )
+def _to_buckets(buckets: Buckets, boards: _Boards, invariant: Invariant) -> list[UsageBucket]:
+    """When the hours of the invariant were.
+
+    What was read at an edge belongs to both sides of it: a reading lies up to an interval before the edge, the
+    hour of a roll-up on both sides. So the readings say when, and the invariant says how much.
+    """
+    held = invariant.owners + invariant.unattributed
+    busy = min(held, boards.busy.total / HOUR)
+    unknown = min(held - busy, boards.unknown.total / HOUR)
+    idle = boards.held.by_bucket - boards.busy.by_bucket - boards.unknown.by_bucket
+    hours = {
+        "busy": (boards.busy.by_bucket, busy),
+        "idle": (np.maximum(0.0, idle), held - busy - unknown),
+        "unknown": (boards.unknown.by_bucket, unknown),
+        "free": (boards.free.by_bucket, invariant.free),
+        "lost": (_lost_by_bucket(boards), invariant.lost),
+        "stranded": (boards.stranded.by_bucket, invariant.stranded),
+    }
+    columns = {
+        part: spread_hours(total, shape, boards.wall_by_bucket).tolist()
+        for part, (shape, total) in hours.items()
+    }
+    return [
+        UsageBucket(*buckets.edges(number), **{part: column[number] for part, column in columns.items()})
+        for number in range(buckets.count)
+    ]
+
+
+def _lost_by_bucket(boards: _Boards) -> Floats:
+    """Time is lost from when on it is missing at every later edge: what a neighbour has too much is not."""
+    missing = np.cumsum(boards.wall_by_bucket - boards.observed.by_bucket)
+    stays_missing = np.maximum(0.0, np.minimum.accumulate(missing[::-1])[::-1])
+    lost: Floats = np.diff(stays_missing, prepend=0.0)
+    return lost
+
+
+def spread_hours(hours: float, shape: Floats, otherwise: Floats) -> Floats:
+    """Divides the hours as `shape` is, or where it is nothing, as `otherwise` is."""
+    for weights in (np.maximum(0.0, shape), otherwise, np.ones(len(shape))):
+        if (total := float(weights.sum())) > 0:
+            break
+    found: Floats = weights * (hours / total)
     return found
