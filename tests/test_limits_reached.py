@@ -73,6 +73,7 @@ REACHED_BY = {
     "rules_max_alerts": "rules/test_runner.py::test_more_alerts_than_allowed_fail_the_rule",
     "alertmanager_queue_capacity": "rules/test_alertmanagers.py::"
     "test_a_full_queue_drops_the_oldest_and_counts_the_limit",
+    "alertmanagers_max": "rules/test_alertmanagers.py::test_more_alertmanagers_than_the_limit_get_nothing",
     "scrape_max_targets": SCRAPER + "test_targets_above_the_limit_are_not_scraped_and_logged_once",
     "scrape_max_body_bytes": HOSTILE_TARGETS,
     "scrape_max_pending_bytes": SCRAPER + "test_concurrent_large_bodies_are_limited_and_small_ones_pass",

@@ -475,6 +475,13 @@ class Limits:
         "maximum alerts queued for one Alertmanager; the oldest are dropped",
         why="Prometheus' default; alerts that still fire are sent again after a minute",
     )
+    alertmanagers_max: int = _limit(
+        100,
+        parse_positive,
+        "rules",
+        "maximum Alertmanagers that alerts are sent to; further ones that discovery finds get none",
+        why="each has a thread and a queue; a cluster of Alertmanagers has two or three",
+    )
 
     # Group "alerts": notifications and Alertmanager's API (up, server)
     max_alerts: int = _limit(

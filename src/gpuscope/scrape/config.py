@@ -218,7 +218,7 @@ def _job(table: ConfigMapping, defaults: ScrapeJob, file: str, warnings: list[st
     interval = table.duration("scrape_interval", defaults.interval)
     timeout = table.duration("scrape_timeout", min(defaults.timeout, interval))
     _check_times(table, interval, timeout)
-    files, refresh = _file_patterns(table)
+    files, refresh = read_file_patterns(table)
     job = ScrapeJob(
         name=name,
         interval=interval,
@@ -267,7 +267,7 @@ def read_group(table: ConfigMapping) -> TargetGroup:
     return group
 
 
-def _file_patterns(table: ConfigMapping) -> tuple[tuple[str, ...], float]:
+def read_file_patterns(table: ConfigMapping) -> tuple[tuple[str, ...], float]:
     patterns: list[str] = []
     refresh = 300.0
     for entry in table.tables("file_sd_configs"):

@@ -1,4 +1,5 @@
-"""Discovers a job's targets: static ones, those in file_sd files, and those of its target providers.
+"""Discovers the targets of a job, or the Alertmanagers of an entry of `alertmanagers`: static ones, those in
+file_sd files, and those of target providers.
 
 If a file becomes unreadable or invalid, its last valid targets stay, as in Prometheus: a half-written file must
 not end every series of a fleet.
@@ -8,17 +9,19 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Generic, Protocol, TypeVar
 
 from gpuscope.config_values import ConfigMapping, load_yaml
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
 from gpuscope.regular_file import read_regular_text
-from gpuscope.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, glob_files, read_group
+from gpuscope.scrape.config import TargetGroup, glob_files, read_group
+from gpuscope.scrape.provider_configs import ProviderConfig
 from gpuscope.scrape.providers import TargetProvider
 from gpuscope.scrape.providers.provider_runner import build_provider
 from gpuscope.settings import home_path
@@ -35,11 +38,27 @@ class _File:
     groups: tuple[TargetGroup, ...] = ()
 
 
+class TargetSources(Protocol):
+    """Where targets come from."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def static(self) -> tuple[TargetGroup, ...]: ...
+    @property
+    def files(self) -> tuple[str, ...]: ...
+    @property
+    def providers(self) -> tuple[ProviderConfig, ...]: ...
+
+
+J = TypeVar("J", bound=TargetSources)
+
+
 @dataclass(slots=True)
-class Discovery:
+class Discovery(Generic[J]):
     """One job's target groups; `groups` reads files that changed since the last call."""
 
-    job: ScrapeJob
+    job: J
     providers: tuple[TargetProvider, ...] = ()
     _files: dict[Path, _File] = field(default_factory=dict)
 
@@ -75,8 +94,8 @@ class Discovery:
 
 
 def build_discoveries(
-    config: ScrapeConfig, before: Sequence[Discovery], workers: Executor, limits: Limits
-) -> list[Discovery]:
+    jobs: Iterable[J], before: Sequence[Discovery[J]], workers: Executor, limits: Limits
+) -> list[Discovery[J]]:
     """Targets that providers of the same configuration found before stay until the first answer."""
     known = {
         (discovery.job.name, provider.config): provider.groups()
@@ -84,7 +103,7 @@ def build_discoveries(
         for provider in discovery.providers
     }
     discoveries = []
-    for job in config.jobs:
+    for job in jobs:
         providers = tuple(build_provider(one, workers, limits) for one in job.providers)
         for provider in providers:
             provider.adopt(known.get((job.name, provider.config), ()))

@@ -70,7 +70,7 @@ class Scraper:
         self._config = config
         self._file_stamps = _file_stamps(config.files)
         self._limits = limits or Limits()
-        self._discoveries = build_discoveries(config, [], workers, self._limits)
+        self._discoveries = build_discoveries(config.jobs, [], workers, self._limits)
         self._providers = ProviderRunner(self._check_targets_now, min_update_seconds)
         self._loops: dict[Key, ScrapeLoop] = {}
         self._dropped: list[DroppedTarget] = []
@@ -116,7 +116,7 @@ class Scraper:
         """Thread-safe."""
         self._config = config
         self._file_stamps = _file_stamps(config.files)
-        self._discoveries = build_discoveries(config, self._discoveries, self._workers, self._limits)
+        self._discoveries = build_discoveries(config.jobs, self._discoveries, self._workers, self._limits)
         if self._event_loop is not None:
             self._event_loop.call_soon_threadsafe(self._check_targets_now)
 
@@ -281,7 +281,7 @@ class DiscoveredTargets:
     dropped_count: int = 0
 
 
-def discover_targets(discovery: Discovery, room: int) -> DiscoveredTargets:
+def discover_targets(discovery: Discovery[ScrapeJob], room: int) -> DiscoveredTargets:
     """Returns at most `room` + 1 targets: a file may list a million."""
     result = DiscoveredTargets()
     for target in build_targets(discovery.job, discovery.groups()):

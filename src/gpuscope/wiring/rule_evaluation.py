@@ -11,6 +11,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -19,6 +20,7 @@ from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alertmanagers.alertmanager_config import AlertingSection, read_alerting
+from gpuscope.notify.alertmanagers.alertmanager_discovery import AlertmanagerDiscovery
 from gpuscope.notify.alertmanagers.alertmanager_queue import AlertmanagerQueue
 from gpuscope.notify.alertmanagers.alertmanager_sender import AlertmanagerSender
 from gpuscope.promql import Engine
@@ -173,9 +175,12 @@ class RuleEvaluation:
         self._rare = rare
         self._totals = EvaluationTotals()
         self._sender_threads: list[threading.Thread] = []
-        self._sender = AlertmanagerSender(settings.alertmanager_queue_capacity, self._start_queue)
+        self._sender = AlertmanagerSender(settings, self._start_queue)
+        self._discovery_workers = ThreadPoolExecutor(1, "gpuscope-alertmanagers")
+        self._discovery = AlertmanagerDiscovery(self._sender, self._discovery_workers, settings)
+        self._discovery_thread: threading.Thread | None = None
         self._sink = AlertFanOut([self._sender, *sinks])
-        self._sender.use(loaded.alerting, loaded.external_labels)
+        self._discovery.use(loaded.alerting, loaded.external_labels)
         often, seldom = self._divide(loaded.groups)
         runner = RuleRunner(often, self._environment(loaded, io), RuleStateFile(state_file))
         self._threads = [RunnerThreads(runner, io, "gpuscope-rules", EVALUATION_THREADS)]
@@ -216,9 +221,17 @@ class RuleEvaluation:
         self._sender_threads = [one for one in self._sender_threads if one.is_alive()] + [thread]
         thread.start()
 
+    def _discover_alertmanagers(self) -> None:
+        if self._discovery_thread is None and self._discovery.is_needed:
+            self._discovery_thread = threading.Thread(
+                target=self._discovery.run, name="gpuscope-alertmanagers", daemon=True
+            )
+            self._discovery_thread.start()
+
     def reload(self, loaded: LoadedRules) -> None:
         """Use these rules and Alertmanagers from the next evaluation on."""
-        self._sender.use(loaded.alerting, loaded.external_labels)
+        self._discovery.use(loaded.alerting, loaded.external_labels)
+        self._discover_alertmanagers()
         often, seldom = self._divide(loaded.groups)
         self._threads[0].runner.replace_groups(often, self._environment(loaded, self._io))
         if self._rare is not None:
@@ -229,6 +242,7 @@ class RuleEvaluation:
         yield from self._sender.families()
 
     def __enter__(self) -> RuleEvaluation:
+        self._discover_alertmanagers()
         for one in self._threads:
             one.start()
         return self
@@ -236,6 +250,10 @@ class RuleEvaluation:
     def __exit__(self, *error: object) -> None:
         for one in self._threads:
             one.stop()
+        self._discovery.stop()
+        if self._discovery_thread is not None:
+            self._discovery_thread.join(timeout=STOP_SECONDS)
+        self._discovery_workers.shutdown(wait=False)
         self._sender.stop()
         for thread in self._sender_threads:
             thread.join(timeout=STOP_SECONDS)

@@ -1,8 +1,8 @@
-"""The `alerting` section of prometheus.yml: which Alertmanagers exist, and how alerts are relabelled for them.
+"""The `alerting` section of prometheus.yml: where Alertmanagers are, and how alerts are relabelled for them.
 
 Input: the section as YAML gave it. Output: `AlertingSection`, with a warning for each key that Prometheus knows
-and this program does not use. Alertmanagers come from `static_configs` and `file_sd_configs`; files are read
-when the configuration is.
+and this program does not use. A kind of discovery that is not supported is an error, because without its
+Alertmanagers no alert would leave.
 """
 
 from __future__ import annotations
@@ -15,27 +15,52 @@ from pathlib import Path
 from gpuscope.config_values import ConfigMapping
 from gpuscope.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
 from gpuscope.http_config import HttpConfig, read_http_config
-from gpuscope.scrape.config import TargetGroup, glob_files, read_group, read_relabel_rules
-from gpuscope.scrape.discovery import read_target_file
-from gpuscope.scrape.provider_configs import SUPPORTED_KINDS, UNSUPPORTED_KINDS
+from gpuscope.scrape.config import TargetGroup, read_file_patterns, read_group, read_relabel_rules
+from gpuscope.scrape.provider_configs import SUPPORTED_KINDS, UNSUPPORTED_KINDS, ProviderConfig, read_providers
 from gpuscope.scrape.relabel import RelabelRule, relabel
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
-_SD_KINDS = (*SUPPORTED_KINDS, *UNSUPPORTED_KINDS)
-_UNSUPPORTED = (*HTTP_UNSUPPORTED, *(f"{kind}_sd_configs" for kind in _SD_KINDS), "sigv4")
+_UNUSED = (*HTTP_UNSUPPORTED, "sigv4")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class AlertmanagerGroup:
     """One entry of `alertmanagers`."""
 
-    urls: tuple[str, ...]
-    """Where alerts are posted."""
-    dropped_urls: tuple[str, ...] = ()
-    """Those that relabel_configs have dropped."""
+    name: str = field(default="", compare=False)  # its place in the file
+    scheme: str = "http"
+    path: str = "/api/v2/alerts"
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     http: HttpConfig = field(default_factory=HttpConfig)
+    static: tuple[TargetGroup, ...] = ()
+    files: tuple[str, ...] = ()
+    """Absolute glob patterns of file_sd files."""
+    providers: tuple[ProviderConfig, ...] = ()
+    relabel: tuple[RelabelRule, ...] = ()
     alert_relabel: tuple[RelabelRule, ...] = ()
+
+    @property
+    def is_static(self) -> bool:
+        return not (self.files or self.providers)
+
+    def urls_of(self, targets: Iterable[TargetGroup]) -> tuple[list[str], list[str]]:
+        """Where alerts are posted, and the URLs that relabel_configs have dropped."""
+        kept: dict[str, None] = {}
+        dropped: dict[str, None] = {}
+        for group in targets:
+            for address in group.targets:
+                labels = {
+                    **group.labels,
+                    "__address__": address,
+                    "__scheme__": self.scheme,
+                    "__alerts_path__": self.path,
+                }
+                changed = relabel(labels, self.relabel)
+                if changed is None:
+                    dropped[_url(labels)] = None
+                elif changed.get("__address__"):
+                    kept[_url(changed)] = None
+        return list(kept), list(dropped)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,48 +85,25 @@ def _read_group(table: ConfigMapping, warnings: list[str]) -> AlertmanagerGroup:
     version = table.one_of("api_version", "v2", ("v1", "v2"))
     if version == "v1":
         table.fail("api_version", "Alertmanager 0.27 has removed the API v1; use v2")
-    path = posixpath.join("/", table.text("path_prefix").strip("/"), "api/v2/alerts")
-    targets = [
-        *(read_group(entry) for entry in table.tables("static_configs")),
-        *(group for entry in table.tables("file_sd_configs") for group in _from_files(entry)),
-    ]
-    kept, dropped = _relabelled(targets, read_relabel_rules(table, "relabel_configs"), scheme, path)
+    for kind in UNSUPPORTED_KINDS:
+        if table.has(f"{kind}_sd_configs"):
+            supported = ", ".join(f"{one}_sd_configs" for one in ("file", *SUPPORTED_KINDS))
+            table.fail(f"{kind}_sd_configs", f"is not supported; use static_configs, {supported}")
+    files, _ = read_file_patterns(table)
     group = AlertmanagerGroup(
-        urls=tuple(dict.fromkeys(kept)),
-        dropped_urls=tuple(dropped),
+        name=table.location,
+        scheme=scheme,
+        path=posixpath.join("/", table.text("path_prefix").strip("/"), "api/v2/alerts"),
         timeout_seconds=table.duration("timeout", DEFAULT_TIMEOUT_SECONDS),
         http=read_http_config(table),
+        static=tuple(read_group(entry) for entry in table.tables("static_configs")),
+        files=files,
+        providers=read_providers(table, warnings),
+        relabel=read_relabel_rules(table, "relabel_configs"),
         alert_relabel=read_relabel_rules(table, "alert_relabel_configs"),
     )
-    table.finish(_UNSUPPORTED, warnings.append)
+    table.finish(_UNUSED, warnings.append)
     return group
-
-
-def _from_files(entry: ConfigMapping) -> list[TargetGroup]:
-    patterns = entry.strings("files")
-    entry.duration("refresh_interval", 300.0)
-    entry.finish((), lambda text: None)
-    paths = [path for pattern in patterns for path in glob_files(str(entry.folder / pattern))]
-    return [group for path in paths for group in read_target_file(path)]
-
-
-def _relabelled(
-    groups: Iterable[TargetGroup], rules: tuple[RelabelRule, ...], scheme: str, path: str
-) -> tuple[list[str], list[str]]:
-    """URLs that relabelling keeps, and URLs that it drops."""
-    kept: list[str] = []
-    dropped: list[str] = []
-    for group in groups:
-        for address in group.targets:
-            labels = {
-                **group.labels, "__address__": address, "__scheme__": scheme, "__alerts_path__": path
-            }  # fmt: skip
-            changed = relabel(labels, rules)
-            if changed is None:
-                dropped.append(_url(labels))
-            elif changed.get("__address__"):
-                kept.append(_url(changed))
-    return kept, dropped
 
 
 def _url(labels: dict[str, str]) -> str:
