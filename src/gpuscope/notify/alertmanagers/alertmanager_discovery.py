@@ -74,7 +74,7 @@ class AlertmanagerDiscovery:
                 discoveries = self._discoveries
                 await providers.run_only(one for discovery in discoveries for one in discovery.providers)
                 try:
-                    await self._loop.run_in_executor(self._workers, self._sender.refresh)
+                    self._sender.refresh()  # reads files; nothing else runs in this thread
                 except Exception:
                     log.exception("the discovery of Alertmanagers failed; the current ones stay")
                 has_files = any(discovery.job.files for discovery in discoveries)
