@@ -14,9 +14,11 @@ from gpuscope.store.target_names import local_target_name
 
 
 class LocalIngester:
-    def __init__(self, store: Store, labels: Mapping[str, str], sink: Sink | None = None) -> None:
+    def __init__(
+        self, store: Store, labels: Mapping[str, str], sink: Sink | None = None, *, has_reports: bool = True
+    ) -> None:
         self._labels = dict(labels)
-        self._appender = TargetAppender(store, local_target_name(labels), labels, sink)
+        self._appender = TargetAppender(store, local_target_name(labels), labels, sink, has_reports=has_reports)
         self._ids: dict[str, dict[LabelSet, int]] = {}
         self._metadata: dict[str, MetricFamily] = {}
 

@@ -1,4 +1,4 @@
-"""The nodes that this process collects itself, and its own metrics, as the API shows scrape targets."""
+"""The nodes that this process collects itself as scrape targets of the API, and the metadata of its metrics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ class LocalTargets:
         active = []
         if state != "dropped":
             active = [_node_json(collector.snapshot, feed) for collector, feed in self._nodes]
-            active += [own_target_json(self._own)] if self._own is not None else []
         return {"activeTargets": active, "droppedTargets": [], "droppedTargetCounts": {}}
 
     def metadata(self) -> dict[str, list[dict[str, str]]]:
@@ -48,17 +47,6 @@ class LocalTargets:
 
 def _node_json(snapshot: Snapshot, feed: SnapshotFeed) -> dict[str, Any]:
     errors = [f"{status.name}: {status.why}" for status in snapshot.sources if not status.up]
-    health = "up" if snapshot.devices else "unknown"
-    return _target_json(feed, snapshot.taken_at, health, "; ".join(errors))
-
-
-def own_target_json(feed: OwnMetricsFeed) -> dict[str, Any]:
-    return _target_json(feed, feed.stored_at, "up" if feed.stored_at else "unknown", "")
-
-
-def _target_json(
-    feed: SnapshotFeed | OwnMetricsFeed, stored_at: float, health: str, error: str
-) -> dict[str, Any]:
     interval = duration_text(round(1000 * feed.interval_seconds))
     return {
         "discoveredLabels": feed.labels,
@@ -66,10 +54,10 @@ def _target_json(
         "scrapePool": feed.labels["job"],
         "scrapeUrl": "",
         "globalUrl": "",
-        "lastError": error,
-        "lastScrape": to_rfc3339(stored_at),
+        "lastError": "; ".join(errors),
+        "lastScrape": to_rfc3339(snapshot.taken_at),
         "lastScrapeDuration": 0,
-        "health": health,
+        "health": "up" if snapshot.devices else "unknown",
         "scrapeInterval": interval,
         "scrapeTimeout": interval,
     }

@@ -1,7 +1,8 @@
 """Stores this process' own metrics, as a scrape of its `/metrics` would: so rules about them work.
 
-Input: the metric families of `/metrics`. Output: while `is_wanted`, their samples, `up` and staleness markers
-in the store. A store that fails costs these samples only; the log has when that begins and ends.
+Input: the metric families of `/metrics`. Output: while `is_wanted`, their samples and staleness markers in the
+store. They have no `up`, because this is no target of the configuration: `count(up)` must be what a Prometheus
+with the same file has. A store that fails costs these samples only; the log has when that begins and ends.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class OwnMetricsFeed:
     ) -> None:
         self.interval_seconds = max(interval_seconds, MIN_INTERVAL_SECONDS)
         self.labels: Mapping[str, str] = {"job": OWN_JOB, "instance": instance}
-        self.target = LocalIngester(store, self.labels)
+        self.target = LocalIngester(store, self.labels, has_reports=False)
         self._store = store
         self.stored_at = 0.0
         """Of the last samples; 0 before the first ones, and while they are not wanted."""
@@ -61,4 +62,4 @@ class OwnMetricsFeed:
         if self.stored_at:
             self.stored_at = 0.0
             self.target.close(at_ms)
-            self.target = LocalIngester(self._store, self.labels)
+            self.target = LocalIngester(self._store, self.labels, has_reports=False)

@@ -1,4 +1,4 @@
-"""This process as a target of its own: whether the scraper already scrapes it, and its entry beside the others.
+"""Whether the scraper scrapes this process itself, and the metadata of own metrics beside that of the targets.
 
 Input: the scraper's targets and the address this process listens on. A target is this process if its port and
 path are the same and its host is this machine's name or a loopback address.
@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable, Iterator
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpuscope.scrape.local_targets import own_target_json
 from gpuscope.scrape.own_metrics_feed import OwnMetricsFeed
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_health import TargetHealth
@@ -41,17 +40,14 @@ def _is_loopback(host: str) -> bool:
 
 
 class ScrapedAndOwnTargets:
-    """The scraper's targets, and this process while it stores its own metrics."""
+    """The scraper's targets, and the metadata of own metrics while they are stored."""
 
     def __init__(self, scraper: Scraper, own: OwnMetricsFeed) -> None:
         self._scraper = scraper
         self._own = own
 
     def targets_json(self, state: str) -> dict[str, Any]:
-        found = self._scraper.targets_json(state)
-        if state != "dropped" and self._own.stored_at:
-            found["activeTargets"].append(own_target_json(self._own))
-        return found
+        return self._scraper.targets_json(state)
 
     def metadata(self) -> dict[str, list[dict[str, str]]]:
         own = self._own.target.metadata() if self._own.stored_at else {}

@@ -75,8 +75,18 @@ class _KnownSeries:
 class TargetAppender:
     """One per target. Not thread-safe."""
 
-    def __init__(self, store: Store, name: str, labels: Mapping[str, str], sink: Sink | None = None) -> None:
+    def __init__(
+        self,
+        store: Store,
+        name: str,
+        labels: Mapping[str, str],
+        sink: Sink | None = None,
+        *,
+        has_reports: bool = True,
+    ) -> None:
+        """`has_reports`: store `up` and the `scrape_*` series too."""
         self._store = store
+        self._has_reports = has_reports
         self._labels = dict(labels)
         self._name = name
         self.target = store.target(name)
@@ -169,7 +179,7 @@ class TargetAppender:
         report: Report,
     ) -> Tick:
         """All series are those of the last scrape: the same array lets the store skip its checks."""
-        return Tick(self.target, at_ms, known.series, np.concatenate([values, report.values()]))
+        return Tick(self.target, at_ms, known.series, np.concatenate([values, self._report_values(report)]))
 
     def _new_tick(
         self,
@@ -185,7 +195,9 @@ class TargetAppender:
             now = np.union1d(present, [series for series, _, _ in timed])
         ended = self._alive[~np.isin(self._alive, now)]
         series = np.concatenate([present, ended, self._reports()])
-        numbers = np.concatenate([np.asarray(values, np.float64), np.full(len(ended), STALE), report.values()])
+        numbers = np.concatenate(
+            [np.asarray(values, np.float64), np.full(len(ended), STALE), self._report_values(report)]
+        )
         times = None
         if timed:
             own_ids, own_times, own_values = zip(*timed, strict=True)
@@ -227,7 +239,12 @@ class TargetAppender:
         times = [tick.timestamp] * len(encoded) if tick.timestamps is None else tick.timestamps.tolist()
         self._sink.take(zip(encoded, times, tick.values.tolist(), strict=True))
 
+    def _report_values(self, report: Report) -> Sequence[float]:
+        return report.values() if self._has_reports else ()
+
     def _reports(self) -> NDArray[np.int64]:
+        if not self._has_reports:
+            return _NO_SERIES
         if self._report_ids is None:
             names = [report_labels(name, self._labels) for name in REPORT_NAMES]
             # Exempt from the series limit: few per target, and `up` must never be missing.
