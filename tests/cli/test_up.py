@@ -25,10 +25,37 @@ NODES, GPUS = 40, 4
 COMMAND = (sys.executable, "-m", "gpuscope")
 
 
+RECORD_USE = """
+import os, sys
+from pathlib import Path
+
+used = set()
+
+def record(event, arguments):
+    if event in ("open", "os.listdir", "os.scandir") and isinstance(arguments[0], (str, bytes)):
+        used.add(os.path.realpath(os.fsdecode(arguments[0])))
+    elif event in ("socket.connect", "subprocess.Popen", "os.posix_spawn"):
+        used.add(f"{event} {arguments[1] if event == 'socket.connect' else arguments[0]}")
+    elif event == "ctypes.dlopen":
+        used.add(f"load {arguments[0]}")
+
+sys.addaudithook(record)
+from gpuscope.cli import main
+
+code = main(sys.argv[2:])
+Path(sys.argv[1]).write_text("\\n".join(sorted(used)))
+sys.exit(code)
+"""
+"""A program that writes down what it opened, listed, loaded, connected to or started."""
+
+
+OWN_MEMORY_LIMIT = ("/proc/meminfo", "/sys/fs/cgroup/memory")
+
+
 @contextmanager
-def running(*arguments: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+def running(*arguments: str, command: tuple[str, ...] = COMMAND) -> Iterator[tuple[str, subprocess.Popen[str]]]:
     """The address of a program on a free port, and the program."""
-    command = [*COMMAND, *arguments, "--listen", "127.0.0.1:0"]
+    command = (*command, *arguments, "--listen", "127.0.0.1:0")
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         try:
@@ -78,6 +105,23 @@ def test_it_answers_before_its_history_is_complete_and_stops_in_the_middle(tmp_p
     assert len(stored) > 0
     newest = max(int(series.timestamps[-1]) for series in stored) / 1000
     assert newest < started - LARGE_FLEET_STEP_SECONDS, "it did not fill in the rest before it stopped"
+
+
+def test_a_demo_uses_nothing_of_this_machine(tmp_path: Path) -> None:
+    """Neither processes, kubelet, container runtimes, Slurm, kernel log, driver nor host metrics."""
+    record, data = tmp_path / "used", tmp_path / "data"
+    program = (sys.executable, "-c", RECORD_USE, str(record))
+    with running("up", "--demo", "--data", str(data), command=program) as (url, process):
+        wait_for(lambda: json.loads(read(f"{url}/api/live"))["gpus"], "GPUs in the live view")
+        wait_for(lambda: ratio(url) > 0, "the beginning of the history")
+        json.loads(read(f"{url}/api/findings"))
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+        used = set(record.read_text().splitlines())
+        own = (str(tmp_path), f"/proc/{process.pid}/", "/dev/null", *OWN_MEMORY_LIMIT)
+    assert any(path.startswith(str(data)) for path in used), "it does write its data"
+    outside = ("/proc/", "/sys/", "/dev/", "/run/", "/var/", "load libnvidia", "socket.", "subprocess.", "os.")
+    assert [path for path in used if path.startswith(outside) and not path.startswith(own)] == []
 
 
 @pytest.mark.parametrize(

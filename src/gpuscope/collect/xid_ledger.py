@@ -93,8 +93,8 @@ class XidLedger:
         self._refused = 0
         self._totals: tuple[XidTotal, ...] | None = None
         self._new: deque[XidEvent] = deque(maxlen=MAX_NEW)
-        self._boot_id = _read_boot_id() if boot_id is None else boot_id
         self._file = None if state is None else XidStateFile(state)
+        self._boot_id = _read_boot_id() if boot_id is None and state is not None else boot_id or ""
         if self._file is not None and self._boot_id:
             self._restore(self._file.load())
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -54,12 +54,17 @@ def build_owner_join(
 
 
 def build_demo_outside(settings: Settings, clock: Clock) -> Outside:
-    """For simulated GPUs. Their processes bring simulated owners, so only allocations are looked up.
+    """For simulated GPUs: nothing of this machine is read unless a setting names it.
 
-    Allocations come from a kubelet whose socket exists, or from a folder of job files; in a pod without the
-    kubelet's socket nothing is looked up.
+    Their processes bring simulated owners, so only allocations are looked up, in a kubelet at another place
+    than the usual one and in a folder of job files: for trying gpuscope out on a cluster without GPUs.
     """
-    return build_outside(replace(settings, container_sockets=(), cri_sockets=()), clock, {})
+    outside = Outside()
+    if settings.kubelet_socket != Settings().kubelet_socket:
+        _add_kubelet(outside, settings, clock)
+    if settings.job_map_dir:
+        _add_job_files(outside, settings, clock)
+    return outside
 
 
 def build_demo_owner_join(settings: Settings, max_gap_seconds: float, outside: Outside, node: str) -> OwnerJoin:
@@ -100,11 +105,10 @@ def build_outside(settings: Settings, clock: Clock, environment: Mapping[str, st
     outside = Outside()
     if on_kubernetes(settings, environment):
         from gpuscope.owners.pod_reader import pod_worker
-        from gpuscope.owners.pod_resources import kubelet_worker
 
-        kubelet, outside.pods = kubelet_worker(settings, clock), pod_worker(settings, clock)
-        outside.claims.append(kubelet.fresh)
-        outside.workers += [kubelet, outside.pods]
+        _add_kubelet(outside, settings, clock)
+        outside.pods = pod_worker(settings, clock)
+        outside.workers.append(outside.pods)
     if settings.container_sockets:
         from gpuscope.owners.docker_containers import DockerReader, docker_worker
 
@@ -120,12 +124,24 @@ def build_outside(settings: Settings, clock: Clock, environment: Mapping[str, st
         outside.runtimes.append(ContainerRuntime(cri, worker, knows_pods=True))
         outside.workers.append(worker)
     if settings.job_map_dir:
-        from gpuscope.owners.job_files import job_files_worker
-
-        outside.job_files = job_files = job_files_worker(settings, clock)
-        outside.job_claims.append(lambda: _job_claims(job_files))
-        outside.workers.append(job_files)
+        _add_job_files(outside, settings, clock)
     return outside
+
+
+def _add_kubelet(outside: Outside, settings: Settings, clock: Clock) -> None:
+    from gpuscope.owners.pod_resources import kubelet_worker
+
+    kubelet = kubelet_worker(settings, clock)
+    outside.claims.append(kubelet.fresh)
+    outside.workers.append(kubelet)
+
+
+def _add_job_files(outside: Outside, settings: Settings, clock: Clock) -> None:
+    from gpuscope.owners.job_files import job_files_worker
+
+    outside.job_files = job_files = job_files_worker(settings, clock)
+    outside.job_claims.append(lambda: _job_claims(job_files))
+    outside.workers.append(job_files)
 
 
 def add_slurm_pids(outside: Outside, settings: Settings, clock: Clock) -> None:
