@@ -138,11 +138,10 @@ def test_samples_rollups_and_both_agree(history: list[Series], by: str) -> None:
 
 
 def test_what_a_neighbour_has_too_much_is_not_lost() -> None:
-    """GPUs that are first seen in the middle of a roll-up's hour: the hour is on both sides of a bucket's edge."""
+    """A GPU that is first seen in the middle of a roll-up's hour, which is on both sides of a bucket's edge."""
     runs = [Run("ann", f"{number}", number, 0, 12 * HOUR) for number in range(2)]
-    late = [Layout(1, 5 * HOUR + 1800, ())]
-    hidden = [Layout(1, 0, (), False), *late]
-    simulated = SimulatedUsage(END_MS, 12 * HOUR, 2, runs, hidden).simulate()
+    layouts = [Layout(1, 0, (), False), Layout(1, 5 * HOUR + 1800, ())]
+    simulated = SimulatedUsage(END_MS, 12 * HOUR, 2, runs, layouts).simulate()
     series = with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms)
     start_ms = simulated.start_ms + 1_260_000  # no edge of a bucket is one of an hour's
     found = report(series, "user", "auto", start_ms, simulated.end_ms)

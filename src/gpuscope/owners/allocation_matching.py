@@ -57,7 +57,7 @@ class AllocationMatcher:
         if len(made_of) != len(self._made_of) or not _same(made_of, self._made_of):
             index = DeviceIndex(devices)
             self._made = tuple(
-                _with_account(to_allocation(claim, index, pods), facts)
+                _with_facts(to_allocation(claim, index, pods), facts)
                 for claim in _without_repeated_jobs(answers)
                 if not _has_ended(claim, pods)
             )
@@ -75,9 +75,9 @@ def _without_repeated_jobs(answers: Sequence[tuple[AllocationClaim, ...]]) -> li
     return kept
 
 
-def _with_account(allocation: Allocation, facts: Mapping[str, JobFacts]) -> Allocation:
+def _with_facts(allocation: Allocation, facts: Mapping[str, JobFacts]) -> Allocation:
     about = None if allocation.job is ABSENT else facts.get(allocation.job)
-    return allocation if about is None else replace(allocation, account=about.account)
+    return allocation if about is None else replace(allocation, account=about.account, user=about.user)
 
 
 def _same(some: Iterable[object], others: Iterable[object]) -> bool:

@@ -95,19 +95,19 @@ def _add_allocations(units: GpuUnits, allocations: Sequence[Allocation]) -> None
 
 def process_owners(process: Process) -> Iterable[OwnerKey]:
     owner = process.owner
-    if owner.user is not ABSENT:
-        yield OwnerKey("user", owner.user)
-    yield from _scheduled(owner.pod, owner.namespace, owner.job, owner.job_account)
+    return _owners(owner.user, owner.pod, owner.namespace, owner.job, owner.job_account)
 
 
 def allocation_holders(allocation: Allocation) -> Iterable[OwnerKey]:
-    return _scheduled(allocation.pod, allocation.namespace, allocation.job, allocation.account)
+    """Also the user of a job: an allocation without a process is the user's, as it is the job's."""
+    return _owners(allocation.user, allocation.pod, allocation.namespace, allocation.job, allocation.account)
 
 
-def _scheduled(
-    pod: Maybe[str], namespace: Maybe[str], job: Maybe[str], account: Maybe[str]
+def _owners(
+    user: Maybe[str], pod: Maybe[str], namespace: Maybe[str], job: Maybe[str], account: Maybe[str]
 ) -> Iterable[OwnerKey]:
-    """The owners that a scheduler knows, Kubernetes or Slurm."""
+    if user is not ABSENT:
+        yield OwnerKey("user", user)
     if pod is not ABSENT:
         yield OwnerKey("pod", pod, "" if namespace is ABSENT else namespace)
     if job is not ABSENT:

@@ -98,8 +98,8 @@ def count_unallocated(
 
 
 def _pod_or_job(allocation: Allocation) -> Iterable[OwnerKey]:
-    """Not the account: another job of the same account has no right to the GPU."""
-    return (owner for owner in allocation_holders(allocation) if owner.kind != "account")
+    """Neither account nor user: another job of theirs has no right to the GPU."""
+    return (owner for owner in allocation_holders(allocation) if owner.kind in ("pod", "job"))
 
 
 def _user_of(allocation: Allocation, facts: Mapping[str, JobFacts]) -> str:

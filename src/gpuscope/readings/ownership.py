@@ -30,6 +30,7 @@ class Allocation:
     container: Maybe[str] = ABSENT
     job: Maybe[str] = ABSENT
     account: Maybe[str] = ABSENT  # the job's
+    user: Maybe[str] = ABSENT  # the job's
     used: bool = False  # whether a process of the owner uses it
 
 

@@ -82,8 +82,8 @@ class Invariant:
 
 @dataclass(frozen=True, slots=True)
 class UsageBucket:
-    """GPU-hours of one part of the range, for a plot. Over all buckets each part adds up to the invariant's, and
-    busy, idle and unknown to `owners` and `unattributed`."""
+    """GPU-hours of one part of the range, for a plot. Over all buckets each part adds up to the invariant's,
+    and busy, idle and unknown to `owners` and `unattributed`."""
 
     start_ms: int
     end_ms: int
