@@ -280,6 +280,15 @@ def test_allocated_and_unused_and_used_and_not_allocated_are_facts() -> None:
     assert by_job == {("1", "GPU-0"): True, ("1", "GPU-1"): True, ("2", "GPU-2"): True, ("1", "GPU-2"): False}
 
 
+def test_a_gpu_without_a_process_is_held_by_the_user_of_its_job() -> None:
+    """By user, account and job the same GPUs are held, used or not."""
+    ownership = join(state(3, *HELD), [process(10, 0, job_id="1")])
+    for kind, names in (("user", ("alice", "bob")), ("job", ("1", "2")), ("account", ("ml", "physics"))):
+        held = {(use.owner.name, use.gpu_uuid) for use in ownership.uses if use.owner.kind == kind and use.here}
+        first, second = names
+        assert held == {(first, "GPU-0"), (first, "GPU-1"), (second, "GPU-2")}, kind
+
+
 def test_a_blind_agent_accuses_nobody() -> None:
     """Without cgroups and root it sees users, but not their jobs."""
     ownership = join(state(3, *HELD), [process(10, 0), process(11, 2, user="bob"), process(12, 1, user="bob")])
