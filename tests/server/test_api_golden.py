@@ -54,6 +54,7 @@ def samples() -> list[Sample]:
     job = {"instance": "n1:9400", "slurm_job": "17"}
     found += [
         ("gpuscope_allocation_used", {**gpu_labels("1"), "slurm_job": "17"}, 1.0),
+        ("gpuscope_allocation_used", {**gpu_labels("2"), "pod": "train", "namespace": "ml"}, 1.0),
         ("gpuscope_job_info", {**job, "user": "alice", "account": "ml", "partition": "gpu"}, 1.0),
         ("gpuscope_slurm_job_info", {**job, "name": "train", "array_job": "9", "array_task": "1"}, 1.0),
         ("gpuscope_slurm_job_end_timestamp_seconds", job, NOW + HOUR),

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.terminal.fleet_view import to_fleet_view, with_allocations
+from gpuscope.terminal.fleet_view import to_fleet_view
 from gpuscope.terminal.free_gpus import Placement, Topology, Wanted, find_placements
 from tests.terminal.fake_server import Answer, fake_server
 from tests.terminal.scene import GIB, gpu, one_node
@@ -41,17 +41,10 @@ def test_only_idle_gpus_without_processes_are_free() -> None:
 
 
 @pytest.mark.parametrize(
-    "state", ["held", "busy", "sick", "throttled", "stale", "lost", "gone", "new-state", ""]
+    "state", ["held", "allocated", "busy", "sick", "throttled", "stale", "lost", "gone", "new-state", ""]
 )
 def test_no_other_state_is_free(state: str) -> None:
     assert find_placements(to_fleet_view(picture(gpu("0", state=state))), Wanted()) == []
-
-
-def test_what_a_scheduler_gave_away_is_not_free() -> None:
-    view = to_fleet_view(picture(*node(2)))
-    assert shown(find_placements(with_allocations(view, {"GPU-a-0": ["ml/lazy"]}), Wanted())) == [
-        ("a", "1", "")
-    ]
 
 
 def test_memory_and_model() -> None:
@@ -93,12 +86,12 @@ def prometheus(*samples: tuple[dict[str, str], float]) -> Answer:
     return Answer({"status": "success", "data": {"resultType": "vector", "result": result}})
 
 
-def test_a_server_is_asked_for_allocations_and_links(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_server_is_asked_for_links(capsys: pytest.CaptureFixture[str]) -> None:
     uuids = [f"GPU-0000-{i}" for i in range(3)]
     rows = [{**gpu(str(i), "a"), "uuid": uuid} for i, uuid in enumerate(uuids)]
-    given = {"__name__": "gpuscope_allocation_used", "uuid": uuids[0], "pod": "lazy", "namespace": "ml"}
+    rows[0]["state"] = "allocated"
     link = {"__name__": "gpuscope_gpu_p2p_nvlink_status", "uuid": uuids[1], "gpu": "1", "peer": "2"}
-    answers = {"/api/live": Answer(picture(*rows)), "/api/v1/query": prometheus((given, 0), (link, 0))}
+    answers = {"/api/live": Answer(picture(*rows)), "/api/v1/query": prometheus((link, 0))}
     with fake_server(answers) as server:
         assert main(["free", "--server", server.url, "--count", "2", "--env"]) == 0
         told = capsys.readouterr()

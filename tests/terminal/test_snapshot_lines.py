@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.terminal.fleet_view import NotALivePicture, to_fleet_view, with_allocations
+from gpuscope.health.gpu_counts import CountedGpu, count_gpus
+from gpuscope.terminal.fleet_view import NotALivePicture, to_fleet_view
 from gpuscope.terminal.row_selection import select
 from gpuscope.terminal.safe_text import cell_width, is_control
 from gpuscope.terminal.snapshot_lines import render_snapshot
@@ -78,8 +79,38 @@ def test_an_absent_number_is_not_zero() -> None:
 
 
 def test_an_allocated_gpu_names_its_holder() -> None:
-    view = with_allocations(to_fleet_view(one_node()), {"GPU-gpu-a01-6": ["ml/lazy"]})
-    assert line_of(render_snapshot(view, Look(120, False)), "- 6").endswith("ml/lazy")
+    picture = one_node()
+    (given,) = [row for row in picture["gpus"] if row["gpu"] == "6"]
+    given |= {"state": "allocated", "in_use": True, "pods": ["ml/lazy"]}
+    lines = lines_of(picture, width=120)
+    assert line_of(lines, "A 6").endswith("ml/lazy")
+    assert "1 allocated" in lines[0]
+
+
+def test_a_job_of_somebody_else_is_named_as_theirs() -> None:
+    """A process of bob on a GPU of alice's job: "bob, job 1" would say that job 1 is bob's."""
+    picture = one_node()
+    picture["jobs"] = [{"job": "1", "user": "alice"}, {"job": "2", "user": "bob"}]
+    rows = {row["gpu"]: row for row in picture["gpus"]}
+    rows["0"] |= {"jobs": ["1"], "users": ["bob"]}
+    rows["1"] |= {"jobs": ["2"], "users": ["bob"]}
+    picture["sessions"] = [session(11, "0", user="bob"), session(12, "1", user="bob", job="2")]
+    lines = lines_of(picture, width=160)
+    assert any(line.endswith("bob, alice's job 1") for line in lines)
+    assert any(line.endswith("bob, job 2") for line in lines)
+
+
+def test_the_title_counts_as_the_api_does() -> None:
+    picture = one_node()
+    view = to_fleet_view(picture)
+    counts = count_gpus(
+        CountedGpu(row.node, row.uuid, row.parent, row.state, row.is_in_use) for row in view.gpus
+    )
+    title = lines_of(picture, width=200)[0]
+    assert f"{counts.gpus} GPUs, {counts.instances} MIG: " in title
+    for state, count in counts.states.items():
+        assert f"{count} {state}" in title
+    assert counts.units == counts.gpus - 1 + counts.instances, "one GPU is split"
 
 
 def test_a_slurm_job_shows_whose_it_is_and_its_time_left() -> None:
@@ -95,7 +126,7 @@ def test_a_slurm_job_shows_whose_it_is_and_its_time_left() -> None:
     assert head.split()[:7] == ["GPU", "PID", "USER", "JOB/POD", "ACCOUNT", "PARTITION", "LEFT"]
     (mine,) = [line.split() for line in lines if "job 17" in line]
     assert mine[4:8] == ["17", "ml?[31m", "gpu", "1h30"]
-    assert any(line.endswith("job 18") for line in lines), "allocated, and no process is on it"
+    assert any(line.endswith("bob's job 18") for line in lines), "allocated, and no process is on it"
 
 
 def test_sort_and_filter() -> None:

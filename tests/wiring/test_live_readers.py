@@ -18,7 +18,6 @@ from gpuscope.wiring.live_client import EndpointMissing, LiveClient, LoginNeeded
 from gpuscope.wiring.live_readers import (
     AgentReader,
     Picture,
-    allocations,
     find_running,
     links,
     numa_nodes,
@@ -141,10 +140,8 @@ def test_findings_of_one_machine() -> None:
     assert picture["gpus"][0]["state"] == "lost"
 
 
-def test_allocations_links_and_numa_nodes(tmp_path: Path) -> None:
+def test_links_and_numa_nodes(tmp_path: Path) -> None:
     samples = [
-        ("gpuscope_allocation_used", {"uuid": "GPU-1", "pod": "p", "namespace": "ml"}, 0.0),
-        ("gpuscope_allocation_used", {"uuid": "GPU-1", "slurm_job": "7"}, 1.0),
         ("gpuscope_gpu_p2p_nvlink_status", {"uuid": "GPU-1", "peer": "1"}, 0.0),
         ("gpuscope_gpu_p2p_nvlink_status", {"uuid": "GPU-1", "peer": "2"}, 5.0),
         ("gpuscope_gpu_info", {"uuid": "GPU-1", "pci_bus_id": "00000000:C3:00.0"}, 1.0),
@@ -155,7 +152,6 @@ def test_allocations_links_and_numa_nodes(tmp_path: Path) -> None:
         folder = tmp_path / "bus/pci/devices" / address
         folder.mkdir(parents=True)
         (folder / "numa_node").write_text(f"{node}\n")
-    assert allocations(samples) == {"GPU-1": ["ml/p", "job 7"]}
     assert links(samples) == {"GPU-1": ["1"]}
     assert numa_nodes(samples, str(tmp_path)) == {"GPU-1": "1"}
 

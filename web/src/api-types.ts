@@ -2,7 +2,7 @@
 // A key with `?` is left out where its value is not known.
 
 /** Worst first. */
-export const GPU_STATES = ["lost", "gone", "stale", "sick", "throttled", "held", "busy", "idle"] as const;
+export const GPU_STATES = ["lost", "gone", "stale", "sick", "throttled", "held", "allocated", "busy", "idle"] as const;
 export type GpuState = (typeof GPU_STATES)[number];
 
 /** What is wrong, in English, by `why_key`. Only tests read it: the server sends the sentence. */
@@ -385,7 +385,7 @@ export interface LiveGpu {
   parent?: string;
   /** MIG profile. */
   profile?: string;
-  state: "lost" | "gone" | "stale" | "sick" | "throttled" | "held" | "busy" | "idle";
+  state: "lost" | "gone" | "stale" | "sick" | "throttled" | "held" | "allocated" | "busy" | "idle";
   /** The reason of the state in a word: an XID, a throttle reason, a kind of finding, a scrape error. */
   why?: string;
   /** When the state began. */
@@ -408,7 +408,11 @@ export interface LiveGpu {
   users: string[];
   /** Slurm jobs that it is allocated to; `LivePicture.jobs` has more about them. */
   jobs?: string[];
+  /** Pods that it is allocated to, as `namespace/name`. */
+  pods?: string[];
   processes: number;
+  /** True if a process or an allocation is on it; false if that is not known (lost, gone, stale). */
+  in_use: boolean;
 }
 
 /** A process on one GPU or MIG instance. */
@@ -467,6 +471,22 @@ export interface LiveJob {
   ends_at?: number;
 }
 
+/** How many there are. A unit is a GPU that is not split, or a MIG instance; each counts once, however many
+processes, pods or jobs share it. */
+export interface LiveCounts {
+  /** GPUs, split or not. */
+  gpus: number;
+  /** MIG instances. */
+  instances: number;
+  units: number;
+  /** Units that a process or an allocation is on. */
+  in_use: number;
+  /** Units in state `idle`. */
+  free: number;
+  /** Units by state; a state that no unit has is left out. */
+  states: Record<string, number>;
+}
+
 /** The fleet at one moment; made at most once a second and shared by all clients. */
 export interface LivePicture {
   /** The server's time, in seconds since the epoch. */
@@ -477,6 +497,7 @@ export interface LivePicture {
   simulated: boolean;
   /** Where the numbers come from: `this process`, `store` or the URL of an engine. */
   source: string;
+  counts: LiveCounts;
   nodes: LiveNode[];
   gpus: LiveGpu[];
   sessions: LiveSession[];
@@ -586,6 +607,7 @@ export interface FindingChanges {
 export interface LiveDifference {
   now: number;
   taken_at?: number;
+  counts?: LiveCounts;
   nodes?: NodeChanges;
   gpus?: GpuChanges;
   sessions?: SessionChanges;

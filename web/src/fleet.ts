@@ -71,8 +71,10 @@ const OUT_OF_SIGHT: ReadonlySet<GpuState> = new Set(["lost", "gone", "stale"]);
 /** Busy share; a MIG instance has no utilisation of its own, its SM activity is the nearest there is. */
 export const busyOf = (gpu: LiveGpu): number | undefined => gpu.busy ?? gpu.sm;
 
+const podName = (pod: string): string => pod.slice(pod.indexOf("/") + 1);
+
 export function holdersOf(cell: Cell): string[] {
-  const { users } = cell.gpu;
+  const { users, jobs = [], pods = [] } = cell.gpu;
   // One user without a pod: nearly every GPU, so it comes first and cheap.
   if (users.length === 1 && !cell.parts.length && cell.sessions.every((one) => !one.pod && one.user === users[0]))
     return users;
@@ -82,6 +84,8 @@ export function holdersOf(cell: Cell): string[] {
     const name = session.pod || session.user || session.job;
     if (name) names.add(name);
   }
+  // Given by a scheduler, and no process says by whom it is used.
+  if (!names.size) for (const name of [...jobs.map((job) => `job ${job}`), ...pods.map(podName)]) names.add(name);
   for (const part of cell.parts) for (const name of holdersOf(part)) names.add(name);
   return [...names].sort(naturalOrder);
 }
@@ -106,42 +110,21 @@ export function levelOf(gpu: LiveGpu, measure: Measure): number | undefined {
 const share = (part: number | undefined, whole: number | undefined): number | undefined =>
   part === undefined || !whole ? undefined : Math.min(part / whole, 1);
 
-export interface Totals {
-  /** Boards. */
-  gpus: number;
-  instances: number;
-  /** GPUs that are not split, and MIG instances: what all the counts below are of. */
-  units: number;
-  inUse: number;
+export interface Power {
   watts: number | undefined;
-  /** Of how many boards the power is known; the rest is not in the sum. */
-  wattsOf: number;
-  states: Record<GpuState, number>;
+  /** Of how many GPUs the power is known; the rest is not in the sum. */
+  of: number;
 }
 
-/** One count for the whole screen: totals, legend and filter count units by the state that the server gave them. */
-export function totalsOf(nodes: readonly NodeCells[]): Totals {
-  const cells = nodes.flatMap((node) => node.cells);
-  const units = leaves(cells);
-  const states = Object.fromEntries(STATES.map((state) => [state, 0])) as Record<GpuState, number>;
-  for (const unit of units) states[unit.gpu.state] += 1;
-  const watts = cells
+/** What is counted is the server's: `LivePicture.counts`. A sum of what the driver measures is the page's. */
+export function powerOf(nodes: readonly NodeCells[]): Power {
+  const watts = nodes
+    .flatMap((node) => node.cells)
     .filter(isCurrent)
     .map((cell) => cell.gpu.power)
     .filter((one): one is number => one !== undefined);
-  return {
-    gpus: cells.length,
-    instances: cells.reduce((sum, cell) => sum + cell.parts.length, 0),
-    units: units.length,
-    inUse: units.filter(isUsed).length,
-    watts: watts.length ? watts.reduce((sum, one) => sum + one, 0) : undefined,
-    wattsOf: watts.length,
-    states,
-  };
+  return { watts: watts.length ? watts.reduce((sum, one) => sum + one, 0) : undefined, of: watts.length };
 }
-
-const isUsed = (unit: Cell): boolean =>
-  unit.gpu.state === "busy" || unit.gpu.state === "held" || (isCurrent(unit) && unit.gpu.processes > 0);
 
 export interface Spread {
   values: number[];
@@ -167,6 +150,7 @@ export function spreadOf(cells: readonly Cell[]): Spread | undefined {
 export function searchText(cell: Cell): string {
   const { gpu } = cell;
   const words = [gpu.node, `gpu${gpu.gpu}`, gpu.model, gpu.profile, gpu.uuid, gpu.state, gpu.why, ...gpu.users];
+  words.push(...(gpu.jobs ?? []).map((job) => `job ${job}`), ...(gpu.pods ?? []));
   for (const one of cell.sessions) {
     words.push(one.user, one.namespace, one.pod, one.container, one.job, one.command, String(one.pid));
   }

@@ -88,7 +88,7 @@ export function podRows(
         .sort(naturalOrder),
       given: toPods.length ? allocated.length : undefined,
       gpus: rows,
-      working: rows.filter((one) => one.sessions.some((session) => session.state === "active")).length,
+      working: rows.filter(isWorking).length,
       memory: memory.length ? memory.reduce((sum, one) => sum + one, 0) : undefined,
       hour: (use.get(key) ?? [])
         .map((one) => Number(one.value[1]))
@@ -120,12 +120,23 @@ export function namespaceRows(pods: readonly PodRow[]): NamespaceRow[] {
       given: members.every((pod) => pod.given === undefined)
         ? undefined
         : members.reduce((sum, pod) => sum + (pod.given ?? 0), 0),
-      held: members.reduce((sum, pod) => sum + pod.gpus.length, 0),
-      working: members.reduce((sum, pod) => sum + pod.working, 0),
-      unused: members.reduce((sum, pod) => sum + pod.gpus.filter((one) => isUnused(one)).length, 0),
+      // A GPU that several pods share counts once, as in the fleet.
+      held: uuidsOf(members, () => true).size,
+      working: uuidsOf(members, isWorking).size,
+      unused: [
+        ...groupBy(
+          members.flatMap((pod) => pod.gpus),
+          (one) => one.uuid,
+        ).values(),
+      ].filter((shares) => shares.every(isUnused)).length,
     }))
     .sort((left, right) => right.held - left.held || naturalOrder(left.namespace, right.namespace));
 }
+
+const uuidsOf = (pods: readonly PodRow[], chosen: (one: PodGpu) => boolean): Set<string> =>
+  new Set(pods.flatMap((pod) => pod.gpus.filter(chosen).map((one) => one.uuid)));
+
+const isWorking = (one: PodGpu): boolean => one.sessions.some((session) => session.state === "active");
 
 /** Given, and nothing of the pod works on it: no process, or all of them are known to be idle. */
 export const isUnused = (one: PodGpu): boolean => one.sessions.every((session) => session.state === "idle");

@@ -22,6 +22,7 @@ export function applyDifference(columns: StreamColumns, old: LivePicture, change
     ...old,
     now: change.now,
     ...(change.taken_at === undefined ? {} : { taken_at: change.taken_at }),
+    ...(change.counts ? { counts: change.counts } : {}),
     ...(change.targets ? { targets: change.targets } : {}),
     nodes: applyChanges(old.nodes, change.nodes, columns.nodes),
     gpus: applyChanges(old.gpus, change.gpus, columns.gpus),

@@ -18,6 +18,7 @@ export type {
   GoneJson as Gone,
   GoneTargetJson as GoneTarget,
   GpuState,
+  LiveCounts,
   LiveGpu,
   LiveNode,
   LivePicture,

@@ -3,7 +3,7 @@
 import { csvText } from "./csv";
 import { groupBy, toWords } from "./fleet";
 import { naturalOrder } from "./format";
-import type { LiveSession } from "./live";
+import type { GpuState, LiveGpu, LiveSession } from "./live";
 import { sortByValue, type SortValue } from "./sorting";
 
 export const GROUPINGS = ["none", "user", "pod", "container", "job", "node"] as const;
@@ -26,6 +26,8 @@ export type ColumnName = (typeof COLUMNS)[number];
 export interface Row extends LiveSession {
   /** Share of the last hour in which it worked, where history knows. */
   hour?: number;
+  /** Of its GPU or MIG instance. */
+  gpuState?: GpuState;
 }
 
 export const ownerOf = (session: LiveSession): string =>
@@ -39,10 +41,15 @@ export const HOUR_QUERY = `sum by (uuid, pid) (sum_over_time(${HOUR})) / sum by 
 
 const keyOf = (session: LiveSession): string => `${session.uuid}/${session.pid ?? ""}`;
 
-export function withHours(sessions: readonly LiveSession[], hours: ReadonlyMap<string, number>): Row[] {
+export function toRows(
+  sessions: readonly LiveSession[],
+  gpus: readonly LiveGpu[],
+  hours: ReadonlyMap<string, number>,
+): Row[] {
+  const states = new Map(gpus.map((gpu) => [gpu.uuid, gpu.state]));
   return sessions.map((session) => {
-    const hour = hours.get(keyOf(session));
-    return hour === undefined ? session : { ...session, hour };
+    const [hour, gpuState] = [hours.get(keyOf(session)), states.get(session.uuid)];
+    return { ...session, ...(hour === undefined ? {} : { hour }), ...(gpuState ? { gpuState } : {}) };
   });
 }
 
@@ -80,8 +87,8 @@ export interface SessionGroup {
   gpus: number;
   /** GPUs of the group on which it works. */
   working: number;
-  /** GPUs on which all of the group is known to do nothing. */
-  idle: number;
+  /** GPUs of the group whose state is `held`, by the server: as the fleet counts them. */
+  held: number;
   memory: number | undefined;
 }
 
@@ -105,7 +112,7 @@ function toGroup(name: string, rows: Row[]): SessionGroup {
     rows,
     gpus: gpus.length,
     working: gpus.filter((members) => members.some((row) => row.state === "active")).length,
-    idle: gpus.filter((members) => members.every((row) => row.state === "idle")).length,
+    held: gpus.filter((members) => members[0]?.gpuState === "held").length,
     memory: memory.length ? memory.reduce((sum, one) => sum + one, 0) : undefined,
   };
 }

@@ -1,7 +1,8 @@
 import { describe, expect, it } from "vitest";
-import { arrange, colourHolders, holdersOf, leaves, levelOf, matches, spreadOf, totalsOf, toWords } from "../src/fleet";
+import { arrange, colourHolders, holdersOf, leaves, levelOf, matches, powerOf, spreadOf, toWords } from "../src/fleet";
 import type { GpuState, LiveGpu, LivePicture, LiveSession } from "../src/live";
-import { filterSessions, groupSessions, roomForEach, sortSessions, toCsv, toJson, withHours } from "../src/sessions";
+import { filterSessions, groupSessions, roomForEach, sortSessions, toCsv, toJson, toRows } from "../src/sessions";
+import { namespaceRows, podRows } from "../src/kubernetes";
 import { sortSlurm } from "../src/slurm";
 
 const gpu = (index: string, state: GpuState, more: Partial<LiveGpu> = {}): LiveGpu => ({
@@ -12,6 +13,7 @@ const gpu = (index: string, state: GpuState, more: Partial<LiveGpu> = {}): LiveG
   state,
   users: [],
   processes: 0,
+  in_use: false,
   ...more,
 });
 const session = (index: string, more: Partial<LiveSession> = {}): LiveSession => ({
@@ -27,6 +29,7 @@ const picture = (gpus: LiveGpu[], sessions: LiveSession[] = [], more: Partial<Li
   now: 1000,
   simulated: false,
   source: "test",
+  counts: { gpus: gpus.length, instances: 0, units: gpus.length, in_use: 0, free: 0, states: {} },
   jobs: [],
   nodes: [{ name: "n1", instance: "n1", sources: [], stale: false }],
   gpus,
@@ -55,34 +58,22 @@ describe("arrange", () => {
   it("shows nodes without GPUs", () => expect(arrange(picture([])).map((node) => node.name)).toEqual(["n1"]));
 });
 
-describe("totals", () => {
-  it("count units, a GPU or a MIG instance, the same as the legend", () => {
-    const totals = totalsOf(
-      arrange(
-        picture([
-          gpu("0", "busy", { power: 300 }),
-          gpu("1", "held", { processes: 1, power: 60 }),
-          gpu("2", "lost"),
-          gpu("3", "idle", { power: 0 }),
-          gpu("4", "busy"),
-          gpu("4_1_0", "busy", { parent: "GPU-4" }),
-          gpu("4_2_0", "held", { parent: "GPU-4" }),
-        ]),
-      ),
+describe("power", () => {
+  it("is the sum of what is known, and of how many", () => {
+    const nodes = arrange(
+      picture([gpu("0", "busy", { power: 300 }), gpu("1", "idle", { power: 0 }), gpu("2", "busy")]),
     );
-    expect(totals).toMatchObject({ gpus: 5, instances: 2, units: 6, inUse: 4, watts: 360, wattsOf: 3 });
-    expect(Object.values(totals.states).reduce((sum, one) => sum + one)).toBe(totals.units);
-    expect(totals.states).toMatchObject({ busy: 2, held: 2, lost: 1, idle: 1 });
+    expect(powerOf(nodes)).toEqual({ watts: 300, of: 2 });
   });
-  it("leave out what is old", () => {
+  it("leaves out what is old", () => {
     const nodes = arrange(
       picture([gpu("0", "busy", { power: 300, busy: 1 }), gpu("1", "stale", { power: 500, busy: 0 })]),
     );
-    expect(totalsOf(nodes)).toMatchObject({ watts: 300, wattsOf: 1 });
+    expect(powerOf(nodes)).toEqual({ watts: 300, of: 1 });
     expect(spreadOf(nodes[0]?.cells ?? [])?.values).toEqual([1]);
   });
-  it("have no power when no GPU gives one", () =>
-    expect(totalsOf(arrange(picture([gpu("0", "idle")]))).watts).toBeUndefined());
+  it("is absent when no GPU gives one", () =>
+    expect(powerOf(arrange(picture([gpu("0", "idle")]))).watts).toBeUndefined());
 });
 
 describe("spread", () => {
@@ -115,18 +106,31 @@ it("finds a GPU by anything its user may know", () => {
   expect(holdersOf(cell)).toEqual(["train-0"]);
 });
 
+it("names who was given a GPU that no process is on", () => {
+  const [cell] = cellsOf(picture([gpu("0", "allocated", { jobs: ["7"], pods: ["ml/train-0"] })]));
+  expect(cell && holdersOf(cell)).toEqual(["job 7", "train-0"]);
+  expect(cell && matches(cell, toWords("ml/train"), [])).toBe(true);
+});
+
+it("counts a GPU that pods share once", () => {
+  const shared = [session("0", { pod: "a", namespace: "ml" }), session("0", { pod: "b", namespace: "ml", pid: 2 })];
+  const [row] = namespaceRows(podRows(picture([gpu("0", "busy")], shared), [], []));
+  expect([row?.held, row?.working, row?.unused]).toEqual([1, 1, 0]);
+});
+
 describe("sessions", () => {
-  const rows = withHours(
+  const rows = toRows(
     [
       session("0", { memory: 5 }),
       session("1", { user: "=cmd()", pid: 2, state: "idle", command: 'a"b,c' }),
       session("1", { pid: 3, user: "lei", state: "unknown" }),
     ],
+    [gpu("0", "busy"), gpu("1", "held")],
     new Map([["GPU-0/1", 0.5]]),
   );
-  it("group by owner without taking unknown for idle", () => {
-    expect(groupSessions(rows, "user").map((group) => [group.name, group.gpus, group.working, group.idle])).toEqual([
-      ["lei", 2, 1, 0],
+  it("group by owner, and count held GPUs by the server's state", () => {
+    expect(groupSessions(rows, "user").map((group) => [group.name, group.gpus, group.working, group.held])).toEqual([
+      ["lei", 2, 1, 1],
       ["=cmd()", 1, 0, 1],
     ]);
   });
@@ -171,7 +175,7 @@ describe("what is gone", () => {
       ["n1", 900],
       ["n3", undefined],
     ]);
-    expect(totalsOf(nodes)).toMatchObject({ gpus: 2, inUse: 0, watts: undefined, states: { gone: 2, lost: 0 } });
+    expect(powerOf(nodes)).toEqual({ watts: undefined, of: 0 });
     expect(spreadOf(nodes[1]?.cells ?? [])).toBeUndefined();
   });
 });

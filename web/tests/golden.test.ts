@@ -3,7 +3,7 @@ import { expect, it } from "vitest";
 import golden from "../../tests/golden/api/live.json";
 import type { LivePicture } from "../src/api-types";
 import { nextText, ownerLabel, whyText } from "../src/finding-text";
-import { arrange, levelOf, totalsOf } from "../src/fleet";
+import { arrange, leaves, levelOf } from "../src/fleet";
 import { speak } from "../src/i18n";
 
 // TypeScript reads a literal in JSON as a string; the Python test checks the values of the literals.
@@ -15,9 +15,13 @@ it("is arranged and counted", () => {
     ["n1", 4, false],
     ["n2", 1, true],
   ]);
-  const totals = totalsOf(nodes);
-  expect(totals).toMatchObject({ gpus: 5, instances: 1, units: 5, inUse: 3 });
-  expect(totals.states).toMatchObject({ busy: 1, held: 2, lost: 1, gone: 1 });
+  // The cells that the page draws are the units that the server counts.
+  const units = leaves(nodes.flatMap((node) => node.cells)).map((cell) => cell.gpu);
+  const { counts } = picture;
+  expect(counts).toMatchObject({ gpus: 5, instances: 1, units: units.length });
+  expect(counts.in_use).toBe(units.filter((unit) => unit.in_use).length);
+  for (const [state, count] of Object.entries(counts.states))
+    expect(units.filter((unit) => unit.state === state).length).toBe(count);
 });
 
 it("has zeros and absent numbers apart", () => {

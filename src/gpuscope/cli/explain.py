@@ -215,6 +215,9 @@ def _state_seen(state: str) -> str:
         return _seconds(counters[state])
     if state == "gone":
         return f"sort_desc(sum by (instance) (300 * count_over_time((up == 0)[{STATE_LOOKBACK}:5m])))"
+    if state == "allocated":
+        unused = "max by (instance, gpu, uuid) (gpuscope_allocation_used) == 0"
+        return _with_model(f"300 * count_over_time(({unused})[{STATE_LOOKBACK}:5m])")
     if state == "stale":
         old = CHECKS["node_stale"].promql
         return f"sort_desc(sum by (instance) (300 * count_over_time(({old})[{STATE_LOOKBACK}:5m])))"

@@ -19,7 +19,7 @@ from gpuscope.cli.live_arguments import add_live_arguments, open_remote_reader, 
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
-from gpuscope.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view, with_allocations
+from gpuscope.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view
 from gpuscope.terminal.row_selection import GPU_SORTS, select
 from gpuscope.terminal.safe_text import printable
 from gpuscope.terminal.snapshot_lines import render_snapshot
@@ -123,7 +123,7 @@ def view_of(picture: Picture, origin: str) -> FleetView:
     except NotALivePicture as error:
         raise GpuscopeError(f"{origin}/api/live: {error}; is it a gpuscope server?") from None
     notes = tuple(printable(str(note)) for note in picture.get("notes", ()))
-    return replace(with_allocations(view, picture.get("allocations", {})), notes=notes)
+    return replace(view, notes=notes)
 
 
 def _write_screen(lines: list[str]) -> None:

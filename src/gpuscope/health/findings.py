@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Final
 
@@ -22,7 +22,7 @@ from gpuscope.health.finding_owners import OwnersBefore, main_owner
 from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill, join_indices
 from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.health.node_findings import NodeDetail, missing_details, node_details
-from gpuscope.health.states import STATE_OF_KIND, State, merge_instance_use, state_of_use
+from gpuscope.health.states import STATE_OF_KIND, USES, State, merge_instance_use, state_of_use
 from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.health.use_findings import UseFinding, use_findings
 from gpuscope.health.wait_checks import WAIT_THRESHOLDS, Ranks, ranked_gpus, ranks_by_owner
@@ -61,6 +61,8 @@ class GpuState:
     kind: str = ""
     """The finding that gives it this state."""
     why: str = ""
+    is_in_use: bool = False
+    """A process or an allocation is on it. False if nobody knows: it is lost, gone or stale."""
 
 
 @dataclass(slots=True)
@@ -192,27 +194,34 @@ def _state(gpu: GpuFacts, firing: Iterable[Check], stale: bool, now: float) -> G
     kinds = {check.kind for check in firing}
     if stale and "gpu_lost" not in kinds:
         return GpuState(State.STALE)
+    use = state_of_use(gpu)
     for kind, state in STATE_OF_KIND.items():
         if kind in kinds:
             named = "" if kind == "gpu_lost" else kind
-            return GpuState(state, kind, describe_gpu(kind, gpu, now).short or named)
-    return GpuState(state_of_use(gpu))
+            is_in_use = state is not State.LOST and use is not State.IDLE
+            return GpuState(state, kind, describe_gpu(kind, gpu, now).short or named, is_in_use)
+    return GpuState(use, is_in_use=use is not State.IDLE)
 
 
 def _join_instances(node: NodeFacts, states: dict[GpuKey, GpuState]) -> None:
-    """A MIG instance has the problems of its board; a board is in use if one of its instances is."""
+    """A MIG instance has the problems of its board, and a board that was given away as a whole has no free
+    instance; a board is in use if one of its instances is."""
     instance = node.labels["instance"]
-    in_use = (State.HELD, State.BUSY, State.IDLE)
+    given = {gpu.labels["uuid"] for gpu in node.gpus if gpu.allocations and not gpu.parent_uuid}
     for gpu in node.gpus:
         board_key, key = (instance, gpu.parent_uuid), (instance, gpu.labels["uuid"])
         board = states.get(board_key) if gpu.parent_uuid else None
         if board is None:
             continue
-        if board.state not in in_use and states[key].state in in_use:
-            states[key] = board
+        own = states[key]
+        if own.state is State.IDLE and gpu.parent_uuid in given:
+            own = states[key] = GpuState(State.ALLOCATED, is_in_use=True)
+        if board.state not in USES and own.state in USES:
+            is_known = board.state is not State.LOST
+            states[key] = replace(board, is_in_use=own.is_in_use and is_known)
         else:
-            merged = merge_instance_use(board.state, states[key].state)
-            states[board_key] = GpuState(merged, board.kind, board.why)
+            merged = merge_instance_use(board.state, own.state)
+            states[board_key] = replace(board, state=merged, is_in_use=board.is_in_use or own.is_in_use)
 
 
 class _Builder:

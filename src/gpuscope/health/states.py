@@ -1,7 +1,8 @@
 """The state of a GPU in one word: the first of these that holds, worst first.
 
-A check that is true of a GPU gives it a state (STATE_OF_KIND). Without one the GPU is `held`, `busy` or `idle`.
-`held` needs proof: a GPU with processes whose activity is not known counts as busy.
+A check that is true of a GPU gives it a state (STATE_OF_KIND). Without one its use does: `held`, `allocated`,
+`busy` or `idle`. `held` needs proof: a GPU with processes whose activity is not known counts as busy. A GPU
+that a scheduler has given away is never `idle`.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ class State(StrEnum):
     SICK = "sick"
     THROTTLED = "throttled"
     HELD = "held"
+    ALLOCATED = "allocated"
     BUSY = "busy"
     IDLE = "idle"
 
@@ -41,8 +43,9 @@ _TABLE: Final = (
     StateRow(State.SICK, "!", "hardware, link or driver is at fault", True),
     StateRow(State.THROTTLED, "T", "something holds its clocks back", True),
     StateRow(State.HELD, "H", "a process holds it and does nothing", True),
+    StateRow(State.ALLOCATED, "A", "Slurm or Kubernetes gave it to somebody, and no process is on it", False),
     StateRow(State.BUSY, "B", "it works, or a process holds it and its activity is not known", False),
-    StateRow(State.IDLE, "-", "no process holds it", False),
+    StateRow(State.IDLE, "-", "free: no process is on it, and no scheduler gave it away", False),
 )
 
 STATES: Final[dict[State, StateRow]] = {row.state: row for row in _TABLE}
@@ -68,19 +71,22 @@ STATE_OF_KIND: Final[dict[str, State]] = {
 
 
 def state_of_use(gpu: GpuFacts) -> State:
-    """Held, busy or idle."""
+    """Held, allocated, busy or idle."""
     working = gpu.busy_ratio
     if working is not ABSENT and working >= WORKING_RATIO:
         return State.BUSY
     if not gpu.processes:
-        return State.IDLE
+        return State.ALLOCATED if gpu.allocations else State.IDLE
     if any(process.is_active for process in gpu.processes):
         return State.BUSY
     known = working is not ABSENT or all(process.is_active is False for process in gpu.processes)
     return State.HELD if known else State.BUSY
 
 
+USES: Final = (State.IDLE, State.ALLOCATED, State.HELD, State.BUSY)
+"""States of a GPU with which nothing is wrong, least used first."""
+
+
 def merge_instance_use(board: State, instance: State) -> State:
     """The state of a board that is split: it is as much in use as its most used instance."""
-    order = (State.IDLE, State.HELD, State.BUSY)
-    return max(board, instance, key=order.index) if board in order and instance in order else board
+    return max(board, instance, key=USES.index) if board in USES and instance in USES else board

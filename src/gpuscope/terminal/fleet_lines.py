@@ -6,10 +6,10 @@ those of `health`.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 
+from gpuscope.health.gpu_counts import CountedGpu, count_gpus
 from gpuscope.health.states import STATES, WORST_FIRST, State
 from gpuscope.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.terminal.safe_text import duration_text, fit, short_bytes, short_duration
@@ -181,14 +181,17 @@ def _idle_style(row: ProcessRow) -> Style:
 
 
 def title_line(view: FleetView) -> Line:
-    boards = [row for row in view.gpus if not row.parent]
-    states = Counter(row.state for row in boards)
-    ordered = sorted(states, key=lambda state: STATE_ORDER.get(state, 99))
-    counted = ", ".join(f"{states[state]} {state}" for state in ordered)
+    counts = count_gpus(
+        CountedGpu(row.node, row.uuid, row.parent, row.state, row.is_in_use) for row in view.gpus
+    )
+    ordered = sorted(counts.states, key=lambda state: STATE_ORDER.get(state, 99))
+    counted = ", ".join(f"{counts.states[state]} {state}" for state in ordered)
+    instances = f", {counts.instances} MIG"  # short: the states must be seen in 80 columns
     name = view.nodes[0].name if len(view.nodes) == 1 else f"{len(view.nodes)} nodes"
     line = [
         Span(fit(name, min(len(name), 40)), Style.BOLD),
-        Span(f"  {len(boards)} GPU{'' if len(boards) == 1 else 's'}{': ' if counted else ''}{counted}"),
+        Span(f"  {counts.gpus} GPU{'' if counts.gpus == 1 else 's'}{instances if counts.instances else ''}"),
+        Span(f"{': ' if counted else ''}{counted}"),
     ]
     if view.simulated:
         line.append(Span("  SIMULATED", Style.YELLOW))

@@ -45,8 +45,10 @@ class GpuRow:
     holders: tuple[str, ...] = ()
     """Of its processes: pods, which say more than the user inside a container, else users, else jobs."""
     processes: int = 0
+    is_in_use: bool = False
     allocated_to: tuple[str, ...] = ()
-    """Pods and jobs that a scheduler allocated it to."""
+    """Pods and jobs that a scheduler allocated it to; a job with its user, unless the user's processes are on
+    it."""
 
     @property
     def memory_ratio(self) -> float | None:
@@ -176,13 +178,13 @@ def to_fleet_view(picture: Any, origin: str = "") -> FleetView:
         holder = process.pod or process.user or process.place
         if holder:
             holders.setdefault((process.node, process.uuid), {})[holder] = None
-    gpus = (_gpu(row) for row in _mappings(picture, "gpus"))
+    gpus = (_gpu(row, by_number, holders) for row in _mappings(picture, "gpus"))
     return FleetView(
         now=_number(picture.get("now")) or 0.0,
         origin=origin,
         simulated=picture.get("simulated") is True,
         nodes=tuple(_node(row) for row in _mappings(picture, "nodes")),
-        gpus=tuple(replace(row, holders=tuple(holders.get((row.node, row.uuid), ()))) for row in gpus),
+        gpus=tuple(gpus),
         processes=processes,
         jobs=jobs,
         queue=to_queue(_samples(picture.get("slurm"))),
@@ -203,19 +205,6 @@ def to_findings(document: Mapping[str, Any]) -> tuple[FindingRow, ...]:
         )
         for row in _mappings(document, "findings")
     )
-
-
-def with_allocations(view: FleetView, holders: Mapping[str, Iterable[str]]) -> FleetView:
-    """`holders` are names of pods and jobs by UUID. An allocation of a GPU with MIG instances is its own."""
-    if not holders:
-        return view
-    gpus = tuple(
-        replace(row, allocated_to=tuple(printable(name, MAX_NAME_CELLS) for name in holders[row.uuid]))
-        if row.uuid in holders
-        else row
-        for row in view.gpus
-    )
-    return replace(view, gpus=gpus)
 
 
 def _mappings(document: Mapping[str, Any], key: str) -> list[Mapping[str, Any]]:
@@ -258,11 +247,16 @@ def _node(row: Mapping[str, Any]) -> NodeRow:
     )
 
 
-def _gpu(row: Mapping[str, Any]) -> GpuRow:
+def _gpu(
+    row: Mapping[str, Any], jobs: Mapping[str, JobRow], holders: Mapping[tuple[str, str], Iterable[str]]
+) -> GpuRow:
+    uuid, node = _text(row, "uuid"), _text(row, "node")
+    on_it = tuple(holders.get((node, uuid), ()))
+    users = _texts(row, "users")
     return GpuRow(
-        uuid=_text(row, "uuid"),
+        uuid=uuid,
         gpu=_text(row, "gpu"),
-        node=_text(row, "node"),
+        node=node,
         model=_text(row, "model"),
         parent=_text(row, "parent"),
         profile=_text(row, "profile"),
@@ -278,10 +272,19 @@ def _gpu(row: Mapping[str, Any]) -> GpuRow:
         sm_ratio=_number(row.get("sm")),
         tensor_ratio=_number(row.get("tensor")),
         dram_ratio=_number(row.get("dram")),
-        users=_texts(row, "users"),
-        allocated_to=tuple(f"job {job}" for job in _texts(row, "jobs")),
+        users=users,
+        holders=on_it,
+        allocated_to=(*(_job_text(job, jobs, users) for job in _texts(row, "jobs")), *_texts(row, "pods")),
         processes=int(_number(row.get("processes")) or 0),
+        is_in_use=row.get("in_use") is True,
     )
+
+
+def _job_text(number: str, jobs: Mapping[str, JobRow], users: Iterable[str]) -> str:
+    """Whose job it is, where that is not plain: "bob, job 1" would be bob's."""
+    job = jobs.get(number)
+    owner = "" if job is None or job.user in users else job.user
+    return f"{owner}'s job {number}" if owner else f"job {number}"
 
 
 def _samples(rows: Any) -> Iterable[tuple[str, Mapping[str, str], float]]:

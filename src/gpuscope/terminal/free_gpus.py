@@ -1,6 +1,6 @@
 """Where free GPUs are: sets of GPUs of one node, best fit first.
 
-A GPU is free if its state is `idle`, no process is on it and no scheduler has allocated it. GPUs that reach
+A GPU is free if its state is `idle`: no process is on it and no scheduler has given it away. GPUs that reach
 each other over NVLink and share a NUMA node are preferred; then sets that leave the fewest free GPUs beside
 them, and the smallest memory that is enough, so that large free sets stay whole.
 """
@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.health.states import State
 from gpuscope.terminal.fleet_lines import short_model
 from gpuscope.terminal.fleet_view import FleetView, GpuRow
 
@@ -77,13 +78,9 @@ def find_placements(view: FleetView, wanted: Wanted, topology: Topology | None =
 
 def _free(view: FleetView, wanted: Wanted) -> Iterator[GpuRow]:
     split = {(row.node, row.parent) for row in view.gpus if row.parent}
-    given = {(row.node, row.uuid) for row in view.gpus if row.allocated_to}
     for row in view.gpus:
-        is_instance = bool(row.parent)
-        if row.state != "idle" or row.processes or row.allocated_to or is_instance != wanted.mig:
-            continue
-        # A GPU in MIG mode cannot be used as a whole; one that was given away as a whole has no free instance.
-        if (row.node, row.uuid) in split or (row.node, row.parent) in given:
+        # A GPU in MIG mode cannot be used as a whole.
+        if row.state != State.IDLE or bool(row.parent) != wanted.mig or (row.node, row.uuid) in split:
             continue
         free = _free_bytes(row)
         if wanted.memory_bytes and (free is None or free < wanted.memory_bytes):

@@ -1,8 +1,8 @@
 """Readers of the live picture for the terminal: from a server, from an agent's metrics, or from this machine.
 
-A reader gives a document in the format of `/api/live`. One of this machine also has its `findings`, its
-`allocations` and its NVLink `links`; a server's is as the server sends it. `find_running` looks for an agent or
-a server on this machine, so that a snapshot need not wait for a driver.
+A reader gives a document in the format of `/api/live`. One of this machine also has its NVLink `links`; a
+server's is as the server sends it. `find_running` looks for an agent or a server on this machine, so that a
+snapshot need not wait for a driver.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ AGENT_URL: Final = "http://127.0.0.1:9400"
 SERVER_URL: Final = "http://127.0.0.1:9470"
 PROBE_SECONDS: Final = 1.0
 """An agent on this machine answers in milliseconds; one that hangs must not keep us from reading the driver."""
-ALLOCATION_METRIC: Final = "gpuscope_allocation_used"
 LINK_METRIC: Final = "gpuscope_gpu_p2p_nvlink_status"
 _LINKED: Final = 0.0
 _PCI_ADDRESS: Final = re.compile(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 """NVML writes the domain with eight digits, sysfs with four."""
-SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, ALLOCATION_METRIC, LINK_METRIC, *QUEUE_METRICS))
+SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, LINK_METRIC, *QUEUE_METRICS))
 QUEUE_SECONDS: Final = 10.0
 """Interval of requests for Slurm's queue, which the server reads every 15 seconds."""
 
@@ -60,8 +59,7 @@ class ServerReader:
     is_local = False
 
     def __init__(self, client: LiveClient, *, with_placement: bool = False, with_queue: bool = False) -> None:
-        """`with_placement` also asks for allocations and NVLink peers, `with_queue` for Slurm's queue, which
-        `/api/live` does not have."""
+        """`with_placement` asks for NVLink peers, `with_queue` for Slurm's queue; `/api/live` has neither."""
         self._client = client
         self._with_placement = with_placement
         self._with_queue = with_queue
@@ -74,9 +72,8 @@ class ServerReader:
         if not isinstance(picture, dict):
             raise GpuscopeError(f"{self.origin}/api/live: not a JSON object; is it a gpuscope server?")
         if self._with_placement:
-            found = self._client.query(f'{{__name__=~"{ALLOCATION_METRIC}|{LINK_METRIC}"}}')
-            samples = [(labels.get("__name__", ""), labels, value) for labels, value in found]
-            picture["allocations"], picture["links"] = allocations(samples), links(samples)
+            found = self._client.query(LINK_METRIC)
+            picture["links"] = links((LINK_METRIC, labels, value) for labels, value in found)
         picture["slurm"] = self._read_queue() if self._with_queue else []
         return picture
 
@@ -178,20 +175,9 @@ def to_picture(
     """The document of `/api/live` for one machine's samples. `judge` remembers since when a finding lasts."""
     judged = (judge or FleetJudge()).judge(by_node(samples), NOTHING_MISSING, now)
     picture = dict(live_picture(judged, source))
-    picture["allocations"], picture["links"] = allocations(samples), links(samples)
+    picture["links"] = links(samples)
     picture["slurm"] = [sample for sample in samples if sample[0] in QUEUE_METRICS]
     return picture
-
-
-def allocations(samples: Iterable[Sample]) -> dict[str, list[str]]:
-    """Names of the pods and jobs that a scheduler gave a GPU or MIG instance to, by UUID."""
-    found: dict[str, list[str]] = defaultdict(list)
-    for name, labels, _ in samples:
-        if name == ALLOCATION_METRIC:
-            job, pod, namespace = (labels.get(key, "") for key in ("slurm_job", "pod", "namespace"))
-            owner = f"job {job}" if job else f"{namespace}/{pod}" if pod else "allocated"
-            found[labels.get("uuid", "")].append(owner)
-    return dict(found)
 
 
 def links(samples: Iterable[Sample]) -> dict[str, list[str]]:

@@ -50,8 +50,8 @@ ROWS = st.lists(
 
 def picture_of(gpus: Any, findings: Any, now: float) -> Any:
     return {
-        "now": now, "simulated": False, "source": "test", "nodes": [], "gpus": gpus, "sessions": [], "jobs": [],
-        "targets": [], "findings": findings,
+        "now": now, "simulated": False, "source": "test", "counts": {"units": len(gpus)}, "nodes": [],
+        "gpus": gpus, "sessions": [], "jobs": [], "targets": [], "findings": findings,
     }  # fmt: skip
 
 

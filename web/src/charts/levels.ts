@@ -24,7 +24,7 @@ export interface LevelPainter {
 const DIM = 0.22;
 const HELD_ALPHA = 0.6;
 const UNPAINTED = new Set(["lost", "gone"]);
-const SILENT = new Set(["lost", "stale", "idle"]);
+const SILENT = new Set(["lost", "stale", "allocated", "idle"]);
 
 export function createPainter(map: HTMLElement, canvas: HTMLCanvasElement): LevelPainter {
   let places: Place[] = [];

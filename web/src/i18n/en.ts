@@ -33,6 +33,7 @@ export const en = {
   "state.busy": "busy",
   "state.idle": "idle",
   "state.held": "held, idle",
+  "state.allocated": "allocated",
   "state.throttled": "throttled",
   "state.sick": "sick",
   "state.lost": "lost",
@@ -224,6 +225,7 @@ export const en = {
   "meaning.sick": "errors that need somebody",
   "meaning.throttled": "slowed down by heat, power or hardware",
   "meaning.held": "somebody has it, and it does nothing",
+  "meaning.allocated": "given by Slurm or Kubernetes, and no process is on it",
   "meaning.busy": "works; the fill is the level",
   "meaning.idle": "free",
 

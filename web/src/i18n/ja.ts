@@ -40,6 +40,7 @@ export const language: Language = {
     "state.busy": "稼働中",
     "state.idle": "アイドル",
     "state.held": "占有・アイドル",
+    "state.allocated": "割り当て済み",
     "state.throttled": "性能低下",
     "state.sick": "異常",
     "state.lost": "応答なし",
@@ -232,6 +233,7 @@ export const language: Language = {
     "meaning.sick": "人の対応が要るエラーがある",
     "meaning.throttled": "熱、電力、ハードウェアで遅くなっている",
     "meaning.held": "誰かが占有しているが何もしていない",
+    "meaning.allocated": "Slurm か Kubernetes が割り当て済み、プロセスなし",
     "meaning.busy": "稼働中。塗りの高さが度合い",
     "meaning.idle": "空き",
 

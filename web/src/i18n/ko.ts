@@ -40,6 +40,7 @@ export const language: Language = {
     "state.busy": "사용 중",
     "state.idle": "유휴",
     "state.held": "점유 후 유휴",
+    "state.allocated": "할당됨",
     "state.throttled": "성능 제한",
     "state.sick": "이상",
     "state.lost": "응답 없음",
@@ -232,6 +233,7 @@ export const language: Language = {
     "meaning.sick": "사람이 봐야 하는 오류가 있음",
     "meaning.throttled": "열, 전력, 하드웨어 때문에 느려짐",
     "meaning.held": "누군가 점유했지만 아무 일도 하지 않음",
+    "meaning.allocated": "Slurm이나 Kubernetes가 할당했지만 프로세스가 없음",
     "meaning.busy": "일하는 중이며 채움이 정도를 나타냄",
     "meaning.idle": "비어 있음",
 

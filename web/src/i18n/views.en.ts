@@ -252,7 +252,8 @@ export const views = {
   "add.name": "Name of the node, for its token",
   "add.make": "Create a token",
   "add.push": "Paste on the node",
-  "add.once": "The token is shown only now. It can send samples of this node and nothing else; revoke it under Users and tokens.",
+  "add.once":
+    "The token is shown only now. It can send samples of this node and nothing else; revoke it under Users and tokens.",
   "add.pull": "Or let the server scrape",
   "add.pull_help": "Where the server reaches the nodes, nothing has to be stored on them.",
 

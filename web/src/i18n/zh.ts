@@ -40,6 +40,7 @@ export const language: Language = {
     "state.busy": "忙碌",
     "state.idle": "空闲",
     "state.held": "占用但空闲",
+    "state.allocated": "已分配",
     "state.throttled": "降速",
     "state.sick": "异常",
     "state.lost": "失联",
@@ -230,6 +231,7 @@ export const language: Language = {
     "meaning.sick": "有需要人处理的错误",
     "meaning.throttled": "因过热、功率或硬件而变慢",
     "meaning.held": "有人占着，却什么也没做",
+    "meaning.allocated": "已由 Slurm 或 Kubernetes 分配，但没有进程",
     "meaning.busy": "在工作；填充表示程度",
     "meaning.idle": "空闲",
 

@@ -58,7 +58,13 @@ export function AddNode(): JSX.Element {
           <form class="form" onSubmit={(event) => void make(event)}>
             <label>
               {t("add.name")}{" "}
-              <input name="name" required pattern="[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}" placeholder="node7" autocomplete="off" />
+              <input
+                name="name"
+                required
+                pattern="[A-Za-z0-9_][A-Za-z0-9_.\-]{0,63}"
+                placeholder="node7"
+                autocomplete="off"
+              />
             </label>
             <p class="actions">
               <button type="submit">{t("add.make")}</button>

@@ -13,6 +13,7 @@ export const GLYPHS: Record<GpuState, string> = {
   sick: "!",
   throttled: "▾",
   held: "z",
+  allocated: "·",
   busy: "",
   idle: "",
 };

@@ -106,9 +106,9 @@ function Group({ group, rows, columns }: GroupProps): JSX.Element {
             <span class="works" aria-hidden="true">
               <i style={{ "--v": `${Math.round(share * 100)}%` }} />
             </span>
-            {group.idle > 0 && (
+            {group.held > 0 && (
               <span class="warn">
-                <b aria-hidden="true">z</b> {t("sessions.not_working", { count: group.idle })}
+                <b aria-hidden="true">z</b> {t("sessions.not_working", { count: group.held })}
               </span>
             )}
           </th>

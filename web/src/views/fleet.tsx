@@ -9,17 +9,16 @@ import {
   matches,
   spreadOf,
   STATES,
-  totalsOf,
+  powerOf,
   toWords,
   type Measure,
   type NodeCells,
-  type Totals,
 } from "../fleet";
 import { queryInstant } from "../api";
 import { formatValue, localNumber } from "../format";
 import { FLEET_GROUPINGS, labelChoices, nodeLabels, NODE_LABELS_QUERY, regroup, type NodeLabels } from "../grouping";
 import { t, useLanguage } from "../i18n";
-import { nodeNames, serverNow, type LivePicture } from "../live";
+import { nodeNames, serverNow, type LiveCounts, type LivePicture } from "../live";
 import { useAsked } from "../parts/asked";
 import { Attention } from "../parts/attention";
 import { SearchBox, Segments } from "../parts/controls";
@@ -40,8 +39,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
   useLanguage();
   const { query } = useStore(route);
   const nodes = useMemo(() => arrange(picture), [picture]);
-  const totals = useMemo(() => totalsOf(nodes), [nodes]);
-  const { findings } = picture;
+  const { counts, findings } = picture;
   const measure = MEASURES.find((one) => one === query["m"]) ?? "busy";
   const states = (query["s"] ?? "").split(",").filter(Boolean);
   const colours = useRef<ReadonlyMap<string, number>>(new Map());
@@ -53,32 +51,35 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
   const by = FLEET_GROUPINGS.find((one) => one === query["by"]) ?? "node";
   const labels = useNodeLabels(by);
   const groups = useMemo(() => regroup(nodes, by, labels, query["label"] ?? ""), [nodes, by, labels, query["label"]]);
-  if (!totals.gpus) return <NoGpus nodes={nodes} findings={<Attention findings={findings} gpus={0} />} />;
+  if (!counts.gpus) return <NoGpus nodes={nodes} findings={<Attention findings={findings} gpus={0} />} />;
   const overTime = query["v"] === "time";
   return (
     <div class="data">
       <h1 class="visually-hidden">{t("fleet.title")}</h1>
-      <TotalsStrip totals={totals} nodes={nodes} />
+      <TotalsStrip counts={counts} nodes={nodes} />
       <Today />
-      <Controls measure={overTime ? undefined : measure} states={states} totals={totals} />
+      <Controls measure={overTime ? undefined : measure} states={states} counts={counts} />
       <Arrangement by={by} label={query["label"] ?? ""} choices={labelChoices(labels)} overTime={overTime} />
       <div class="fleet aside">
-        <Attention findings={findings} gpus={totals.units - totals.states.lost - totals.states.gone} />
+        <Attention
+          findings={findings}
+          gpus={counts.units - (counts.states["lost"] ?? 0) - (counts.states["gone"] ?? 0)}
+        />
         <div>
           {overTime ? (
-            <OverTime nodes={nodes} picture={picture} search={query["q"] ?? ""} states={states} gpus={totals.gpus} />
+            <OverTime nodes={nodes} picture={picture} search={query["q"] ?? ""} states={states} gpus={counts.gpus} />
           ) : (
             <FleetMap
               nodes={groups}
               measure={measure}
               search={query["q"] ?? ""}
               states={states}
-              gpus={totals.gpus}
+              gpus={counts.gpus}
               holders={holders}
               findings={findings}
             />
           )}
-          {nodes.length === 1 && totals.gpus <= FEW_GPUS && <FewGpus picture={picture} />}
+          {nodes.length === 1 && counts.gpus <= FEW_GPUS && <FewGpus picture={picture} />}
         </div>
       </div>
     </div>
@@ -154,36 +155,37 @@ function Arrangement({ by, label, choices, overTime }: ArrangementProps): JSX.El
   );
 }
 
-function TotalsStrip({ totals, nodes }: { totals: Totals; nodes: NodeCells[] }): JSX.Element {
+function TotalsStrip({ counts, nodes }: { counts: LiveCounts; nodes: NodeCells[] }): JSX.Element {
   const spread = spreadOf(nodes.flatMap((node) => node.cells));
-  const { held, lost, gone } = totals.states;
+  const power = useMemo(() => powerOf(nodes), [nodes]);
+  const { held = 0, lost = 0, gone = 0 } = counts.states;
   return (
     <dl class="totals">
       <Total
         name={t("fleet.gpus")}
-        value={localNumber(totals.gpus, 0)}
+        value={localNumber(counts.gpus, 0)}
         id="gpus"
         note={[
           t("fleet.nodes", { count: nodes.length }),
-          totals.instances ? t("fleet.instances", { count: totals.instances }) : "",
+          counts.instances ? t("fleet.instances", { count: counts.instances }) : "",
         ]
           .filter(Boolean)
           .join(", ")}
       />
       <Total
         name={t("fleet.in_use")}
-        value={localNumber(totals.inUse, 0)}
+        value={localNumber(counts.in_use, 0)}
         id="in-use"
-        note={totals.instances ? t("fleet.of_units", { count: totals.units }) : ""}
+        note={counts.instances ? t("fleet.of_units", { count: counts.units }) : ""}
       />
       <Total name={t("fleet.held_idle")} value={localNumber(held, 0)} id="held-idle" act={held > 0} />
       <Total name={t("fleet.lost")} value={localNumber(lost, 0)} id="lost" act={lost > 0} severe />
       {gone > 0 && <Total name={t("fleet.gone")} value={localNumber(gone, 0)} id="gone" act severe />}
       <Total
         name={t("fleet.power")}
-        value={formatValue(totals.watts, "watts")}
+        value={formatValue(power.watts, "watts")}
         id="power"
-        note={totals.wattsOf < totals.gpus ? t("fleet.power_of", { count: totals.wattsOf }) : ""}
+        note={power.of < counts.gpus ? t("fleet.power_of", { count: power.of }) : ""}
       />
       {spread && (
         <div class="distribution">
@@ -223,10 +225,10 @@ interface ControlProps {
   /** Absent where the view shows one measure only. */
   measure: Measure | undefined;
   states: string[];
-  totals: Totals;
+  counts: LiveCounts;
 }
 
-function Controls({ measure, states, totals }: ControlProps): JSX.Element {
+function Controls({ measure, states, counts }: ControlProps): JSX.Element {
   const toggle = (state: string): void => {
     const next = states.includes(state) ? states.filter((one) => one !== state) : [...states, state];
     changeQuery({ s: next.join(",") });
@@ -245,11 +247,11 @@ function Controls({ measure, states, totals }: ControlProps): JSX.Element {
       )}
       <SearchBox label={t("fleet.search")} />
       <div class="legend" role="group" aria-label={t("fleet.states")}>
-        {STATES.filter((state) => totals.states[state] || states.includes(state)).map((state) => (
+        {STATES.filter((state) => counts.states[state] || states.includes(state)).map((state) => (
           <button key={state} aria-pressed={states.includes(state)} onClick={() => toggle(state)}>
             <Swatch state={state} />
             {GLYPHS[state] && <b aria-hidden="true">{GLYPHS[state]}</b>}
-            {stateName(state)} <span class="soft">{localNumber(totals.states[state], 0)}</span>
+            {stateName(state)} <span class="soft">{localNumber(counts.states[state] ?? 0, 0)}</span>
           </button>
         ))}
       </div>

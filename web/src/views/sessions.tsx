@@ -18,7 +18,7 @@ import {
   toCsv,
   HOUR_QUERY,
   toJson,
-  withHours,
+  toRows,
   type ColumnName,
 } from "../sessions";
 import { useStore } from "../store";
@@ -33,7 +33,7 @@ export function Sessions({ picture }: { picture: LivePicture }): JSX.Element {
   const column = COLUMNS.find((one) => one === query["sort"]) ?? "since";
   const down = query["down"] === "1";
   const rows = useMemo(
-    () => sortSessions(filterSessions(withHours(picture.sessions, hours), query["q"] ?? ""), column, down),
+    () => sortSessions(filterSessions(toRows(picture.sessions, picture.gpus, hours), query["q"] ?? ""), column, down),
     [picture, hours, query["q"], column, down],
   );
   const choose = (next: ColumnName): void => changeQuery({ sort: next, down: next === column && !down ? "1" : "" });

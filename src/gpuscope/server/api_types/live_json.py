@@ -6,7 +6,7 @@ from typing import Literal, NotRequired, TypedDict
 
 from gpuscope.server.api_types.findings_json import FindingJson
 
-GpuStateName = Literal["lost", "gone", "stale", "sick", "throttled", "held", "busy", "idle"]
+GpuStateName = Literal["lost", "gone", "stale", "sick", "throttled", "held", "allocated", "busy", "idle"]
 ProcessState = Literal["active", "idle", "unknown"]
 
 
@@ -104,7 +104,11 @@ class LiveGpu(TypedDict):
     """Users of the processes on it."""
     jobs: NotRequired[list[str]]
     """Slurm jobs that it is allocated to; `LivePicture.jobs` has more about them."""
+    pods: NotRequired[list[str]]
+    """Pods that it is allocated to, as `namespace/name`."""
     processes: int
+    in_use: bool
+    """True if a process or an allocation is on it; false if that is not known (lost, gone, stale)."""
 
 
 class LiveSession(TypedDict):
@@ -165,6 +169,23 @@ class LiveJob(TypedDict):
     """When its time limit ends it, in seconds since the epoch."""
 
 
+class LiveCounts(TypedDict):
+    """How many there are. A unit is a GPU that is not split, or a MIG instance; each counts once, however many
+    processes, pods or jobs share it."""
+
+    gpus: int
+    """GPUs, split or not."""
+    instances: int
+    """MIG instances."""
+    units: int
+    in_use: int
+    """Units that a process or an allocation is on."""
+    free: int
+    """Units in state `idle`."""
+    states: dict[str, int]
+    """Units by state; a state that no unit has is left out."""
+
+
 class LivePicture(TypedDict):
     """The fleet at one moment; made at most once a second and shared by all clients."""
 
@@ -176,6 +197,7 @@ class LivePicture(TypedDict):
     """True in a demo."""
     source: str
     """Where the numbers come from: `this process`, `store` or the URL of an engine."""
+    counts: LiveCounts
     nodes: list[LiveNode]
     gpus: list[LiveGpu]
     sessions: list[LiveSession]

@@ -7,6 +7,7 @@ from typing import NotRequired, TypedDict
 from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.api_types.live_json import (
     GoneTargetJson,
+    LiveCounts,
     LiveGpu,
     LiveJob,
     LiveNode,
@@ -128,6 +129,7 @@ class LiveDifference(TypedDict):
 
     now: float
     taken_at: NotRequired[float]
+    counts: NotRequired[LiveCounts]
     nodes: NotRequired[NodeChanges]
     gpus: NotRequired[GpuChanges]
     sessions: NotRequired[SessionChanges]

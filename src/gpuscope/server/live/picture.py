@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
 from gpuscope.health.finding import Finding
 from gpuscope.health.findings import GpuState, is_stale, node_name
+from gpuscope.health.gpu_counts import CountedGpu, count_gpus
 from gpuscope.health.missing import Gone
 from gpuscope.health.states import State
 from gpuscope.health.use_checks import IDLE_SINCE, idle_since
@@ -22,6 +23,7 @@ from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.api_types.live_json import (
     GoneJson,
     GoneTargetJson,
+    LiveCounts,
     LiveGpu,
     LiveNode,
     LivePicture,
@@ -111,12 +113,14 @@ class LivePictures:
         rows = self._rows_of_nodes(judged)
         shown = _in_order(rows)
         nodes = [one.node for one in shown]
+        gpus = _gpus_of(shown, rows)
         picture: LivePicture = {
             "now": judged.now,
             "simulated": any(one.is_simulated for one in rows),
             "source": self._source,
+            "counts": _counts(gpus),
             "nodes": nodes,
-            "gpus": _gpus_of(shown, rows),
+            "gpus": gpus,
             "sessions": _joined(shown, [one.sessions for one in shown], _session_place),
             "jobs": live_jobs(judged, frozenset().union(*(one.jobs for one in rows))),
             "targets": [_target(one.job, one.instance, one.url, one.gone) for one in judged.missing.targets],
@@ -175,6 +179,20 @@ def _gpus_of(shown: Sequence[_NodeRows], rows: Iterable[_NodeRows]) -> list[Live
             for gpu in one.gpus:
                 first.setdefault(gpu["uuid"], gpu)
     return [gpu for gpu in gpus if first[gpu["uuid"]] is gpu]
+
+
+def _counts(gpus: Iterable[LiveGpu]) -> LiveCounts:
+    counts = count_gpus(
+        CountedGpu(gpu["node"], gpu["uuid"], gpu.get("parent", ""), gpu["state"], gpu["in_use"]) for gpu in gpus
+    )
+    return {
+        "gpus": counts.gpus,
+        "instances": counts.instances,
+        "units": counts.units,
+        "in_use": counts.in_use,
+        "free": counts.free,
+        "states": dict(counts.states),
+    }
 
 
 def _joined(shown: Sequence[_NodeRows], lists: Sequence[list[T]], place: Callable[[T], Any]) -> list[T]:
@@ -340,10 +358,13 @@ def _gpu(gpu: GpuFacts, node: str, state: GpuState) -> LiveGpu:
         "state": state.state.value,
         "users": sorted(users),
         "processes": len(gpu.processes),
+        "in_use": state.is_in_use,
     }
-    jobs = {one.labels["slurm_job"] for one in gpu.allocations if one.labels.get("slurm_job")}
-    if jobs:
+    given = [one.labels for one in gpu.allocations]
+    if jobs := {labels["slurm_job"] for labels in given if labels.get("slurm_job")}:
         shown["jobs"] = sorted(jobs)
+    if pods := {f"{labels.get('namespace', '')}/{labels['pod']}" for labels in given if labels.get("pod")}:
+        shown["pods"] = sorted(pods)
     if gpu.parent_uuid:
         shown["parent"], shown["profile"] = gpu.parent_uuid, labels.get("profile", "")
     for key, metric in _GPU_NUMBERS:

@@ -148,6 +148,8 @@ def difference(old: LiveTables, new: LiveTables) -> LiveDifference:
     found: LiveDifference = {"now": new.picture["now"]}
     if "taken_at" in new.picture:
         found["taken_at"] = new.picture["taken_at"]
+    if old.picture["counts"] != new.picture["counts"]:
+        found["counts"] = new.picture["counts"]
     if changes := _changes(old.nodes, new.nodes):
         found["nodes"] = changes
     if changes := _changes(old.gpus, new.gpus):

@@ -1,0 +1,140 @@
+"""One count of GPUs and one truth about who has them: the state of each unit, and how units are counted."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuscope.health.facts import Sample
+from gpuscope.health.gpu_counts import CountedGpu, count_gpus
+from gpuscope.health.states import WORST_FIRST, State
+from gpuscope.server.api_types.live_json import LivePicture
+from tests.health.fleets import NOW, gpu, gpu_labels, node
+from tests.server.live.pictures import fleet_state
+
+UNKNOWN = {State.LOST, State.GONE, State.STALE}
+
+
+def allocation(labels: dict[str, str], used: float = 0.0, **owner: str) -> Sample:
+    return ("gpuscope_allocation_used", {**labels, **owner}, used)
+
+
+def process(labels: dict[str, str], pid: int, active: float = 0.0, **owner: str) -> list[Sample]:
+    own = {**labels, "pid": str(pid), **owner}
+    return [("gpuscope_process_memory_bytes", own, 1e9), ("gpuscope_process_active", own, active)]
+
+
+def instance(index: str, of: str) -> tuple[dict[str, str], list[Sample]]:
+    board = gpu_labels(of)
+    labels = {"instance": board["instance"], "gpu": f"{of}_{index}_0", "uuid": f"MIG-{of}-{index}"}
+    info = {**labels, "parent_uuid": board["uuid"], "profile": "1g.10gb"}
+    return labels, [("gpuscope_mig_info", info, 1.0), ("gpuscope_gpu_memory_used_bytes", labels, 0.0)]
+
+
+def picture(*samples: list[Sample] | Sample) -> LivePicture:
+    listed = [one for part in samples for one in (part if isinstance(part, list) else [part])]
+    return fleet_state([*node(), *listed], now=NOW, source="test")
+
+
+def states(shown: LivePicture) -> dict[str, tuple[str, bool]]:
+    return {row["gpu"]: (row["state"], row["in_use"]) for row in shown["gpus"]}
+
+
+@pytest.mark.parametrize("owner", [{"slurm_job": "7"}, {"pod": "p", "namespace": "ml"}, {}])
+def test_an_allocated_gpu_is_never_free(owner: dict[str, str]) -> None:
+    shown = picture(gpu("0", busy=0.0), gpu("1", busy=0.0), allocation(gpu_labels("0"), **owner))
+    assert states(shown) == {"0": ("allocated", True), "1": ("idle", False)}
+    assert (shown["counts"]["free"], shown["counts"]["in_use"]) == (1, 1)
+
+
+def test_what_slurm_gave_is_allocated_without_a_prolog_too() -> None:
+    """Known from the cluster's agent: node, index and job, joined with the node's own GPUs."""
+    cluster = {"instance": "head:9400"}
+    shown = picture(
+        gpu("0", busy=0.0),
+        gpu("1", busy=0.0),
+        ("gpuscope_slurm_job_info", {**cluster, "slurm_job": "7", "user": "ann"}, 1.0),
+        ("gpuscope_slurm_job_node_info", {**cluster, "slurm_job": "7", "node": "n1"}, 1.0),
+        ("gpuscope_slurm_node_gpus", {**cluster, "node": "n1", "gres": "gpu", "state": "allocated"}, 2.0),
+        (
+            "gpuscope_slurm_job_gres_info",
+            {**cluster, "slurm_job": "7", "node": "n1", "gres": "gpu", "index": "1"},
+            1.0,
+        ),
+    )
+    assert states(shown) == {"0": ("idle", False), "1": ("allocated", True)}
+    assert [row.get("jobs") for row in shown["gpus"]] == [None, ["7"]]
+
+
+def test_a_shared_gpu_counts_once() -> None:
+    labels = gpu_labels("0")
+    pods = [allocation(labels, 1.0, pod=f"p{n}", namespace="ml", replica=str(n)) for n in range(4)]
+    shown = picture(
+        gpu("0", busy=0.9), pods, process(labels, 1, 1.0, user="ann"), process(labels, 2, user="bob")
+    )
+    assert shown["counts"] == {
+        "gpus": 1, "instances": 0, "units": 1, "in_use": 1, "free": 0, "states": {"busy": 1},
+    }  # fmt: skip
+    assert shown["gpus"][0]["pods"] == ["ml/p0", "ml/p1", "ml/p2", "ml/p3"]
+
+
+def test_a_split_gpu_counts_by_its_instances() -> None:
+    first, of_first = instance("7", "0")
+    _, of_second = instance("8", "0")
+    shown = picture(gpu("0"), of_first, of_second, process(first, 1, 1.0, user="ann"), gpu("1", busy=0.0))
+    assert shown["counts"] == {
+        "gpus": 2, "instances": 2, "units": 3, "in_use": 1, "free": 2, "states": {"busy": 1, "idle": 2},
+    }  # fmt: skip
+
+
+def test_a_gpu_that_was_given_as_a_whole_has_no_free_instance() -> None:
+    first, of_first = instance("7", "0")
+    _, of_second = instance("8", "0")
+    shown = picture(
+        gpu("0"), of_first, of_second, process(first, 1, 1.0), allocation(gpu_labels("0"), slurm_job="7")
+    )
+    assert states(shown) == {"0": ("busy", True), "0_7_0": ("busy", True), "0_8_0": ("allocated", True)}
+
+
+def test_a_gpu_that_is_not_read_is_neither_in_use_nor_free() -> None:
+    labels = gpu_labels("0")
+    shown = picture(gpu("0", up=0.0), process(labels, 1, 1.0), allocation(labels, 1.0, slurm_job="7"))
+    assert states(shown) == {"0": ("lost", False)}
+    assert (shown["counts"]["free"], shown["counts"]["in_use"]) == (0, 0)
+
+
+def test_a_sick_gpu_may_be_in_use() -> None:
+    labels = gpu_labels("0")
+    failed = ("gpuscope_gpu_row_remap_failed", labels, 1.0)
+    assert states(picture(gpu("0"), failed, process(labels, 1, 1.0))) == {"0": ("sick", True)}
+    assert states(picture(gpu("0"), failed)) == {"0": ("sick", False)}
+
+
+rows = st.lists(
+    st.builds(
+        lambda node, index, parent, state, used: CountedGpu(
+            node, f"{parent}{index}", parent, state.value, used and state not in UNKNOWN
+        ),
+        st.sampled_from("ab"),
+        st.integers(0, 3),
+        st.sampled_from(["", "", "0", "1", "9"]),
+        st.sampled_from(WORST_FIRST),
+        st.booleans(),
+    ),
+    unique_by=lambda row: (row.node, row.uuid, row.parent),
+)
+
+
+@given(rows)
+def test_every_unit_counts_once(listed: list[CountedGpu]) -> None:
+    counts = count_gpus(listed)
+    split = {(row.node, row.parent) for row in listed if row.parent}
+    assert counts.gpus + counts.instances == len(listed)
+    assert counts.units == len(listed) - sum((row.node, row.uuid) in split for row in listed)
+    assert counts.in_use + sum(counts.states[state] for state in UNKNOWN) <= counts.units
+    assert count_gpus(reversed(listed)) == counts, "the order says nothing"
+    alone = [count_gpus(row for row in listed if row.node == name) for name in "ab"]
+    assert sum((one.states for one in alone), Counter()) == counts.states, "nodes add up to the fleet"
