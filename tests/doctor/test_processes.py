@@ -164,7 +164,7 @@ def test_a_socket_that_may_not_be_opened(tmp_path: Path, monkeypatch: pytest.Mon
 
 def test_pods_without_names_and_containers_without(tmp_path: Path) -> None:
     nameless = with_processes(process(1, owner=Owner(pod_uid="u")))
-    assert "/var/log/pods" in only(processes.pod_names(context(tmp_path, nameless))).fix
+    assert "/var/log/containers" in only(processes.pod_names(context(tmp_path, nameless))).fix
     which = with_processes(process(1, owner=Owner(pod_uid="u", pod="a", container_id="f" * 64)))
     verdicts = [f.verdict for f in processes.pod_names(context(tmp_path, which))]
     assert verdicts == [Verdict.GOOD, Verdict.NOTE]

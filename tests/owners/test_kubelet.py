@@ -26,7 +26,7 @@ from gpuscope.readings import ABSENT, Device, Uuid
 from gpuscope.settings import Settings
 from tests.fakes import FakeClock
 from tests.owners.fake_kubelet import claimed, container, devices, field, pod, running_kubelet
-from tests.owners.trees import CONTAINER, POD_UID, add_pod_log
+from tests.owners.trees import CONTAINER, POD_UID, add_log_link, add_pod_log
 
 
 def some_label(name: str) -> bool:
@@ -161,9 +161,10 @@ def test_pods_of_the_log_folder(tmp_path: Path) -> None:
     (logs / "a_file_here").touch()
     links = tmp_path / "containers"
     links.mkdir()
-    (links / f"train-0_ml_main-{CONTAINER}.log").touch()
-    (links / f"train-0_ml_main-{'a' * 64}.log").touch()
-    (links / f"train-0_ml_side-{'b' * 30}").touch()
+    add_log_link(links, "ml", "train-0", POD_UID, "main", CONTAINER)
+    add_log_link(links, "ml", "train-0", POD_UID, "main", "a" * 64)
+    add_log_link(links, "ml", "train-0", POD_UID, "side", "b" * 30)
+    (links / f"train-0_ml_main-{'d' * 64}.log").touch()  # not a link
     pods = {one.name: one for one in read_pod_logs(str(logs))}
     assert pods.keys() == {"train-0", "etcd"}
     train = pods["train-0"]
@@ -173,6 +174,29 @@ def test_pods_of_the_log_folder(tmp_path: Path) -> None:
     only = pods["etcd"].container("c" * 64)
     assert only is not None
     assert only.name == "etcd"
+
+
+def test_links_alone_name_pods_of_folders_that_are_not_there(tmp_path: Path) -> None:
+    """What a container sees that mounts /var/log/containers and no log."""
+    links = tmp_path / "containers"
+    links.mkdir()
+    add_log_link(links, "ml", "train-0", POD_UID, "main", CONTAINER)
+    add_log_link(links, "ml", "train-0", POD_UID, "side", "b" * 64)
+    long_name = "x" * 120
+    add_log_link(links, "ml", long_name, "0" * 32, "y" * 60, "c" * 64)
+    (links / "loop.log").symlink_to("loop.log")
+    pods = index_pods(read_pod_logs(str(tmp_path / "pods")))
+    train = pods.find(POD_UID, ABSENT)
+    assert train is not None
+    assert (train.namespace, train.name) == ("ml", "train-0")
+    assert train.container(CONTAINER) == PodContainer("main", CONTAINER)
+    assert pods.find(ABSENT, "b" * 64) is train
+    cut = pods.find("0" * 32, "c" * 64)
+    assert cut is not None, "the link's name has no whole id; its target has the pod's UID"
+    assert cut.name == long_name
+    links.rename(tmp_path / "hidden")
+    with pytest.raises(OSError, match="pods"):
+        read_pod_logs(str(tmp_path / "pods"))
 
 
 def test_a_static_pod_is_found_by_its_hash_and_a_new_pod_wins_over_an_ended_namesake() -> None:

@@ -63,3 +63,9 @@ def add_pod_log(root: Path, namespace: str, pod: str, uid: str, *containers: str
         folder = root / f"{namespace}_{pod}_{uid}" / container
         folder.mkdir(parents=True, exist_ok=True)
         (folder / "0.log").touch()
+
+
+def add_log_link(root: Path, namespace: str, pod: str, uid: str, container: str, container_id: str) -> None:
+    """As the kubelet makes it: the name is cut to 255 characters."""
+    name = f"{pod}_{namespace}_{container}-{container_id}"[: 255 - len(".log")]
+    (root / f"{name}.log").symlink_to(f"/var/log/pods/{namespace}_{pod}_{uid}/{container}/0.log")

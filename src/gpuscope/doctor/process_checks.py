@@ -157,16 +157,19 @@ def pod_names(context: DoctorContext) -> Iterator[CheckResult]:
     nameless = sum(owner.pod_uid is not ABSENT and owner.pod is ABSENT for owner in owners)
     if nameless:
         fix = (
-            f"mount {context.settings.path_pod_logs} of the node (hostPath, readOnly), "
+            f"mount {_container_logs(context)} of the node (hostPath, readOnly), "
             "or set --kubelet-url and allow `get` on nodes/pods"
         )
         yield CheckResult(Verdict.BAD, f"{nameless} processes are in pods with unknown names", fix)
     elif any(owner.pod is not ABSENT for owner in owners):
         yield CheckResult(Verdict.GOOD, "every process in a pod has its pod's name")
     if any(owner.pod is not ABSENT and owner.container is ABSENT for owner in owners):
-        logs = Path(context.settings.path_pod_logs).parent / "containers"
-        fix = f"also mount {logs} of the node: its links name the containers"
+        fix = f"mount {_container_logs(context)} of the node: its links name the containers"
         yield CheckResult(Verdict.NOTE, "the container of some processes in pods is unknown", fix)
+
+
+def _container_logs(context: DoctorContext) -> Path:
+    return Path(context.settings.path_pod_logs).parent / "containers"
 
 
 def job_environments(context: DoctorContext) -> Iterator[CheckResult]:
