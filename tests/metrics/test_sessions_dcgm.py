@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from gpuscope.exposition.text import encode_text
+from gpuscope.metrics.families import load_family
 from gpuscope.metrics.families.dcgm.builder import build_with
 from gpuscope.readings import (
     ABSENT,
@@ -63,6 +64,24 @@ def test_a_gpu_with_a_pod_and_one_without() -> None:
         'gpu="0",container="main",namespace="ml",pod="a"} 68',
         'gpu="1"} 68',
     ]
+
+
+@pytest.mark.parametrize(
+    ("settings", "labels"),
+    [
+        (Settings(), 'container="main",namespace="ml",pod="a"'),
+        (Settings(pod_labels=("team",)), 'team="red",container="main",namespace="ml",pod="a"'),
+    ],
+)
+def test_the_agent_s_own_dcgm_family_has_the_pods_it_knows(settings: Settings, labels: str) -> None:
+    """Without any flag of dcgm-exporter: `gpuscope agent --families dcgm`."""
+    given = given_to(h100(0), "a", pod_labels=(("team", "red"),))
+    text = encode_text(
+        load_family("dcgm").build(settings).to_families(scene([h100(0), h100(1)], given))
+    ).decode()
+    first, second = [line for line in text.splitlines() if line.startswith("DCGM_FI_DEV_GPU_TEMP{")]
+    assert first.endswith(f",{labels}}} 68")
+    assert "pod=" not in second
 
 
 def test_old_names_uids_and_labels() -> None:

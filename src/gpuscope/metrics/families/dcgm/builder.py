@@ -115,7 +115,14 @@ def build_with(settings: Settings, options: DcgmOptions, attributes: Sequence[At
 
 
 def _build(settings: Settings) -> DcgmBuilder:
-    return build_with(settings, DcgmOptions())
+    """For `--families dcgm`. This agent knows the pods, so its series have them: without a kubelet there are
+    no allocations, and no labels."""
+    options = DcgmOptions(
+        kubernetes=True,
+        kubernetes_enable_pod_labels=bool(settings.pod_labels),
+        nvidia_resource_names=settings.resource_names,
+    )
+    return build_with(settings, options)
 
 
 FAMILY = FamilySpec(

@@ -1,6 +1,7 @@
 """dcgm-exporter's options with its defaults, for the `dcgm` family.
 
-`--as dcgm-exporter` sets them from dcgm-exporter's flags and environment; `--families dcgm` uses the defaults.
+`--as dcgm-exporter` sets them from dcgm-exporter's flags and environment; `--families dcgm` uses the defaults
+and the labels of pods.
 """
 
 from __future__ import annotations
