@@ -169,8 +169,19 @@ def test_textfile_writes_rewrites_and_removes_the_file(tmp_path: Path) -> None:
         first = target.stat().st_ino
         while target.stat().st_ino == first:
             assert process.poll() is None
+        second = run("textfile", "--source", "demo", "--output", str(target), "--once")
+        assert (second.returncode, second.stderr.count("another gpuscope writes this file")) == (2, 1)
         process.terminate()
         process.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_textfile_run_that_is_ended_writes_nothing(tmp_path: Path) -> None:
+    """Even as the first process of a container, for which SIGTERM has no default effect."""
+    argv = ("textfile", "--source", "demo", "--output", str(tmp_path / "gpu.prom"), "--once")
+    with running(*argv, until="simulated") as (process, _):
+        process.terminate()
+        assert process.wait() == 128 + signal.SIGTERM
     assert list(tmp_path.iterdir()) == []
 
 

@@ -65,3 +65,25 @@ def test_a_clean_stop_removes_the_file(tmp_path: Path) -> None:
 def test_a_missing_folder_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="does not exist"):
         TextfileWriter(tmp_path / "no" / "gpu.prom")
+
+
+def test_a_file_has_one_writer_at_a_time(tmp_path: Path) -> None:
+    target = tmp_path / "gpu.prom"
+    first, second, other = TextfileWriter(target), TextfileWriter(target), TextfileWriter(tmp_path / "b.prom")
+    first.claim()
+    other.claim()
+    with pytest.raises(UsageError, match="another gpuscope writes this file"):
+        second.claim()
+    first.release()
+    second.claim()
+    second.release()
+    other.release()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_lock_of_a_killed_writer_does_not_count(tmp_path: Path) -> None:
+    (tmp_path / ".gpu.prom.lock").touch()
+    writer = TextfileWriter(tmp_path / "gpu.prom")
+    writer.claim()
+    writer.release()
+    assert list(tmp_path.iterdir()) == []

@@ -5,14 +5,21 @@ from __future__ import annotations
 import argparse
 import logging
 import signal
+import sys
 import threading
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.errors import UsageError
 from gpuscope.setting_values import parse_argument, parse_interval
 from gpuscope.settings import Settings
+
+if TYPE_CHECKING:
+    from gpuscope.exposition.textfile_writer import TextfileWriter
+    from gpuscope.server.exporter import Exporter
+    from gpuscope.wiring.run_agent import CollectorThreads
 
 SETTINGS = ("families", "fields", "counters", *COLLECTING_SETTINGS)
 
@@ -43,7 +50,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.wiring import run_agent as wiring
 
     every = parse_argument(parse_interval, args.every, "--interval", "60s")
-    if args.once:  # observes processes for one second only, so `idle_after` must be shorter
+    if args.once:
+        # The first process of a container ignores SIGTERM unless it has a handler. A run that is ended writes
+        # nothing: its file would stay when the chart is removed.
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
+        # It observes processes for one second only, so `idle_after` must be shorter.
         settings = replace(settings, idle_after=min(settings.idle_after, 0.5))
     families = settings.families or DEFAULT_FAMILIES
     exporter = Exporter(
@@ -52,16 +63,26 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     running = wiring.CollectorThreads(wiring.build_collector(settings, families))
     running.collector.subscribe(exporter.publish)
     writer = TextfileWriter(args.output)
-    if args.once:
-        snapshot = wiring.read_once(running)
-        try:
-            writer.write(exporter.exposition())
-        except OSError as error:
-            raise UsageError(f"--output {args.output}: {error.strerror}; choose another file") from None
-        wiring.require_gpu(snapshot)
-        return 0
-    stop = threading.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, lambda *_: stop.set())
-    wiring.write_textfile(running, exporter, writer, every=every, stop=stop)
+    writer.claim()
+    try:
+        if args.once:
+            _write_once(running, exporter, writer)
+        else:
+            stop = threading.Event()
+            for number in (signal.SIGINT, signal.SIGTERM):
+                signal.signal(number, lambda *_: stop.set())
+            wiring.write_textfile(running, exporter, writer, every=every, stop=stop)
+    finally:
+        writer.release()
     return 0
+
+
+def _write_once(running: CollectorThreads, exporter: Exporter, writer: TextfileWriter) -> None:
+    from gpuscope.wiring import run_agent as wiring
+
+    snapshot = wiring.read_once(running)
+    try:
+        writer.write(exporter.exposition())
+    except OSError as error:
+        raise UsageError(f"--output {writer.target}: {error.strerror}; choose another file") from None
+    wiring.require_gpu(snapshot)
