@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import re
 import subprocess
 import sys
+import tarfile
 import urllib.request
+import zipfile
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
+from email import message_from_bytes
 from pathlib import Path
 
 import pytest
@@ -83,6 +87,50 @@ def test_sdist_and_wheel_are_as_a_registry_wants_them(packages: Path, tmp_path: 
     # In an environment of its own: twine needs twenty packages that nothing else here uses.
     run(*install(new_environment(tmp_path), "twine==6.2.0"))
     run(tmp_path / "bin/twine", "check", "--strict", *files)
+
+
+def test_a_wheel_of_the_same_sources_is_the_same_byte_by_byte(packages: Path, tmp_path: Path) -> None:
+    """In another folder, under another umask, from files of another time."""
+    (sdist,) = packages.glob("*.tar.gz")
+    (first,) = packages.glob("*.whl")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(tmp_path, filter="data")
+    (source,) = tmp_path.iterdir()
+    for path in source.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o700 if path.is_dir() else 0o600)
+            os.utime(path, (1_600_000_000, 1_600_000_000))
+    before = os.umask(0o077)
+    try:
+        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, source]
+        run(*pip, PATH=without_node(packages))
+    finally:
+        os.umask(before)
+    (second,) = tmp_path.glob("*.whl")
+    assert second.read_bytes() == first.read_bytes()
+
+
+def test_the_metadata_has_no_link_that_leads_nowhere(packages: Path) -> None:
+    with zipfile.ZipFile(next(packages.glob("*.whl"))) as wheel:
+        (name,) = [name for name in wheel.namelist() if name.endswith(".dist-info/METADATA")]
+        metadata = message_from_bytes(wheel.read(name))
+    assert metadata["Author"] == "the gpuscope authors"
+    assert "Operating System :: POSIX :: Linux" in metadata.get_all("Classifier", [])
+    text = str(metadata.get_payload())
+    links = re.findall(r"\]\(([^)]*)\)", text)
+    assert [link for link in links if not link.startswith(("http://", "https://", "#"))] == []
+    assert "one server (`docs/guides/one-server.md`)" in text
+
+
+def test_links_of_the_readme_follow_the_address_of_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "tools")
+    long_description = importlib.import_module("build_backend").long_description
+    readme = "[a](docs/a.md) ![p](docs/p.png) [b](https://b.example) [c](#c)\n"
+    there = "https://git.example/gpuscope"
+    assert long_description(readme, f"{there}/") == (
+        f"[a]({there}/blob/HEAD/docs/a.md) ![p]({there}/raw/HEAD/docs/p.png) [b](https://b.example) [c](#c)\n"
+    )
+    assert long_description(readme, "").startswith("a (`docs/a.md`)  [b](https://b.example) [c](#c)\n")
 
 
 @contextmanager
