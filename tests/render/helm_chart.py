@@ -43,7 +43,7 @@ ALL_MONITORS: dict[str, Any] = {
 MODES: dict[str, dict[str, Any]] = {
     "everything": {
         **SEED,
-        "textfile": {"enabled": True},
+        "textfile": {"enabled": True, "families": ["dcgm_legacy"]},
         "profiling": {"dcgm": "sidecar"},
         "server": {"enabled": True, "ingress": {"enabled": True}},
         "networkPolicy": {"enabled": True},
@@ -98,8 +98,17 @@ def of_kind(documents: list[dict[str, Any]], kind: str, name: str = "") -> dict[
     return found
 
 
-def containers_of(document: dict[str, Any]) -> list[Any]:
-    spec = document.get("spec", {})
+def pod_of(document: dict[str, Any]) -> dict[str, Any]:
+    spec: dict[str, Any] = document.get("spec", {})
     spec = spec.get("jobTemplate", {}).get("spec", spec)
-    pod = spec.get("template", {}).get("spec", spec if document["kind"] == "Pod" else {})
+    pod: dict[str, Any] = spec.get("template", {}).get("spec", spec if document["kind"] == "Pod" else {})
+    return pod
+
+
+def containers_of(document: dict[str, Any]) -> list[Any]:
+    pod = pod_of(document)
     return [*pod.get("initContainers", []), *pod.get("containers", [])]
+
+
+def volumes_of(document: dict[str, Any]) -> list[Any]:
+    return list(pod_of(document).get("volumes", []))

@@ -9,6 +9,7 @@ import json
 import re
 import subprocess
 import tarfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import yaml
 
 from gpuscope import __version__
 from gpuscope.cli import main
+from gpuscope.metrics.families import family_names
 from gpuscope.scrape.config import read_config
 from tests.render.helm_chart import (
     ALL_MONITORS,
@@ -28,6 +30,7 @@ from tests.render.helm_chart import (
     of_kind,
     run_helm,
     template,
+    volumes_of,
 )
 
 
@@ -62,11 +65,159 @@ def test_a_wrong_value_is_refused_with_its_path(helm: Path, tmp_path: Path, valu
     assert WRONG[value] in done.stderr
 
 
-def test_an_unknown_rule_file_is_refused(helm: Path, tmp_path: Path) -> None:
-    values = {"prometheusRule": {"enabled": True, "files": ["gpus"]}}
-    (tmp_path / "v.json").write_text(json.dumps(values))
-    done = run_helm(helm, tmp_path, "template", "gs", CHART, "-f", tmp_path / "v.json")
-    assert 'there is no rule file "gpus"' in done.stderr
+def refusal(helm: Path, folder: Path, values: dict[str, Any]) -> str:
+    (folder / "v.json").write_text(json.dumps(values))
+    done = run_helm(helm, folder, "template", "gs", CHART, "-f", folder / "v.json")
+    assert done.returncode != 0, values
+    return done.stderr
+
+
+WRONG_VALUES: dict[str, dict[str, Any]] = {
+    "/prometheusRule/files/0": {"prometheusRule": {"enabled": True, "files": ["gpus"]}},
+    "/agent/families/1": {"agent": {"families": ["native", "dcmg"]}},
+    "/textfile/families/0": {"textfile": {"families": ["session"]}},
+    "/textfile/families": {"textfile": {"families": []}},
+    "/textfile/hostPath": {"textfile": {"hostPath": "/"}},
+    "/textfile/interval": {"textfile": {"interval": "0s"}},
+    "/tolerations/0": {"tolerations": [{"keys": "nvidia.com/gpu"}]},
+    "/agent/extraEnv/0": {"agent": {"extraEnv": [{"value": "without a name"}]}},
+    "/agent/updateStrategy": {"agent": {"updateStrategy": {"kind": "OnDelete"}}},
+    "/agent/affinity": {"agent": {"affinity": {"requiredDuringScheduling": {}}}},
+    "/agent/resourceNames/0": {"agent": {"resourceNames": ["gpu"]}},
+    "/serviceMonitor/relabelings/0": {"serviceMonitor": {"relabelings": [{"source_labels": ["a"]}]}},
+    "/gpu-session-monitoring/nodes": {"gpu-session-monitoring": {"nodes": ["gpu-1", "gpu-1"]}},
+    "/server/extraScrapeConfigs/0": {"server": {"extraScrapeConfigs": [{"name": "x"}]}},
+}
+
+
+@pytest.mark.parametrize("path", WRONG_VALUES)
+def test_a_wrong_entry_is_refused_with_its_path(helm: Path, tmp_path: Path, path: str) -> None:
+    assert path in refusal(helm, tmp_path, WRONG_VALUES[path])
+
+
+def test_the_schema_knows_the_families_and_rule_files_that_exist() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+    assert schema["definitions"]["families"]["items"]["enum"] == list(family_names())
+    files = schema["properties"]["prometheusRule"]["properties"]["files"]["items"]["enum"]
+    assert files == sorted(file.stem for file in (ROOT / "deploy/prometheus/rules").glob("*.yml"))
+
+
+KUBERNETES_OWN = {"valueFrom", "rollingUpdate", "claims", "nodeAffinity", "podAffinity", "podAntiAffinity"}
+"""Objects whose content the API server checks."""
+
+
+def open_objects(schema: Any, at: str = "") -> Iterator[str]:
+    """Paths of objects with properties that take any other key, too."""
+    if not isinstance(schema, dict):
+        return
+    if schema.get("type") == "object" and at.rpartition("/")[2] not in {*KUBERNETES_OWN, "global"}:
+        is_list_of_kubernetes = "required" in schema and "properties" not in schema
+        if schema.get("additionalProperties", True) is True and not is_list_of_kubernetes:
+            yield at
+    for key, inner in schema.items():
+        yield from open_objects(inner, f"{at}/{key}")
+
+
+def test_no_object_of_the_schema_takes_unknown_keys() -> None:
+    assert list(open_objects(json.loads((CHART / "values.schema.json").read_text()))) == [
+        "/definitions/resources/properties/claims/items"
+    ]
+
+
+def test_values_of_an_earlier_version_are_accepted(helm: Path, tmp_path: Path) -> None:
+    """`helm upgrade --reuse-values` brings the defaults of the chart that was installed."""
+    template(helm, tmp_path, {"kubelet": {"podLogsDir": "/var/log/pods"}, "agent": {"families": []}})
+
+
+FAMILIES: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "default": ({}, ["--families=native"]),
+    "with a server beside Prometheus": ({"server": {"enabled": True}}, ["--families=native"]),
+    "with a server of its own": (
+        {"server": {"enabled": True}, "serviceMonitor": {"enabled": False}},
+        ["--families=native,host"],
+    ),
+    "with an engine": (
+        {"server": {"enabled": True, "store": "http://p:9090"}, "serviceMonitor": {"enabled": False}},
+        ["--families=native"],
+    ),
+    "chosen": ({"agent": {"families": ["native", "dcgm"]}}, ["--families=native,dcgm"]),
+    "stand-in": ({"agent": {"extraArgs": ["--as=dcgm-exporter", "--kubernetes"]}}, []),
+}
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_the_agent_does_not_repeat_a_node_exporter(helm: Path, tmp_path: Path, name: str) -> None:
+    values, expected = FAMILIES[name]
+    (agent, *_) = containers_of(of_kind(template(helm, tmp_path, values), "DaemonSet", "-agent"))
+    assert [word for word in agent["args"] if word.startswith("--families")] == expected
+
+
+def test_folders_of_the_node_are_neither_made_nor_logs(helm: Path, tmp_path: Path) -> None:
+    """Except the folder of text files, which is ours. Root could read every log of a mounted /var/log/pods."""
+    for mode in ("everything", "sessions by interval", "host path"):
+        for document in template(helm, tmp_path, MODES[mode], "--kube-version", "1.37"):
+            for volume in volumes_of(document):
+                folder = volume.get("hostPath", {})
+                assert volume["name"] == "textfile" or folder.get("type", "Directory") == "Directory", volume
+                assert folder.get("path") != "/var/log/pods"
+
+
+@pytest.mark.parametrize(
+    ("textfile", "message"),
+    [
+        ({"file": "gpu_sessions.prom", "families": ["dcgm_legacy"]}, "choose another name"),
+        ({}, "leave sessions out"),
+        ({"hostPath": "/var/lib/node_exporter/textfile_collector/"}, "leave sessions out"),
+    ],
+)
+def test_two_writers_of_the_same_series_are_refused(
+    helm: Path, tmp_path: Path, textfile: dict[str, Any], message: str
+) -> None:
+    assert message in refusal(helm, tmp_path, {**SEED, "textfile": {"enabled": True, **textfile}})
+    template(helm, tmp_path, {**SEED, "textfile": {"enabled": True, **textfile, "hostPath": "/run/prometheus"}})
+
+
+@pytest.mark.parametrize(
+    ("schedule", "max_age"), [("*/1 * * * *", "600"), ("*/30 * * * *", "9000"), ("0 6 * * *", "0")]
+)
+def test_beside_cron_jobs_a_pod_waits_to_remove_their_file(
+    helm: Path, tmp_path: Path, schedule: str, max_age: str
+) -> None:
+    values = {**SEED, "collection": {"schedule": schedule}}
+    values["gpu-session-monitoring"] = {"enabled": True, "nodes": ["gpu-1", "gpu-2"]}
+    documents = template(helm, tmp_path, values)
+    cleanup = of_kind(documents, "DaemonSet", "-cleanup")["spec"]["template"]["spec"]
+    (container,) = cleanup["containers"]
+    assert {one["name"]: one["value"] for one in container["env"]} == {
+        "TEXTFILE": "/textfile/gpu_sessions.prom",
+        "MAX_AGE_SECONDS": max_age,
+        "LINGER_SECONDS": "12",
+    }
+    assert cleanup["terminationGracePeriodSeconds"] > 12
+    terms = cleanup["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert [term["matchFields"][0]["values"] for term in terms["nodeSelectorTerms"]] == [["gpu-1"], ["gpu-2"]]
+    assert "hostPID" not in cleanup
+    long_running = template(helm, tmp_path, MODES["sessions by interval"])
+    names = [one["metadata"]["name"] for one in long_running if one["kind"] == "DaemonSet"]
+    assert names == ["gs-gpuscope-agent", "gpu-session-metrics-collector"], "it removes its file itself"
+
+
+def test_notes_offer_only_tests_that_exist(helm: Path, tmp_path: Path) -> None:
+    for values in (MODES["default"], MODES["textfile"], MODES["store"], {"service": {"enabled": False}}):
+        (tmp_path / "v.json").write_text(json.dumps(values))
+        done = run_helm(helm, tmp_path, "install", "gs", CHART, "--dry-run=client", "-f", tmp_path / "v.json")
+        notes = done.stdout.rpartition("NOTES:")[2]
+        assert ("helm test" in notes) == ("helm.sh/hook: test" in done.stdout), values
+
+
+def test_the_server_s_links_have_the_ingress_address(helm: Path, tmp_path: Path) -> None:
+    for values, url in (
+        ({"host": "gpus.example.org"}, "http://gpus.example.org"),
+        ({"host": "a.example", "path": "/gpu/", "tlsSecret": "tls"}, "https://a.example/gpu"),
+    ):
+        server = {"enabled": True, "ingress": {"enabled": True, **values}}
+        (container,) = containers_of(of_kind(template(helm, tmp_path, {"server": server}), "StatefulSet"))
+        assert f"--external-url={url}" in container["args"]
 
 
 def keys(value: Any, schema: Any, at: str = "") -> set[str]:
@@ -107,7 +258,7 @@ def test_only_pods_that_need_it_run_as_root_and_none_is_privileged(helm: Path, t
     everything = {
         **SEED,
         "server": {"enabled": True},
-        "textfile": {"enabled": True},
+        "textfile": {"enabled": True, "families": ["dcgm_legacy"]},
         "profiling": {"dcgm": "sidecar"},
     }
     users = {}
@@ -121,7 +272,7 @@ def test_only_pods_that_need_it_run_as_root_and_none_is_privileged(helm: Path, t
             assert added == (["SYS_ADMIN"] if container["name"] == "nv-hostengine" else [])
             users[container["name"]] = context.get("runAsUser", 65532)
     assert users == {
-        "agent": 0, "collector": 0, "nv-hostengine": 0, "dcgmi": 65532, "server": 65532,
+        "agent": 0, "collector": 0, "cleanup": 0, "nv-hostengine": 0, "dcgmi": 65532, "server": 65532,
         "test-agent": 65532, "test-server": 65532,
     }  # fmt: skip
     (agent,) = containers_of(of_kind(template(helm, tmp_path, MODES["no pods"]), "DaemonSet"))
@@ -230,7 +381,8 @@ def test_helm_values_refuse_a_relative_folder(capsys: pytest.CaptureFixture[str]
 
 def test_writers_of_text_files_are_not_ready_when_their_file_is_old(helm: Path, tmp_path: Path) -> None:
     """A node exporter goes on exporting an old file. A CronJob's pod ends: its file has the alert only."""
-    values = {**SEED, "textfile": {"enabled": True}, "collection": {"interval": "30s"}}
+    textfile = {"enabled": True, "families": ["dcgm_legacy"]}
+    values = {**SEED, "textfile": textfile, "collection": {"interval": "30s"}}
     documents = template(helm, tmp_path, values)
     for name, file, interval in (
         ("gpuscope-textfile", "gpuscope.prom", "60s"),

@@ -70,14 +70,18 @@ def test_a_wrong_manifest_is_found(helm: Path, tmp_path: Path) -> None:
         check_documents(documents, VERSIONS[:1], set())
 
 
+LABELS = {"agent": {"exportedPodLabels": ["team"]}}
+
+
 @pytest.mark.parametrize(("version", "mode", "mounted"), [
-    ("1.36", {}, False), ("1.37", {}, True), ("1.37", {"kubelet": {"podsApi": False}}, False),
+    ("1.36", LABELS, False), ("1.37", {}, False), ("1.37", LABELS, True),
+    ("1.37", {**LABELS, "kubelet": {"podsApi": False}}, False),
     ("1.36", {"kubelet": {"podsApi": True}}, True), ("1.37", {"agent": {"podAttribution": False}}, False),
 ])  # fmt: skip
 def test_the_pods_api_is_mounted_where_kubelets_have_it(
     helm: Path, tmp_path: Path, version: str, mode: dict[str, Any], mounted: bool
 ) -> None:
-    """A mount of a folder that the kubelet lacks creates it on the node."""
+    """And where the labels are wanted: a pod that mounts a folder which the kubelet lacks does not start."""
     documents = template(helm, tmp_path, mode, "--kube-version", version)
     (daemon_set,) = [one for one in documents if one["kind"] == "DaemonSet"]
     pod = daemon_set["spec"]["template"]["spec"]

@@ -1,4 +1,4 @@
-"""The Dockerfile as hadolint and its readers see it, and the image's health check."""
+"""The Dockerfile as hadolint and its readers see it, the image's health check and its remover of text files."""
 
 from __future__ import annotations
 
@@ -8,13 +8,18 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from gpuscope import __version__
 from gpuscope.server.stand_ins import stand_in_names
 from tests.local_server import QuietHandler, serving_http
 from tests.ports import free_port
+from tests.waiting import wait_for
 
 DOCKER = Path(__file__).parent.parent.parent / "deploy" / "docker"
 ROLES = {"gpuscope", "dcgm-exporter", "nvidia_gpu_exporter", "slurm-exporter", "dcgmproftester"}
@@ -44,6 +49,16 @@ def test_final_images_run_no_command_while_built_and_are_not_root() -> None:
         assert not re.search(r"^RUN ", STAGES[name], re.MULTILINE), name
         assert set(re.findall(r"^USER (\S+)", STAGES[name], re.MULTILINE)) <= {"65532:65532"}, name
     assert "USER 65532:65532" in STAGES["common"]
+
+
+def test_images_say_what_they_are() -> None:
+    labels = dict(re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', STAGES["common"]))
+    project = tomllib.loads((DOCKER.parent.parent / "pyproject.toml").read_text())["project"]
+    assert labels["description"] == project["description"]
+    assert labels["licenses"] == project["license"]
+    assert labels["authors"] == project["authors"][0]["name"]
+    assert f"ARG VERSION={__version__}\n" in STAGES["common"]
+    assert {"title", "version", "revision", "created"} <= labels.keys()
 
 
 def test_roles_stand_in_for_exporters_that_exist() -> None:
@@ -112,3 +127,43 @@ def test_the_health_check_says_that_there_is_no_text_file(tmp_path: Path) -> Non
     done = check("", HEALTH_FILE=str(tmp_path / "gpu.prom"))
     assert done.returncode == 1
     assert "No such file or directory" in done.stderr
+
+
+@contextmanager
+def remover(path: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
+    command = [sys.executable, "-I", "-S", DOCKER / "remove_textfile.py"]
+    process = subprocess.Popen(command, env={"TEXTFILE": str(path), **environment}, stderr=subprocess.PIPE)
+    try:
+        assert process.stderr is not None
+        assert b"is removed when this process ends" in process.stderr.readline()
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+def test_a_text_file_is_removed_when_its_remover_is_ended(tmp_path: Path) -> None:
+    path = tmp_path / "gpu_sessions.prom"
+    other = tmp_path / "other.prom"
+    path.touch()
+    other.touch()
+    with remover(path, LINGER_SECONDS="2") as process:
+        assert path.exists()
+        process.terminate()
+        wait_for(lambda: not path.exists())
+        path.touch()  # by a run that began before
+        assert process.wait() == 0
+    assert list(tmp_path.iterdir()) == [other]
+
+
+def test_an_old_text_file_is_removed_and_a_new_one_is_not(tmp_path: Path) -> None:
+    for age_seconds, is_kept in ((5, True), (700, False)):
+        path = tmp_path / f"{age_seconds}.prom"
+        path.touch()
+        written_at = path.stat().st_mtime - age_seconds
+        os.utime(path, (written_at, written_at))
+        with remover(path, MAX_AGE_SECONDS="600") as process:
+            wait_for(lambda path=path, is_kept=is_kept: is_kept or not path.exists())
+            assert path.exists() == is_kept
+            process.terminate()
+            process.wait()

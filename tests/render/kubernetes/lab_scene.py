@@ -114,6 +114,9 @@ class Scene:
         listed: list[Any] = self.lab.get("pods", "-n", namespace, *chosen)["items"]
         return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
 
+    def pods_with_any_state(self, namespace: str) -> list[str]:
+        return [pod["metadata"]["name"] for pod in self.lab.get("pods", "-n", namespace)["items"]]
+
     def main_pid(self, pod: Any) -> int:
         """Of the pod's container, on the machine; 0 while it starts."""
         statuses = pod["status"].get("containerStatuses") or [{}]
@@ -217,7 +220,7 @@ def driver_values(lab: KubernetesLab, image: str) -> list[str]:
     document = {
         "image": {"repository": repository, "tag": tag, "pullPolicy": "Never"},
         "driver": {"access": "hostPath", "libraryPath": str(folder), "privileged": False},
-        "kubelet": {"rootDir": str(lab.kubelet_folder), "podLogsDir": str(lab.folder / "logs/pods")},
+        "kubelet": {"rootDir": str(lab.kubelet_folder)},
         "agent": {
             "extraEnv": [{"name": "FAKE_NVML_STATE", "value": "/opt/driver/lib/state"}],
         },

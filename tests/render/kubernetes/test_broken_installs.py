@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 
@@ -39,13 +40,6 @@ BROKEN = {
         "libnvidia-ml.so.1",
         "nvml",
         ("libnvidia-ml.so.1 was not found", "runtimeClassName: nvidia"),
-    ),
-    "no socket": BrokenInstall(
-        ("--set", "kubelet.rootDir=/var/lib/kubelet-of-another"),
-        200,
-        "kubelet.sock: No such file or directory",
-        "kubelet",
-        ("kubelet.sock does not exist: no GPU has a pod", "hostPath"),
     ),
     "no permission": BrokenInstall(
         (),
@@ -155,3 +149,19 @@ def test_a_broken_install_says_what_to_change(scene: Scene, broken: BrokenScene,
         broken.install(*expected.fixed_values)
     lab.wait_until(lambda: broken.ready()[0] == 200 and expected.reason not in broken.ready()[1], "not mended")
     lab.wait_until(lambda: expected.source not in broken.sources_down(), "the alert's metric stays")
+
+
+def test_a_wrong_folder_of_the_kubelet_is_an_event_and_is_not_made(scene: Scene, tmp_path: Path) -> None:
+    lab, broken = scene.lab, BrokenScene(scene, "broken-folder")
+    folder = tmp_path / "kubelet"
+    lab.kubectl("create", "namespace", broken.namespace)
+    try:
+        broken.install("--set", f"kubelet.rootDir={folder}")
+        wanted = f"{folder}/pod-resources is not a directory"
+        lab.wait_until(lambda: wanted in lab.kubectl("get", "events", "-n", broken.namespace), "no event")
+        assert not folder.exists()
+        broken.install()
+        lab.wait_until(lambda: broken.ready()[0] == 200, "not mended")
+    finally:
+        lab.helm("uninstall", "broken", "-n", broken.namespace, "--wait")
+        lab.kubectl("delete", "namespace", broken.namespace, "--wait")

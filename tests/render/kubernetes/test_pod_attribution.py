@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.labs.kubernetes_configuration import NODE
-from tests.render.kubernetes.lab_scene import NAMESPACE, RELEASE, WHOLE, Scene, label_sets
+from tests.render.kubernetes.lab_scene import MIG, NAMESPACE, RELEASE, WHOLE, Scene, label_sets
 from tests.waiting import wait_for
 
 pytestmark = pytest.mark.slow
@@ -49,6 +50,50 @@ def test_the_view_is_right_after_a_kubelet_restart_and_a_deletion(scene: Scene) 
     expected = scene.run_on_gpus()
     assert len(expected) == 4
     wait_for(lambda: attribution_agrees(scene, expected), "a deletion", lambda: difference(scene, expected))
+
+
+def test_dcgm_series_have_the_pods_of_kubectl(scene: Scene) -> None:
+    """With one value of the chart: series of dashboard 12239, of whole GPUs and of a MIG instance."""
+    scene.install("--set", "agent.families={native,dcgm}")
+    try:
+        owners = scene.owners_by_device()
+        assert owners[WHOLE]
+        assert owners[MIG]
+
+        def found() -> bool:
+            text = scene.metrics()
+            return all(
+                {
+                    (row["namespace"], row["pod"], row["container"])
+                    for row in label_sets(text, name)
+                    if "pod" in row and ("GPU_I_ID" in row) == (resource == MIG)
+                }
+                == owners[resource]
+                for name in ("DCGM_FI_DEV_GPU_TEMP", "DCGM_FI_DEV_POWER_USAGE", "DCGM_FI_DEV_FB_USED")
+                for resource in (WHOLE, MIG)
+            )
+
+        wait_for(found, "pods on DCGM_FI_*", lambda: f"{owners}\n{dcgm_lines(scene)}")
+        text = scene.metrics()
+        assert "\nnode_" not in text, "the node exporter has these"
+    finally:
+        scene.install()
+
+
+def dcgm_lines(scene: Scene) -> str:
+    return "\n".join(line for line in scene.metrics().splitlines() if line.startswith("DCGM_FI_DEV_GPU_TEMP"))
+
+
+def test_the_pod_cannot_read_logs_and_no_folder_of_the_kubelet_was_made(scene: Scene) -> None:
+    target = f"ds/{RELEASE}-gpuscope-agent"
+    script = (
+        "import pathlib; links = list(pathlib.Path('/var/log/containers').iterdir()); "
+        "print(len(links), [link for link in links if link.exists()], pathlib.Path('/var/log/pods').exists())"
+    )
+    said = scene.lab.kubectl("exec", "-n", NAMESPACE, target, "--", "python3", "-c", script).split(maxsplit=1)
+    assert int(said[0]) > 0
+    assert said[1].strip() == "[] False", "a link of a mounted folder leads to a log"
+    assert not Path("/var/log/pods").exists(), "made on the node: this kubelet's logs are elsewhere"
 
 
 def test_the_agent_stays_within_its_requests(scene: Scene) -> None:

@@ -112,37 +112,77 @@ nodeAffinity:
 {{- end -}}
 
 {{- /*
-The kubelet's pods-api folder: from 1.37 on the kubelet has it by default. Elsewhere a mount would create an empty
-folder on the node.
+The agent's metric families. A node exporter is part of nearly every cluster, and node_* twice would double every
+panel: the agent has them only where the chart's own server is the one that scrapes it. With --as among the extra
+arguments the exporter that is replaced decides.
 */ -}}
-{{- define "gpuscope.wantsPodsApi" -}}
-{{- $value := .Values.kubelet.podsApi | toString -}}
-{{- if eq $value "true" -}}true
-{{- else if and (eq $value "auto") (semverCompare ">=1.37.0-0" .Capabilities.KubeVersion.Version) -}}true
+{{- define "gpuscope.agentFamilies" -}}
+{{- $isStandIn := false -}}
+{{- range .Values.agent.extraArgs -}}
+{{- if hasPrefix "--as" . -}}{{- $isStandIn = true -}}{{- end -}}
+{{- end -}}
+{{- $isScrapedByPrometheus := or (include "gpuscope.wantsServiceMonitor" .) (include "gpuscope.wantsPodMonitor" .) -}}
+{{- if .Values.agent.families -}}{{ join "," .Values.agent.families }}
+{{- else if $isStandIn -}}
+{{- else if and .Values.server.enabled (not .Values.server.store) (not $isScrapedByPrometheus) -}}native,host
+{{- else -}}native
 {{- end -}}
 {{- end -}}
 
-{{- /* Folders of the kubelet. Folders and not sockets: a restarted kubelet creates new sockets. */ -}}
+{{- define "gpuscope.wantsServiceMonitor" -}}
+{{- if and .Values.agent.enabled .Values.service.enabled -}}
+{{- include "gpuscope.wantsCrd" (list . .Values.serviceMonitor.enabled "monitoring.coreos.com/v1/ServiceMonitor") -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gpuscope.wantsPodMonitor" -}}
+{{- if .Values.agent.enabled -}}
+{{- include "gpuscope.wantsCrd" (list . .Values.podMonitor.enabled "monitoring.coreos.com/v1/PodMonitor") -}}
+{{- end -}}
+{{- end -}}
+
+{{- /* What `helm test` asks: component and address of each. */ -}}
+{{- define "gpuscope.testedServices" -}}
+{{- $fullname := include "gpuscope.fullname" . -}}
+{{- if and .Values.agent.enabled .Values.service.enabled }}
+agent: {{ printf "%s-agent.%s.svc:%v" $fullname .Release.Namespace .Values.agent.port }}
+{{- end }}
+{{- if .Values.server.enabled }}
+server: {{ printf "%s-server.%s.svc:%v" $fullname .Release.Namespace .Values.server.port }}
+{{- end }}
+{{- end -}}
+
+{{- /* The kubelet's pods-api folder: only it has the labels of pods, and the kubelet makes it from 1.37 on. */ -}}
+{{- define "gpuscope.wantsPodsApi" -}}
+{{- $value := .Values.kubelet.podsApi | toString -}}
+{{- $isThere := semverCompare ">=1.37.0-0" .Capabilities.KubeVersion.Version -}}
+{{- if eq $value "true" -}}true
+{{- else if and (eq $value "auto") .Values.agent.exportedPodLabels $isThere -}}true
+{{- end -}}
+{{- end -}}
+
+{{- /*
+Folders of the kubelet. Folders and not sockets: a restarted kubelet creates new sockets. Of the logs only the folder
+of links is mounted, whose text names pods and containers: no log can be read through it. `Directory`, so that a wrong
+path is an event of the pod; it is never made on the node.
+*/ -}}
 {{- define "gpuscope.kubeletMounts" -}}
 - {name: pod-resources, mountPath: /var/lib/kubelet/pod-resources, readOnly: true}
 {{- if include "gpuscope.wantsPodsApi" . }}
 - {name: pods-api, mountPath: /var/lib/kubelet/pods-api, readOnly: true}
 {{- end }}
-- {name: pod-logs, mountPath: /var/log/pods, readOnly: true}
 - {name: container-logs, mountPath: /var/log/containers, readOnly: true}
 {{- end -}}
 
 {{- define "gpuscope.kubeletVolumes" -}}
 - name: pod-resources
-  hostPath: {path: {{ .Values.kubelet.rootDir }}/pod-resources, type: DirectoryOrCreate}
+  hostPath: {path: {{ .Values.kubelet.rootDir }}/pod-resources, type: Directory}
 {{- if include "gpuscope.wantsPodsApi" . }}
 - name: pods-api
-  hostPath: {path: {{ .Values.kubelet.rootDir }}/pods-api, type: DirectoryOrCreate}
+  hostPath: {path: {{ .Values.kubelet.rootDir }}/pods-api, type: Directory}
 {{- end }}
-- name: pod-logs
-  hostPath: {path: {{ .Values.kubelet.podLogsDir | quote }}, type: DirectoryOrCreate}
 - name: container-logs
-  hostPath: {path: /var/log/containers, type: DirectoryOrCreate}
+  hostPath: {path: /var/log/containers, type: Directory}
 {{- end -}}
 
 {{- /* Arguments: list ROOT UID. Root only where the kubelet's socket or a folder of the node needs it. */ -}}

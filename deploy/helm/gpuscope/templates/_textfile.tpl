@@ -1,24 +1,31 @@
+{{- /* Arguments: list ROOT NODES: those nodes, or all GPU nodes if there are none. */ -}}
+{{- define "gpuscope.affinityTo" -}}
+{{- if index . 1 }}
+affinity:
+  nodeAffinity:
+    requiredDuringSchedulingIgnoredDuringExecution:
+      nodeSelectorTerms:
+        {{- range index . 1 }}
+        - matchFields:
+            - {key: metadata.name, operator: In, values: [{{ . | quote }}]}
+        {{- end }}
+{{- else }}
+{{- with (include "gpuscope.gpuNodeAffinity" (index . 0) | fromYaml) }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
 {{- /*
 The pod that writes a file for the textfile collector.
-Arguments: dict root, component, args, hostPath, resources, nodeName; file and interval of a writer that goes on
+Arguments: dict root, args, hostPath, resources, nodeName; file and interval of a writer that goes on
 Root owns the collector's folder on the node; without capabilities it can write there and nowhere else.
 */ -}}
 {{- define "gpuscope.textfilePod" -}}
 {{- $root := .root -}}
 {{- include "gpuscope.gpuNodePod" $root }}
-{{- if .nodeName }}
-affinity:
-  nodeAffinity:
-    requiredDuringSchedulingIgnoredDuringExecution:
-      nodeSelectorTerms:
-        - matchFields:
-            - {key: metadata.name, operator: In, values: [{{ .nodeName | quote }}]}
-{{- else }}
-{{- with (include "gpuscope.gpuNodeAffinity" $root | fromYaml) }}
-affinity:
-  {{- toYaml . | nindent 2 }}
-{{- end }}
-{{- end }}
+{{- include "gpuscope.affinityTo" (list $root (compact (list .nodeName))) }}
 hostPID: true
 automountServiceAccountToken: false
 serviceAccountName: {{ include "gpuscope.serviceAccountName" $root }}
