@@ -151,6 +151,7 @@ NOT_FAST = (
     "wiring/test_garbage_collection.py",
     "wiring/test_heap.py",
     "wiring/test_live_readers.py",
+    "wiring/test_service_manager.py",
     "wiring/test_serving.py",
     "wiring/test_waiting_processes.py",
 )

@@ -264,7 +264,12 @@ PORTS_INTRODUCTION = """# Ports
 Generated from `src/gpuscope/render/ports.py` by `make docs`; do not edit.
 
 A *node* has GPUs; the *master* scrapes the nodes. On one server both are the same machine, and only the ports
-for users need to be open. Services without a login listen on the loopback address.
+for users need to be open.
+
+`gpuscope agent`, like other exporters, listens on all addresses without a login: the firewall decides who
+reads it. `--listen 10.0.0.7:9400` chooses one address, `--web-config-file` adds TLS and users. `gpuscope up`
+and `gpuscope server` listen on 127.0.0.1; with another `--listen` they require a login. Prometheus and
+Alertmanager have no login, and the rendered compose file publishes them on 127.0.0.1 only.
 """
 
 

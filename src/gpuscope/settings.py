@@ -105,7 +105,10 @@ class CoreSettings(Limits):
         "SOCKET",
     )
     path_pod_logs: str = _setting(
-        "/var/log/pods", str, "the kubelet's log folder, whose names map pod UIDs to pods", "DIR"
+        "/var/log/pods",
+        str,
+        "the kubelet's log folder; its names, and the links of `containers` beside it, map pod UIDs to pods",
+        "DIR",
     )
     kubelet_url: str = _setting(
         "", str, "read the node's pods from the kubelet over HTTPS; needs `nodes/pods`", "https://HOST:10250"
@@ -282,7 +285,10 @@ class CoreSettings(Limits):
         None, parse_number, "grams of CO₂ per kWh of your electricity, for reports", "475"
     )
     external_url: str = _setting(
-        "", str, "address of this server in links of alerts (default: http://HOSTNAME:PORT)", "URL"
+        "",
+        parse_http_url,
+        "address under which users open this server, for links (default: http://HOSTNAME:PORT)",
+        "URL",
     )
 
     gpu_rate: str = _setting(

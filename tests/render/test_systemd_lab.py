@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.labs.debian_programs import LabUnavailable
-from tests.labs.systemd_lab import SystemdLab, systemd_lab
+from tests.labs.systemd_lab import NAME, SystemdLab, systemd_lab
 from tests.labs.wheels import wheels_of_gpuscope
 
 pytestmark = pytest.mark.slow
@@ -24,7 +25,10 @@ def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SystemdLab]:
         with systemd_lab(wheels) as running:
             for service in ("agent", "up", "textfile"):
                 running.write(f"/etc/gpuscope/{service}.env", "GPUSCOPE_SOURCE=demo\n")
-            running.inside("gpuscope", "render", "systemd", "agent", "up", "textfile", "--install")
+            said = running.inside("gpuscope", "render", "systemd", "agent", "up", "textfile", "--install")
+            assert "gpuscope-agent.service runs and answers at http://127.0.0.1:9400" in said
+            assert "gpuscope-up.service runs and answers at http://127.0.0.1:9470" in said
+            assert "gpuscope-textfile.service runs" in said
             yield running
     except LabUnavailable as missing:
         pytest.skip(f"systemd: {missing}")
@@ -67,15 +71,61 @@ def test_history_is_kept_over_a_sigkill(lab: SystemdLab) -> None:
     lab.inside("systemctl", "start", "gpuscope-agent")
 
 
-def test_the_timer_writes_the_textfile(lab: SystemdLab) -> None:
-    lab.inside("systemctl", "start", "gpuscope-textfile.service")
+def test_the_textfile_is_there_as_long_as_its_service(lab: SystemdLab) -> None:
     assert "gpu_total_sessions" in lab.inside("cat", TEXTFILE)
     assert lab.inside("stat", "-c", "%a", TEXTFILE) == "644", "node_exporter must be able to read it"
-    assert "gpuscope-textfile.timer" in lab.inside("systemctl", "list-timers", "--no-pager")
+    lab.inside("systemctl", "stop", "gpuscope-textfile")
+    assert lab.inside("ls", "-A", str(Path(TEXTFILE).parent)) == ""
+    lab.inside("systemctl", "start", "gpuscope-textfile")
+    assert "gpu_total_sessions" in lab.inside("cat", TEXTFILE), "started means written"
+    # A service that dies for good: systemd removes what it could not remove itself.
+    lab.write("/etc/gpuscope/textfile.env", "GPUSCOPE_SOURCE=nonsense\n")
+    pid = lab.show("gpuscope-textfile", "MainPID")["MainPID"]
+    lab.inside("sh", "-c", f"kill -KILL {pid}")
+    lab.wait_until(lambda: lab.inside("sh", "-c", f"ls {TEXTFILE} || true") == "", "the file stays")
+    lab.write("/etc/gpuscope/textfile.env", "GPUSCOPE_SOURCE=demo\n")
+    lab.inside("systemctl", "restart", "gpuscope-textfile")
+
+
+def install(lab: SystemdLab, service: str) -> tuple[int, str]:
+    done = lab.podman("exec", NAME, "gpuscope", "render", "systemd", service, "--install")
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_an_install_without_libstdc_says_so_and_is_given_up(lab: SystemdLab) -> None:
+    (library,) = lab.inside("sh", "-c", "ls /usr/lib/*/libstdc++.so.6").splitlines()
+    lab.inside("mv", library, f"{library}.away")
+    try:
+        code, said = install(lab, "up")
+        assert code == 1
+        assert "gpuscope-up.service ended. Its last lines:" in said
+        assert "gpuscope up needs libstdc++.so.6, which is not installed; install libstdc++6" in said
+        lab.wait_until(
+            lambda: lab.show("gpuscope-up", "ActiveState")["ActiveState"] == "failed",
+            "still restarted",
+        )
+        assert int(lab.show("gpuscope-up", "NRestarts")["NRestarts"]) <= 5
+    finally:
+        lab.inside("mv", f"{library}.away", library)
+    lab.inside("systemctl", "reset-failed", "gpuscope-up")
+    code, said = install(lab, "up")
+    assert (code, said.count("runs and answers at http://127.0.0.1:9470")) == (0, 1), said
+
+
+def test_an_install_with_wrong_settings_says_which(lab: SystemdLab) -> None:
+    lab.write("/etc/gpuscope/agent.env", "GPUSCOPE_SOURCE=demo\nGPUSCOPE_INTERVAL=soon\n")
+    code, said = install(lab, "agent")
+    assert code == 1
+    assert "GPUSCOPE_INTERVAL" in said
+    # On another address the answer is looked for there.
+    lab.write("/etc/gpuscope/agent.env", "GPUSCOPE_SOURCE=demo\nGPUSCOPE_LISTEN=127.0.0.1:9500\n")
+    code, said = install(lab, "agent")
+    assert (code, said.count("runs and answers at http://127.0.0.1:9500")) == (0, 1), said
 
 
 def test_uninstall_leaves_no_unit_but_the_data(lab: SystemdLab) -> None:
     lab.inside("gpuscope", "render", "systemd", "--uninstall")
     assert lab.inside("sh", "-c", "ls /etc/systemd/system | grep gpuscope || true") == ""
     assert lab.inside("systemctl", "list-units", "--all", "--no-legend", "gpuscope-*") == ""
+    assert lab.inside("ls", "-A", str(Path(TEXTFILE).parent)) == ""
     assert "gpuscope-up" in lab.inside("ls", "/var/lib/private")

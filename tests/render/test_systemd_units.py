@@ -16,7 +16,16 @@ from gpuscope.cli import main
 from gpuscope.cli.agent import SETTINGS as AGENT_SETTINGS
 from gpuscope.errors import UsageError
 from gpuscope.render import FILES, write_files
-from gpuscope.render.systemd import UNITS, UnitPlan, check_program, parse_textfile_folder, unit_files
+from gpuscope.render.systemd import (
+    MARK,
+    UNITS,
+    UnitPlan,
+    check_program,
+    parse_systemd_version,
+    parse_textfile_folder,
+    unit_files,
+)
+from tests.local_server import QuietHandler, serving_http
 
 MAX_EXPOSURE = 3.0  # systemd's own scale of 0 to 10: below 3 is "OK"
 ALL = tuple(UNITS)
@@ -60,13 +69,32 @@ def read_unit(name: str) -> configparser.ConfigParser:
     return unit
 
 
-def test_services_that_run_for_ever_are_started_again_for_ever() -> None:
-    for service in ("agent", "up", "server"):
+def test_services_are_started_again_but_a_crash_loop_is_bounded() -> None:
+    for service in ALL:
         unit = read_unit(UNITS[service][0])
         assert unit["Service"]["Restart"] == "always"
-        assert unit["Unit"]["StartLimitIntervalSec"] == "0"
+        assert unit["Service"]["Type"] == "notify"
+        starts, seconds = int(unit["Unit"]["StartLimitBurst"]), int(unit["Unit"]["StartLimitIntervalSec"])
+        pause_seconds = int(unit["Service"]["RestartSec"])
+        assert pause_seconds >= 5
+        assert starts * (pause_seconds + 2) < seconds, "a service that ends after two seconds is given up"
         assert unit["Install"]["WantedBy"] == "multi-user.target"
-        assert unit["Service"]["DynamicUser"] == "yes"
+        assert unit["Service"].get("DynamicUser", "no") == ("no" if service == "textfile" else "yes")
+
+
+@pytest.mark.parametrize(("version", "grows"), [(252, False), (254, True), (0, False)])
+def test_pauses_grow_where_systemd_can(version: int, grows: bool) -> None:
+    plan = UnitPlan(services=ALL, program=Path("/usr/bin/env"), systemd_version=version)
+    for file in unit_files(plan):
+        assert ("RestartSec=5\nRestartSteps=5\nRestartMaxDelaySec=5min\n" in file.content) == grows
+    assert parse_systemd_version(f"systemd {version} ({version}.39-1)\n+PAM") == version
+    assert parse_systemd_version("System has not been booted") == 0
+
+
+def test_the_text_file_goes_with_its_service() -> None:
+    service = read_unit("gpuscope-textfile.service")["Service"]
+    _, _, path = service["ExecStart"].partition("--output ")
+    assert service["ExecStopPost"] == f"/bin/rm -f {path}"
 
 
 def test_only_units_that_read_the_kernel_log_have_a_capability() -> None:
@@ -111,11 +139,19 @@ def test_a_program_that_the_sandbox_hides_is_refused() -> None:
 
 @pytest.fixture
 def systemctl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A systemctl that records its arguments: whether units really start is shown in the systemd lab."""
+    """A systemctl that records its arguments: whether units really start is shown in the systemd lab.
+
+    `show` prints the file `shown` beside the log; journalctl prints `journal`."""
     folder, log = tmp_path / "bin", tmp_path / "systemctl.log"
     folder.mkdir()
-    (folder / "systemctl").write_text(f'#!/bin/sh\necho "$@" >> {log}\n')
-    (folder / "systemctl").chmod(0o755)
+    (tmp_path / "shown").write_text("ActiveState=active\n")
+    shown = (
+        f'case "$1" in show) cat {tmp_path}/shown;; --version) echo systemd 252;; *) echo "$@" >> {log};; esac'
+    )
+    (folder / "systemctl").write_text(f"#!/bin/sh\n{shown}\n")
+    (folder / "journalctl").write_text(f"#!/bin/sh\ncat {tmp_path}/journal\n")
+    for name in ("systemctl", "journalctl"):
+        (folder / name).chmod(0o755)
     monkeypatch.setenv("PATH", f"{folder}:{os.environ['PATH']}")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     return log
@@ -133,10 +169,59 @@ def test_install_and_uninstall_run_systemctl_in_order(systemctl: Path, tmp_path:
     assert list(folder.iterdir()) == []
     assert systemctl.read_text().splitlines() == [
         "daemon-reload",
-        "enable --now gpuscope-agent.service gpuscope-textfile.timer",
-        "disable --now gpuscope-agent.service gpuscope-textfile.timer gpuscope-textfile.service",
+        "enable gpuscope-agent.service gpuscope-textfile.service",
+        "restart --no-block gpuscope-agent.service gpuscope-textfile.service",
+        "disable --now gpuscope-agent.service gpuscope-textfile.service",
         "daemon-reload",
     ]
+
+
+def test_the_timer_of_an_earlier_version_and_its_file_are_removed(systemctl: Path, tmp_path: Path) -> None:
+    """That version's service ended after each run and left its file."""
+    folder, textfile = tmp_path / "units", tmp_path / "gpu_sessions.prom"
+    folder.mkdir()
+    options = ["--unit-folder", str(folder), "--textfile-folder", str(tmp_path)]
+    for action in (["--install", "--program", "/usr/bin/env"], ["--uninstall"]):
+        (folder / "gpuscope-textfile.timer").write_text(f"{MARK}\n[Timer]\n")
+        (folder / "gpuscope-textfile.service").write_text(
+            f"{MARK}\n[Service]\nExecStart=/usr/bin/env textfile --once --output {textfile}\n"
+        )
+        textfile.touch()
+        assert main(["render", "systemd", "textfile", *action, *options]) == 0
+        assert [path.name for path in folder.iterdir()] == (
+            ["gpuscope-textfile.service"] if "--install" in action else []
+        )
+    assert not textfile.exists()
+    commands = systemctl.read_text().splitlines()
+    assert commands[0] == "disable --now gpuscope-textfile.timer"
+    assert commands[-2] == "disable --now gpuscope-textfile.timer gpuscope-textfile.service"
+
+
+def test_install_says_where_the_service_answers(
+    systemctl: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class Handler(QuietHandler):
+        def do_GET(self) -> None:
+            self.answer(status=200 if self.path == "/-/ready" else 404)
+
+    options = ["--unit-folder", str(tmp_path), "--program", "/usr/bin/env"]
+    with serving_http(Handler) as port:
+        status = f"StatusText=listens on http://127.0.0.1:{port} http://127.0.0.1:1"
+        (tmp_path / "shown").write_text(f"ActiveState=active\nSubState=running\n{status}\n")
+        assert main(["render", "systemd", "agent", "--install", *options]) == 0
+    assert f"gpuscope-agent.service runs and answers at http://127.0.0.1:{port}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("shown", ["ActiveState=activating\nSubState=auto-restart\n", "ActiveState=failed\n"])
+def test_install_of_a_service_that_ends_fails_with_its_last_lines(
+    systemctl: Path, tmp_path: Path, shown: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "shown").write_text(shown)
+    (tmp_path / "journal").write_text("gpuscope: gpuscope up needs libstdc++.so.6, which is not installed\n")
+    options = ["--unit-folder", str(tmp_path), "--program", "/usr/bin/env"]
+    assert main(["render", "systemd", "up", "--install", *options]) == 1
+    error = capsys.readouterr().err
+    assert "gpuscope-up.service ended. Its last lines:\ngpuscope: gpuscope up needs libstdc++.so.6" in error
 
 
 def test_a_unit_of_somebody_else_is_neither_replaced_nor_removed(

@@ -6,15 +6,27 @@ import argparse
 import logging
 import os
 import subprocess
+import time
 from collections.abc import Sequence
+from dataclasses import replace
+from http import HTTPStatus
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from gpuscope.cli.render_output import add_out, write_rendered
 from gpuscope.errors import GpuscopeError, UsageError
 
 if TYPE_CHECKING:
     from gpuscope.render.systemd import UnitPlan
+
+MAX_SECONDS_TO_START = 120.0
+MAX_SECONDS_TO_ANSWER = 10.0
+POLL_SECONDS = 0.2
+PROBE_SECONDS = 2.0
+MAX_PROBE_BYTES = 10_000
+NO_ANSWER = 0
+UNREADY = (NO_ANSWER, HTTPStatus.SERVICE_UNAVAILABLE)
 
 log = logging.getLogger("gpuscope")
 
@@ -93,11 +105,18 @@ def _install_units(args: argparse.Namespace, plan: UnitPlan) -> int:
         raise UsageError("--install: name the services, for example `gpuscope render systemd agent --install`")
     _require_root("--install", "run it as root (sudo), or write the files with --out DIR")
     systemd.refuse_foreign_units(args.unit_folder, plan.services)
+    version = systemd.parse_systemd_version(_run_command(["systemctl", "--version"]))
+    plan = replace(plan, systemd_version=version)
     if "textfile" in plan.services:
         Path(plan.textfile_folder).mkdir(parents=True, exist_ok=True)
+    former = systemd.former_units(plan, args.unit_folder)
+    if former:
+        _remove_units(former)
     for file in write_files(args.unit_folder, systemd.unit_files(plan), force=True):
         print(file.path)
     _run_commands(systemd.install_commands(plan))
+    for unit in systemd.service_units(plan):
+        print(wait_until_up(unit))
     return 0
 
 
@@ -109,14 +128,22 @@ def _uninstall_units(args: argparse.Namespace, services: tuple[str, ...]) -> int
     if not present:
         print(f"no unit of gpuscope in {args.unit_folder}")
         return 0
-    installed = tuple(s for s in services if any(path.name in systemd.UNITS[s] for path in present))
-    _run_commands(systemd.uninstall_commands(installed))
-    for path in present:
-        path.unlink()
-        print(f"removed {path}")
+    written = systemd.written_files(present)
+    _remove_units(present)
+    for path in written:
+        path.unlink(missing_ok=True)
     _run_commands([["systemctl", "daemon-reload"]])
     print("data stays in /var/lib/private/gpuscope-*; remove it by hand if you do not need it")
     return 0
+
+
+def _remove_units(paths: Sequence[Path]) -> None:
+    from gpuscope.render import systemd
+
+    _run_commands(systemd.uninstall_commands(paths))
+    for path in paths:
+        path.unlink()
+        print(f"removed {path}")
 
 
 def _require_root(flag: str, way: str) -> None:
@@ -127,9 +154,81 @@ def _require_root(flag: str, way: str) -> None:
 def _run_commands(commands: Sequence[Sequence[str]]) -> None:
     for command in commands:
         print("+", " ".join(command))
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, check=False)
-        except FileNotFoundError:
-            raise GpuscopeError(f"{command[0]} is not installed; this machine does not use systemd") from None
-        if done.returncode:
-            raise GpuscopeError(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.returncode}")
+        _run_command(command)
+
+
+def _run_command(command: Sequence[str]) -> str:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise GpuscopeError(f"{command[0]} is not installed; this machine does not use systemd") from None
+    if done.returncode:
+        raise GpuscopeError(f"`{' '.join(command)}` failed: {done.stderr.strip() or done.returncode}")
+    return done.stdout
+
+
+def wait_until_up(unit: str) -> str:
+    """What to tell the user about a service that runs. Raises GpuscopeError with its last lines if it ended."""
+    deadline = time.monotonic() + MAX_SECONDS_TO_START
+    while True:
+        shown = _show(unit)
+        if shown.get("ActiveState") == "active":
+            return f"{unit} runs{_answer(shown.get('StatusText', ''))}"
+        has_ended = shown.get("ActiveState") == "failed" or shown.get("SubState") == "auto-restart"
+        if has_ended or time.monotonic() > deadline:
+            what = "ended" if has_ended else f"did not start within {MAX_SECONDS_TO_START:.0f} s"
+            raise GpuscopeError(
+                f"{unit} {what}. Its last lines:\n{_last_lines(unit)}\n"
+                f"Mend this, then: systemctl reset-failed {unit}; systemctl restart {unit}"
+            )
+        time.sleep(POLL_SECONDS)
+
+
+def _show(unit: str) -> dict[str, str]:
+    properties = "ActiveState,SubState,StatusText"
+    lines = _run_command(["systemctl", "show", unit, "--property", properties]).splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line)
+
+
+def _last_lines(unit: str) -> str:
+    """Of the service itself: systemd's own lines only say that it ended."""
+    command = ["journalctl", f"_SYSTEMD_UNIT={unit}", "-n", "10", "--output", "cat", "--no-pager"]
+    try:
+        lines = _run_command(command).strip()
+    except GpuscopeError as error:
+        return str(error)
+    return lines or f"none; see journalctl -u {unit}"
+
+
+def _answer(status: str) -> str:
+    """Whether it is ready, by its own probe at the address of the status text."""
+    from gpuscope.wiring.service_manager import READY_STATUS
+
+    if not status.startswith(READY_STATUS):
+        return ""
+    url = status.removeprefix(READY_STATUS).split()[0]
+    deadline = time.monotonic() + MAX_SECONDS_TO_ANSWER
+    while (answer := _probe(f"{url}/-/ready"))[0] in UNREADY and time.monotonic() < deadline:
+        time.sleep(POLL_SECONDS)
+    code, text = answer
+    if code == NO_ANSWER:
+        raise GpuscopeError(f"the service runs, but {url} does not answer: {text}")
+    return f" at {url}, but is not ready: {text}" if code in UNREADY else f" and answers at {url}"
+
+
+def _probe(url: str) -> tuple[int, str]:
+    """Status and text, or NO_ANSWER and the reason."""
+    import ssl
+
+    from gpuscope.blocking_http import BlockingHttp, HttpAddress
+
+    parts = urlsplit(url)
+    # The certificate names the machine as its users do, not the address that is asked here.
+    tls = ssl._create_unverified_context() if parts.scheme == "https" else None  # noqa: S323
+    address = HttpAddress(host=parts.hostname or "", port=parts.port or 0, tls=tls, host_header=parts.netloc)
+    try:
+        with BlockingHttp(address, timeout_seconds=PROBE_SECONDS, max_body_bytes=MAX_PROBE_BYTES) as http:
+            answer = http.request("GET", parts.path)
+    except OSError as error:
+        return NO_ANSWER, str(error)
+    return answer.status, answer.body.decode("utf-8", "replace").strip()

@@ -30,7 +30,7 @@ def old_files(context: DoctorContext) -> Iterator[CheckResult]:
         age_seconds = time.time() - path.stat().st_mtime
         if age_seconds > OLD_SECONDS:
             fix = (
-                "systemctl status gpuscope-textfile.timer; in Kubernetes kubectl get cronjob,daemonset and "
+                "systemctl status gpuscope-textfile; in Kubernetes kubectl get cronjob,daemonset and "
                 "kubectl logs of the writer (values: collection.schedule, gpu-session-monitoring.nodes)"
             )
             what = f"{path} is {age_seconds / 60:.0f} minutes old: nothing writes it any more"

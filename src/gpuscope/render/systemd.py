@@ -6,8 +6,10 @@ remove them. A unit that was not written by gpuscope is never replaced or remove
 
 from __future__ import annotations
 
+import re
 import shutil
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -20,11 +22,18 @@ UNITS: Final = {
     "agent": ("gpuscope-agent.service",),
     "up": ("gpuscope-up.service",),
     "server": ("gpuscope-server.service",),
-    "textfile": ("gpuscope-textfile.service", "gpuscope-textfile.timer"),
+    "textfile": ("gpuscope-textfile.service",),
 }
-"""By service name, its unit files; the last one is enabled and started."""
+"""By service name, its unit files."""
+FORMER_UNITS: Final = {"textfile": ("gpuscope-textfile.timer",)}
+"""Of earlier versions: removed by an install and an uninstall."""
 SHIPPED_PROGRAM: Final = "/usr/local/bin/gpuscope"
 SHIPPED_TEXTFILE_FOLDER: Final = "/var/lib/node_exporter/textfile_collector"
+RESTART: Final = "RestartSec=5\n"
+GROWING_RESTARTS_SINCE: Final = 254
+# Slower and slower, up to 5 minutes: five starts then take longer than StartLimitIntervalSec, so that a service
+# whose disk was full for an hour comes back. An older systemd gives up instead.
+GROWING_RESTARTS: Final = "RestartSteps=5\nRestartMaxDelaySec=5min\n"
 MARK: Final = "# Written by `gpuscope render systemd`"
 # ProtectHome and PrivateTmp hide these from a unit.
 HIDDEN_FOLDERS: Final = (Path("/home"), Path("/root"), Path("/run/user"), Path("/tmp"), Path("/var/tmp"))  # noqa: S108
@@ -35,6 +44,8 @@ class UnitPlan:
     services: tuple[str, ...]
     program: Path
     textfile_folder: str = SHIPPED_TEXTFILE_FOLDER
+    systemd_version: int = 0
+    """0: unknown, as for another machine's files."""
 
 
 def unit_files(plan: UnitPlan) -> list[RenderedFile]:
@@ -46,6 +57,8 @@ def unit_files(plan: UnitPlan) -> list[RenderedFile]:
 
 
 def _render(text: str, plan: UnitPlan) -> str:
+    if plan.systemd_version >= GROWING_RESTARTS_SINCE:
+        text = text.replace(RESTART, RESTART + GROWING_RESTARTS)
     return text.replace(SHIPPED_PROGRAM, str(plan.program)).replace(
         SHIPPED_TEXTFILE_FOLDER, plan.textfile_folder
     )
@@ -110,19 +123,51 @@ def _interpreter(program: Path) -> Path:
     return Path(first[2:].decode("utf-8", "replace").split()[0]).resolve()
 
 
+def parse_systemd_version(text: str) -> int:
+    """From `systemctl --version`: `systemd 252 (252.39-1~deb12u1)`; 0 if it is something else."""
+    words = text.split()
+    return int(words[1]) if len(words) > 1 and words[0] == "systemd" and words[1].isdigit() else 0
+
+
 def install_commands(plan: UnitPlan) -> list[list[str]]:
-    enabled = [UNITS[service][-1] for service in plan.services]
-    return [["systemctl", "daemon-reload"], ["systemctl", "enable", "--now", *enabled]]
+    """A restart, because an earlier version of the unit may run."""
+    names = service_units(plan)
+    return [
+        ["systemctl", "daemon-reload"],
+        ["systemctl", "enable", *names],
+        ["systemctl", "restart", "--no-block", *names],
+    ]
 
 
-def uninstall_commands(services: tuple[str, ...]) -> list[list[str]]:
-    names = [name for service in services for name in reversed(UNITS[service])]
+def service_units(plan: UnitPlan) -> list[str]:
+    return [name for service in plan.services for name in UNITS[service]]
+
+
+def former_units(plan: UnitPlan, folder: Path) -> list[Path]:
+    names = (name for service in plan.services for name in FORMER_UNITS.get(service, ()))
+    return [path for name in names if (path := folder / name).exists()]
+
+
+def written_files(unit_paths: Iterable[Path]) -> list[Path]:
+    """The text files that these units write, which the service of an earlier version did not remove."""
+    texts = (path.read_text("utf-8", "replace") for path in unit_paths)
+    return [Path(found[1]) for text in texts if (found := _OUTPUT.search(text))]
+
+
+_OUTPUT = re.compile(r"^ExecStart=.* --output (/\S+\.prom)$", re.MULTILINE)
+
+
+def uninstall_commands(unit_paths: Iterable[Path]) -> list[list[str]]:
+    """Timers first: they would start their service again."""
+    names = sorted((path.name for path in unit_paths), key=lambda name: not name.endswith(".timer"))
     return [["systemctl", "disable", "--now", *names]]
 
 
 def refuse_foreign_units(folder: Path, services: tuple[str, ...]) -> list[Path]:
     """The installed unit files of these services. A file without our mark belongs to somebody else."""
-    paths = [folder / name for service in services for name in UNITS[service]]
+    paths = [
+        folder / name for service in services for name in (*UNITS[service], *FORMER_UNITS.get(service, ()))
+    ]
     present = [path for path in paths if path.exists() or path.is_symlink()]
     for path in present:
         if path.is_symlink() or not path.read_text("utf-8", "replace").startswith(MARK):

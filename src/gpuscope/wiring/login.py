@@ -8,10 +8,13 @@ the data folder, also when there is no store in it (`server --store`).
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import ssl
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from gpuscope.errors import UsageError
 from gpuscope.server.http.connection_limit import ConnectionLimit
@@ -35,6 +38,11 @@ log = logging.getLogger("gpuscope")
 class Web:
     access: AccessPolicy
     config: WebConfig
+    external_url: str = ""
+
+    def url(self, listen: tuple[str, int]) -> str:
+        """The address to open in a browser."""
+        return self.external_url or f"{'https' if self.config.tls else 'http'}://{address_text(listen)}"
 
 
 def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
@@ -50,7 +58,8 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
             "name the proxy's addresses with --proxy-auth-from"
         )
     own_names = _own_names() if host in WILDCARD_ADDRESSES else ()
-    hosts = HostRule.build(host, settings.allowed_hosts, own_names)
+    external_host = urlsplit(settings.external_url).hostname or "localhost"
+    hosts = HostRule.build(host, (*settings.allowed_hosts, external_host), own_names)
     clients = ConnectionLimit(settings)
     audit = AuditLog(
         home_path(settings.data, "data"),
@@ -59,9 +68,11 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
     )
     if config.guard is not None:
         role = ClientRole(settings.default_role)
-        return Web(AccessPolicy(hosts, proxies, config.guard, role, clients=clients, audit=audit), config)
+        access = AccessPolicy(hosts, proxies, config.guard, role, clients=clients, audit=audit)
+        return Web(access, config, settings.external_url)
     if not _needs_login(settings, host, config):
-        return Web(AccessPolicy(hosts, proxies, clients=clients, audit=audit), config)
+        access = AccessPolicy(hosts, proxies, clients=clients, audit=audit)
+        return Web(access, config, settings.external_url)
     users = _users(settings)
     setup = FirstUserSetup(users)
     access = AccessPolicy(
@@ -72,16 +83,27 @@ def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
         clients=clients,
         audit=audit,
     )
+    web = Web(access, config, settings.external_url)
     if not users.names() and not settings.proxy_auth_header:
-        _log_first_user_token(setup, f"{'https' if config.tls else 'http'}://{address_text(listen)}")
-    return Web(access, config)
+        _log_first_user_token(setup, web, listen)
+    return web
 
 
 def address_text(listen: tuple[str, int]) -> str:
-    """An address to open in a browser; for a server on all addresses, with this machine's name."""
+    """Host and port to open in a browser; for a server on all addresses, with this machine's name.
+
+    The name of a container is its id, or its pod's: nobody can open it. Its port is published on some machine,
+    and `localhost` is right there; `--external-url` is right everywhere."""
     host, port = listen
-    name = socket.gethostname() if host in WILDCARD_ADDRESSES else host
-    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+    if host in WILDCARD_ADDRESSES:
+        host = "localhost" if in_container() else socket.gethostname()
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def in_container(root: Path = Path("/"), environment: Mapping[str, str] = os.environ) -> bool:
+    """Of Docker, Podman or Kubernetes; not a system container like LXC, whose name is a machine's."""
+    marks = (root / ".dockerenv", root / "run/.containerenv")
+    return "KUBERNETES_SERVICE_HOST" in environment or any(mark.exists() for mark in marks)
 
 
 def _needs_login(settings: Settings, host: str, config: WebConfig) -> bool:
@@ -112,10 +134,13 @@ def _own_names() -> tuple[str, ...]:
     return name, name.partition(".")[0]
 
 
-def _log_first_user_token(setup: FirstUserSetup, address: str) -> None:
+def _log_first_user_token(setup: FirstUserSetup, web: Web, listen: tuple[str, int]) -> None:
+    is_guess = in_container() and not web.external_url and listen[0] in WILDCARD_ADDRESSES
+    where = " on the machine that publishes this container's port (or set --external-url)" if is_guess else ""
     log.warning(
-        "no user exists yet: open %s and create the first with this one-time token: %s "
+        "no user exists yet: open %s%s and create the first with this one-time token: %s "
         "(or run `gpuscope user add NAME`)",
-        address,
+        web.url(listen),
+        where,
         setup.new_token(),
     )

@@ -96,11 +96,7 @@ def load_rules(
 
 
 def external_url(settings: Settings, listen: tuple[str, int]) -> str:
-    if settings.external_url:
-        if not settings.external_url.startswith(("http://", "https://")):
-            raise UsageError(f"--external-url {settings.external_url}: not an http:// or https:// URL")
-        return settings.external_url.rstrip("/")
-    return f"http://{address_text(listen)}"
+    return settings.external_url or f"http://{address_text(listen)}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,6 +35,7 @@ from gpuscope.sources import load_source
 from gpuscope.wiring.heap import keep_one_heap
 from gpuscope.wiring.listeners import build_server, fit_limits
 from gpuscope.wiring.owners import build_owner_join
+from gpuscope.wiring.service_manager import local_url, tell_systemd_ready
 
 MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or nvidia-smi
 
@@ -139,6 +140,7 @@ def write_textfile(
     keep_one_heap()
     running.start()
     episode = EpisodeLog(log, f"textfile {writer.target}", level=logging.ERROR, recovered="is written again")
+    is_told = False
     try:
         # A file without GPUs would look as if they were lost; slow numbers come with the second reading.
         while not stop.wait(0.05) and running.collector.ticks < 3:
@@ -150,6 +152,9 @@ def write_textfile(
                 episode.failed(f"{error.strerror}; the old file stays")
             else:
                 episode.succeeded()
+            if not is_told:
+                tell_systemd_ready()
+                is_told = True
             stop.wait(every)
     finally:
         running.stop()
@@ -167,13 +172,16 @@ async def _serve_agent(running: CollectorThreads, plans: Sequence[ListenerPlan],
     loop = asyncio.get_running_loop()
     for signal_number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(signal_number, stop.set)
-    servers = []
+    servers, urls = [], []
     try:
         for plan in plans:
             exporter = build_exporter(_with_limits(plan, limits))
             running.collector.subscribe(exporter.publish)
-            servers.append(await _listen(plan, exporter, limits))
+            server, port = await _listen(plan, exporter, limits)
+            servers.append(server)
+            urls.append(local_url(server.scheme, plan.host, port))
         running.start()
+        tell_systemd_ready(*urls)
         await stop.wait()
     finally:
         for server in servers:
@@ -188,11 +196,11 @@ def _with_limits(plan: ListenerPlan, limits: Limits) -> ListenerPlan:
     return replace(plan, builders=(*plan.builders, HttpLimitBuilder(limits)))
 
 
-async def _listen(plan: ListenerPlan, exporter: Exporter, limits: Limits) -> Server:
+async def _listen(plan: ListenerPlan, exporter: Exporter, limits: Limits) -> tuple[Server, int]:
     web = load_web_config(Path(plan.web_config_file), limits) if plan.web_config_file else WebConfig()
     handler = exporter.handler(plan.metrics_path, plan.probes)
     server = build_server(with_guard(handler, web.guard) if web.guard else handler, web, limits)
     port = await server.start(plan.host, plan.port)
     scheme = server.scheme
     log.info("%s on %s://%s:%d%s", plan.title, scheme, plan.host or "localhost", port, plan.metrics_path)
-    return server
+    return server, port

@@ -20,7 +20,8 @@ from gpuscope.store.data_kind import claim_folder
 from gpuscope.wiring.garbage_collection import collect_regularly
 from gpuscope.wiring.heap import return_large_blocks, trim_heap_regularly
 from gpuscope.wiring.listeners import build_server
-from gpuscope.wiring.login import Web, address_text
+from gpuscope.wiring.login import Web
+from gpuscope.wiring.service_manager import local_url, tell_systemd_ready
 
 log = logging.getLogger("gpuscope")
 
@@ -74,12 +75,13 @@ def serve(
     """Serves until SIGINT or SIGTERM. SIGHUP calls `on_hangup`; two calls never overlap. `background` runs in
     the same event loop until then."""
     server = build_server(app, web.config, limits, web.access.proxies)
-    asyncio.run(_serve(server, listen, on_hangup, background))
+    asyncio.run(_serve(server, listen, web, on_hangup, background))
 
 
 async def _serve(
     server: Server,
     listen: tuple[str, int],
+    web: Web,
     on_hangup: Callable[[], None] | None,
     background: Sequence[Callable[[], Coroutine[None, None, None]]],
 ) -> None:
@@ -96,7 +98,8 @@ async def _serve(
     port = await server.start(*listen)
     return_large_blocks()
     tasks = [loop.create_task(run()) for run in (trim_heap_regularly, collect_regularly, *background)]
-    log.info("gpuscope is at %s://%s", server.scheme, address_text((listen[0], port)))
+    log.info("gpuscope is at %s", web.url((listen[0], port)))
+    tell_systemd_ready(local_url(server.scheme, listen[0], port))
     await stop.wait()
     for task in tasks:
         task.cancel()

@@ -10,7 +10,7 @@ import pytest
 from gpuscope.errors import UsageError
 from gpuscope.server.login.user_file import UserFile
 from gpuscope.settings import load_settings
-from gpuscope.wiring.login import address_text, build_web
+from gpuscope.wiring.login import address_text, build_web, in_container
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
 
 OUTSIDE, INSIDE = ("0.0.0.0", 9470), ("127.0.0.1", 9470)
@@ -54,6 +54,37 @@ def test_the_setup_token_is_logged_without_users(tmp_path: Path, caplog: pytest.
     UserFile(tmp_path, rounds=CHEAP_ROUNDS).add("ann", PASSWORD)
     build_web(settings, OUTSIDE)
     assert caplog.text == ""
+
+
+def test_the_link_of_a_container_can_be_opened(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own name is its id. A name in --external-url is also accepted in the Host header."""
+    monkeypatch.setattr("socket.gethostname", lambda: "3f2a9c0d11aa")
+    monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "10.96.0.1")
+    build_web(load_settings({"data": str(tmp_path)}, {}), OUTSIDE)
+    assert "open http://localhost:9470 on the machine that publishes this container's port" in caplog.text
+    assert "3f2a9c0d11aa" not in caplog.text
+    caplog.clear()
+    settings = load_settings({"data": str(tmp_path), "external_url": "https://gpus.example.org/x/"}, {})
+    web = build_web(settings, OUTSIDE)
+    assert "open https://gpus.example.org/x and create" in caplog.text
+    assert web.access.hosts.allows("gpus.example.org:443")
+    assert not web.access.hosts.allows("evil.example")
+
+
+@pytest.mark.parametrize(
+    ("mark", "environment", "is_one"),
+    [
+        (".dockerenv", {}, True),
+        ("run/.containerenv", {}, True),
+        ("etc", {"KUBERNETES_SERVICE_HOST": "10.96.0.1"}, True),
+        ("etc", {"container": "lxc"}, False),
+    ],
+)
+def test_what_a_container_is(tmp_path: Path, mark: str, environment: dict[str, str], is_one: bool) -> None:
+    (tmp_path / mark).mkdir(parents=True)
+    assert in_container(tmp_path, environment) == is_one
 
 
 @pytest.mark.parametrize(
