@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED
-from gpuscope.notify.idle_policy.idle_holders import HolderKey, IdleHolder
+from gpuscope.notify.idle_policy.idle_holders import HolderKey, IdleHolder, IdleReading
 from gpuscope.notify.idle_policy.policy_audit import PolicyAudit
 from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, load_policy
 from gpuscope.notify.idle_policy.policy_steps import PolicyStep, PolicySteps
@@ -21,12 +23,14 @@ NOW = 1_800_000_000.0
 
 
 def holder(
-    minutes: float, *others: float, key: HolderKey = JOB, gpus: int | None = None, **more: str
+    minutes: float, *others: float, key: HolderKey = JOB, unknown: int = 0, **described: str
 ) -> IdleHolder:
+    """With `unknown` more GPUs whose work is not known."""
     idle = {f"n1/{number}": 60 * value for number, value in enumerate((minutes, *others))}
-    found = IdleHolder(key, idle, len(idle) if gpus is None else gpus, user="ann" if key is JOB else "")
-    found.partition = more.pop("partition", "")
-    found.labels = more
+    held = {*idle, *(f"n1/{len(idle) + number}" for number in range(unknown))}
+    found = IdleHolder(key, idle, held, len(held), user="ann" if key is JOB else "")
+    labels = {"user": found.user, **described}
+    found.partition, found.described_by = labels.get("partition", ""), [labels]
     return found
 
 
@@ -34,82 +38,218 @@ def kinds(step: PolicyStep) -> list[str]:
     return [action.kind for action in step.actions]
 
 
-def run_minutes(steps: PolicySteps, *, until: int, every: int = 5) -> list[tuple[int, str]]:
-    """An idle holder, minute by minute: what happens when."""
-    found = []
-    for minute in range(0, until + 1, every):
-        step = steps.step([holder(minute)], NOW + 60 * minute)
-        found += [(minute, kind) for kind in kinds(step)]
-    return found
+class Watch:
+    """Steps at given minutes; a channel accepts every warning at once, unless `delivers` is False."""
+
+    def __init__(self, steps: PolicySteps) -> None:
+        self.steps = steps
+        self.delivers = True
+        self.minute: float | None = None
+
+    def step(self, minute: float, *holders: IdleHolder, accounted: Iterable[str] = ()) -> PolicyStep:
+        elapsed = 0.0 if self.minute is None else 60 * (minute - self.minute)
+        self.minute = minute
+        reading = IdleReading(
+            list(holders), frozenset((one.key.kind, gpu) for one in holders for gpu in accounted)
+        )
+        for key, _, _ in self.steps.undelivered() if self.delivers else ():
+            self.steps.delivered(key)
+        return self.steps.step(reading, NOW + 60 * minute, elapsed)
+
+    def run(self, *, until: int, begin: int = 0) -> list[tuple[int, str]]:
+        """An idle holder, minute by minute: what happens when."""
+        return [
+            (minute, kind)
+            for minute in range(begin, until + 1)
+            for kind in kinds(self.step(minute, holder(minute)))
+        ]
+
+
+def acting(**more: Any) -> PolicySteps:
+    return PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False, **more))
 
 
 def test_warned_after_60_and_105_minutes_and_the_command_after_120() -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    assert run_minutes(steps, until=300) == [(60, "warned"), (105, "warned"), (120, "run")]
+    assert Watch(acting()).run(until=300) == [(60, "warned"), (105, "warned"), (121, "run")]
 
 
 def test_a_dry_run_is_the_default() -> None:
-    step = PolicySteps(IdlePolicy(command=CANCEL)).step([holder(125)], NOW)
-    assert kinds(step) == ["warned", "warned", "would_run"]
-    assert step.actions[-1].command == ("scancel", "17")
+    watch = Watch(PolicySteps(IdlePolicy(command=CANCEL)))
+    assert watch.run(until=125) == [(60, "warned"), (105, "warned"), (121, "would_run")]
 
 
 def test_without_a_command_nothing_runs() -> None:
-    assert kinds(PolicySteps(IdlePolicy(is_dry_run=False)).step([holder(300)], NOW)) == ["warned", "warned"]
+    assert [kind for _, kind in Watch(PolicySteps(IdlePolicy(is_dry_run=False))).run(until=300)] == [
+        "warned"
+    ] * 2
+
+
+def test_at_the_first_start_a_holder_that_is_idle_already_is_warned_once_and_has_the_grace() -> None:
+    watch = Watch(acting())
+    first = watch.step(130, holder(130))
+    assert [(one.kind, one.warning) for one in first.actions] == [("warned", 2)]
+    assert watch.run(begin=131, until=200) == [(131 + 15, "run")], "delivered before minute 131"
+
+
+def test_after_a_long_downtime_the_grace_begins_anew() -> None:
+    before = Watch(acting())
+    assert before.run(until=118)[-1] == (105, "warned")
+    after = Watch(acting())
+    after.steps.from_json(json.loads(json.dumps(before.steps.to_json())))
+    assert after.run(begin=400, until=430) == [(400, "gone"), (400, "warned"), (416, "run")]
+
+
+def test_a_restart_neither_repeats_a_warning_nor_shortens_the_grace() -> None:
+    before = Watch(acting())
+    before.run(until=110)  # four minutes since the delivery
+    after = Watch(acting())
+    after.steps.from_json(json.loads(json.dumps(before.steps.to_json())))
+    assert after.run(begin=120, until=140) == [(131, "run")], "the eleven minutes that were left"
+
+
+def test_a_warning_that_nobody_got_is_none() -> None:
+    watch = Watch(acting())
+    watch.delivers = False
+    assert watch.run(until=300) == [(60, "warned"), (105, "warned"), (120, "withheld")]
+    watch.delivers = True
+    assert watch.run(begin=301, until=330) == [(316, "run")]
+
+
+def test_a_clock_that_jumps_does_not_shorten_the_grace() -> None:
+    watch = Watch(acting())
+    watch.run(until=121 - 3)
+    jumped = NOW + 60 * (118 + 14)  # fourteen minutes ahead, after one minute
+    step = watch.steps.step(IdleReading([holder(118 + 14)]), jumped, 60)
+    assert kinds(step) == []
+    for minute in (1, 2):
+        step = watch.steps.step(IdleReading([holder(132 + minute)]), jumped + 60 * minute, 60)
+    assert kinds(step) == ["run"], "fifteen minutes after the delivery by the clock that never jumps"
+
+
+def test_a_server_that_anybody_can_write_to_runs_nothing() -> None:
+    policy = IdlePolicy(command=CANCEL, is_dry_run=False)
+    watch = Watch(PolicySteps(policy, "this server has no login"))
+    assert watch.run(until=300)[2:] == [(120, "withheld")]
+    assert "please end it" in dict(watch.step(301, holder(301)).alerts[0].annotations)["description"]
+
+
+def test_samples_that_somebody_else_may_have_written_run_nothing() -> None:
+    watch = Watch(acting())
+    found = []
+    for minute in range(100, 200):
+        idle = holder(minute, minute)
+        idle.unverified = {"n1/1"}
+        found += watch.step(minute, idle).actions
+    assert [one.kind for one in found] == ["warned", "warned", "withheld"]
+    assert "sent the samples of n1/1" in found[-1].reason
 
 
 def test_a_job_that_works_on_one_gpu_is_warned_but_not_ended() -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    step = steps.step([holder(300, 0)], NOW)
-    assert kinds(step) == ["warned", "warned"]
-    assert step.actions[0].gpus == ("n1/0",)
+    watch = Watch(acting())
+    actions = [one for minute in range(100, 200) for one in watch.step(minute, holder(minute, 0)).actions]
+    assert [one.kind for one in actions] == ["warned", "warned"]
+    assert actions[0].gpus == ("n1/0",)
 
 
 def test_a_gpu_whose_work_is_not_known_protects_the_job() -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    assert kinds(steps.step([holder(300, gpus=2)], NOW)) == ["warned", "warned"]
+    watch = Watch(acting())
+    actions = [
+        one for minute in range(100, 200) for one in watch.step(minute, holder(minute, unknown=1)).actions
+    ]
+    assert [one.kind for one in actions] == ["warned", "warned", "withheld"]
+    assert actions[-1].reason == "its work on GPU n1/1 is not known"
+
+
+def test_a_gpu_that_is_not_reported_any_more_protects_the_job() -> None:
+    """Its node's agent stopped; the job works there."""
+    watch = Watch(acting())
+    for minute in range(118):
+        watch.step(minute, holder(minute, 0))
+    found = [one for minute in range(118, 400) for one in watch.step(minute, holder(minute)).actions]
+    assert [one.kind for one in found] == ["withheld"]
+    assert found[0].reason == "it had GPU n1/1 too, which is not reported as its own now"
+    restarted = Watch(acting())
+    restarted.steps.from_json(json.loads(json.dumps(watch.steps.to_json())))
+    assert restarted.run(begin=401, until=500) == []
+
+
+@pytest.mark.parametrize(
+    ("allocated", "reason"),
+    [
+        (2.0, "Slurm has given it 2 GPUs, and 1 of them are reported"),
+        (None, "how many GPUs it has is not known: no agent that reads Slurm reports it"),
+    ],
+)
+def test_a_gpu_that_was_never_reported_protects_the_job(allocated: float | None, reason: str) -> None:
+    """Its node was silent when the job began."""
+    watch, found = Watch(acting()), []
+    for minute in range(130, 200):
+        idle = holder(minute)
+        idle.allocated = allocated
+        found += watch.step(minute, idle).actions
+    assert [(one.kind, one.reason) for one in found] == [("warned", ""), ("withheld", reason)]
+
+
+def test_a_gpu_that_the_job_has_left_does_not_protect_it() -> None:
+    watch = Watch(acting())
+    watch.step(0, holder(0, 0))
+    left = []
+    for minute in range(1, 200):
+        left += [
+            (minute, kind) for kind in kinds(watch.step(minute, holder(minute), accounted=["n1/0", "n1/1"]))
+        ]
+    assert left == [(60, "warned"), (105, "warned"), (121, "run")]
+    restarting = Watch(acting())
+    restarting.step(0, holder(0, 0))
+    for minute in range(1, 200):  # a program that is restarted every ten minutes
+        works = minute % 10 < 5
+        idle = holder(minute, 0) if works else holder(minute)
+        assert "run" not in kinds(restarting.step(minute, idle, accounted=["n1/0", "n1/1"]))
 
 
 def test_work_ends_the_warnings_and_a_new_pause_begins_anew() -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    run_minutes(steps, until=130)
-    step = steps.step([holder(0)], NOW + 60 * 135)
+    watch = Watch(acting())
+    watch.run(until=130)
+    step = watch.step(135, holder(0))
     assert kinds(step) == ["worked"]
     assert [alert.ends_at for alert in step.alerts] == [NOW + 60 * 135] * 2
-    assert kinds(steps.step([holder(125)], NOW + 60 * 300)) == ["warned", "warned", "run"]
+    assert kinds(watch.step(300, holder(125))) == ["warned"]
 
 
 def test_a_holder_that_is_not_reported_for_a_while_is_not_warned_again() -> None:
     """Its agent was down; it has neither worked nor ended."""
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    run_minutes(steps, until=125)
-    assert steps.step([], NOW + 60 * 126) == PolicyStep([], [])
-    assert kinds(steps.step([holder(135)], NOW + 60 * 135)) == []
-    gone = steps.step([], NOW + 60 * 151)
+    watch = Watch(acting())
+    watch.run(until=125)
+    assert watch.step(126) == PolicyStep([], [])
+    assert kinds(watch.step(135, holder(135))) == []
+    gone = watch.step(151)
     assert kinds(gone) == ["gone"]
     assert [alert.ends_at for alert in gone.alerts] == [NOW + 60 * 151] * 2
 
 
 def test_what_a_dry_run_would_have_run_runs_when_it_is_none_any_more() -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL))
-    assert run_minutes(steps, until=125)[-1] == (120, "would_run")
-    restarted = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    restarted.from_json(json.loads(json.dumps(steps.to_json())))
-    steps.use(IdlePolicy(command=CANCEL, is_dry_run=False))
-    for one in (steps, restarted):
-        assert kinds(one.step([holder(126)], NOW + 60 * 126)) == ["run"]
-        assert kinds(one.step([holder(127)], NOW + 60 * 127)) == []
+    watch = Watch(PolicySteps(IdlePolicy(command=CANCEL)))
+    assert watch.run(until=125)[-1] == (121, "would_run")
+    restarted = Watch(acting())
+    restarted.steps.from_json(json.loads(json.dumps(watch.steps.to_json())))
+    watch.steps.use(IdlePolicy(command=CANCEL, is_dry_run=False))
+    for one in (watch, restarted):
+        assert kinds(one.step(126, holder(126))) == ["run"]
+        assert kinds(one.step(127, holder(127))) == []
 
 
 def test_an_alert_keeps_its_labels_while_it_fires_and_names_what_to_do() -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    (first,) = steps.step([holder(61)], NOW).alerts
-    again, second = steps.step([holder(106)], NOW + 60 * 45).alerts
+    watch = Watch(acting())
+    (first,) = watch.step(61, holder(61)).alerts
+    for minute in range(75, 105, 10):
+        watch.step(minute, holder(minute))
+    again, second = watch.step(106, holder(106)).alerts
     assert (again.labels, again.starts_at) == (first.labels, first.starts_at)
     assert dict(second.labels) == {
         "alertname": "IdleGpu", "severity": "warning", "slurm_job": "17", "user": "ann", "warning": "2",
     }  # fmt: skip
-    assert "after 120 minutes `scancel` ends it" in dict(second.annotations)["description"]
+    description = dict(second.annotations)["description"]
+    assert "after 120 minutes `scancel` ends it, at least 15 minutes after the last warning" in description
     assert dict(second.annotations)["summary"] == "job 17 has left 1 GPU idle for 106 minutes"
 
 
@@ -131,41 +271,51 @@ def test_exceptions(idle: IdleHolder, reason: str) -> None:
         frozenset({"prod"}),
         frozenset({("label_keep", "true"), ("label_tier", "")}),
     )
-    steps = PolicySteps(
-        IdlePolicy(command=CANCEL, pod_command=("x", "{pod}"), is_dry_run=False, exceptions=exceptions)
-    )
-    first, second = (steps.step([idle], NOW), steps.step([idle], NOW + 60))
+    watch = Watch(acting(pod_command=("x", "{pod}"), exceptions=exceptions))
+    first, second = watch.step(0, idle), watch.step(1, idle)
     assert [(action.kind, action.reason) for action in first.actions] == [("excepted", reason)]
     assert (second.actions, first.alerts) == ([], []), "said once, and nobody is warned"
 
 
+def test_one_series_that_says_so_is_enough_for_an_exception() -> None:
+    """Somebody else's series for the same job must not take the exception away."""
+    watch = Watch(acting(exceptions=IdleExceptions(users=frozenset({"ann"}))))
+    idle = holder(130)
+    idle.described_by.append({"user": "eve"})
+    idle.user = "eve"
+    assert kinds(watch.step(0, idle)) == ["excepted"]
+
+
+def test_a_job_that_may_be_excepted_is_not_ended() -> None:
+    watch = Watch(acting(exceptions=IdleExceptions(partitions=frozenset({"debug"}))))
+    found = [one for minute in range(130, 200) for one in watch.step(minute, holder(minute)).actions]
+    assert [one.kind for one in found] == ["warned", "withheld"]
+    assert found[1].reason == "its partition is not known, so it may be one of the exceptions"
+
+
 @pytest.mark.parametrize("name", ["--signal=KILL", "1;reboot", "$(id)", "17 18", "-u root", ""])
 def test_a_name_that_is_no_job_number_never_gets_into_a_command(name: str) -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    step = steps.step([holder(130, key=HolderKey("job", name))], NOW)
-    assert kinds(step) == ["warned", "warned", "refused"]
+    watch, found = Watch(acting()), []
+    for minute in range(130, 200):
+        found += kinds(watch.step(minute, holder(minute, key=HolderKey("job", name))))
+    assert found == ["warned", "refused"]
 
 
 def test_a_command_that_fails_is_tried_three_times() -> None:
-    steps = PolicySteps(IdlePolicy(command=CANCEL, is_dry_run=False))
-    runs = 0
+    watch, runs = Watch(acting()), 0
     for minute in range(125, 200):
-        ran = "run" in kinds(steps.step([holder(minute)], NOW + 60 * minute))
+        ran = "run" in kinds(watch.step(minute, holder(minute)))
         runs += ran
         if ran:
-            steps.command_failed(JOB)
+            watch.steps.command_failed(JOB)
     assert runs == 3
 
 
-def test_a_restart_repeats_nothing() -> None:
-    policy = IdlePolicy(command=CANCEL, is_dry_run=False)
-    before, after = PolicySteps(policy), PolicySteps(policy)
-    before.step([holder(125)], NOW)
-    after.from_json(json.loads(json.dumps(before.to_json())))
-    step = after.step([holder(126)], NOW + 60)
-    assert step.actions == []
-    assert len(step.alerts) == 2, "the notifier hears that they still fire"
-    after.from_json([{"kind": "job"}, {"kind": 5, "name": None}])
+def test_a_state_that_was_not_written_by_this_version_is_left_out() -> None:
+    steps = acting()
+    steps.from_json({"episodes": [{"kind": "job"}, {"kind": 5, "name": None}, 7], "holders": [{}, None]})
+    steps.from_json({})
+    assert kinds(Watch(steps).step(125, holder(125))) == ["warned"]
 
 
 def write(tmp_path: Path, text: str) -> Path:
@@ -181,6 +331,7 @@ def test_the_file(tmp_path: Path) -> None:
             """
 warn_after: [90m, 30m]
 act_after: 3h
+grace: 20m
 command: [scancel, '{job}', --user, '{user}']
 pod_command: [kubectl, -n, '{namespace}', delete, pod, '{pod}']
 dry_run: false
@@ -191,7 +342,7 @@ exceptions:
         )
     )
     assert policy.warn_after_seconds == (1800, 5400)
-    assert (policy.act_after_seconds, policy.is_dry_run) == (10_800, False)
+    assert (policy.act_after_seconds, policy.grace_seconds, policy.is_dry_run) == (10_800, 1200, False)
     assert policy.exceptions.labels == {("label_example_org_keep", "true"), ("label_tier", "")}
     assert load_policy(write(tmp_path, "dry_run: true")) == IdlePolicy()
 
@@ -206,6 +357,8 @@ exceptions:
         ("command: [scancel, '{pid}']", "{pid} is not known here; there are {job}"),
         ("dry_run: maybe", "'maybe' is not true or false"),
         ("exception: {}", "unknown key"),
+        ("grace: 1m", "1m is shorter than 5m"),
+        ("trust_store: perhaps", "'perhaps' is not true or false"),
         ("exceptions: {user: [a]}", "unknown key"),
         ("- a", "an idle policy is a mapping"),
     ],
@@ -220,7 +373,7 @@ def test_a_mistake_names_file_line_and_reason(tmp_path: Path, text: str, words: 
 def test_the_audit_log_is_bounded_and_private(tmp_path: Path) -> None:
     before = LIMITS_REACHED.counts().get("idle_audit_max_bytes", 0)
     audit = PolicyAudit(tmp_path / "audit.jsonl", max_bytes=2_000)
-    (action, *_) = PolicySteps(IdlePolicy(command=CANCEL)).step([holder(125)], NOW).actions
+    (action, *_) = Watch(PolicySteps(IdlePolicy(command=CANCEL))).step(0, holder(125)).actions
     for number in range(50):
         assert audit.write(action, NOW + number)
     files = sorted(tmp_path.iterdir())
@@ -234,5 +387,5 @@ def test_the_audit_log_is_bounded_and_private(tmp_path: Path) -> None:
 
 def test_an_audit_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:
     audit = PolicyAudit(tmp_path / "missing" / "audit.jsonl", max_bytes=2_000)
-    (action, *_) = PolicySteps(IdlePolicy()).step([holder(61)], NOW).actions
+    (action, *_) = Watch(PolicySteps(IdlePolicy())).step(0, holder(61)).actions
     assert not audit.write(action, NOW)

@@ -84,7 +84,10 @@ def test_a_failed_message_is_due_again_at_the_next_flush(tmp_path: Path) -> None
     [again] = bench.due(11.0)
     assert again.flush_number == 2
     assert again.notification.reason == "first notification"
+    assert bench.notifier.delivered_at([firing().labels]) == {}, "nobody has got it yet"
     bench.notifier.finished(again, None)
+    delivered = {firing().labels: START + 11.0}
+    assert bench.notifier.delivered_at([firing().labels, firing("other").labels]) == delivered
     assert bench.due(30.0) == []
 
 

@@ -3,92 +3,230 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
 
-import numpy as np
+import cramjam
 import pytest
 
+from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.errors import UsageError
+from gpuscope.promql import Engine
+from gpuscope.remote_write.codec import encode_labels, encode_samples
+from gpuscope.remote_write.receiver import Received, Receiver
 from gpuscope.reports.digest_schedule import digest_range, last_due
 from gpuscope.rules.alert import Alert
-from gpuscope.series import Series
+from gpuscope.scrape.target_appender import Report, TargetAppender
+from gpuscope.series import Labels
 from gpuscope.settings import Settings
+from gpuscope.store import Store
+from gpuscope.store.target_names import scrape_target_name
 from gpuscope.wiring.digest import DigestThread
-from gpuscope.wiring.idle_policy import IdlePolicyThread
+from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
 from tests.notify.smtp_sink import running_smtp
 from tests.reports.test_counter_growth import END_MS
 from tests.reports.test_usage import FLEET, SampleEngine
 from tests.rules.rig import HeldClock, KeptAlerts
 
-
-def sample(metric: str, value: float, **labels: str) -> Series:
-    pairs = tuple(sorted({"__name__": metric, "instance": "n1:9400", **labels}.items()))
-    return Series(pairs, np.array([END_MS - 5_000], np.int64), np.array([value], float))
-
-
-def idle_job(minutes: float) -> list[Series]:
-    owner = {"kind": "job", "name": "17"}
-    return [
-        sample("gpuscope_owner_idle_seconds", 60 * minutes, gpu="0", uuid="GPU-0", **owner),
-        sample("gpuscope_owner_gpus_held", 1, **owner),
-        sample("gpuscope_job_info", 1, slurm_job="17", user="ann", account="nlp", partition="gpu"),
-    ]
+STEP_MINUTES = 3
+OWNER = {"kind": "job", "name": "17"}
+NODE = {"job": "gpuscope", "instance": "n1:9400"}
+PUSHED = {"job": "gpuscope", "instance": "n2"}
 
 
-def policy_thread(
-    tmp_path: Path, samples: Sequence[Series], policy: str
-) -> tuple[IdlePolicyThread, KeptAlerts]:
-    (tmp_path / "idle.yml").write_text(policy)
-    settings = Settings(idle_policy=str(tmp_path / "idle.yml"), data=str(tmp_path / "data"))
-    kept = KeptAlerts()
-    clock = HeldClock(END_MS / 1000)
-    return IdlePolicyThread(settings, lambda: SampleEngine(samples), kept, clock), kept
+@dataclass
+class Warned(KeptAlerts):
+    """A channel that accepts every warning at once."""
+
+    clock: HeldClock = field(default_factory=HeldClock)
+    works: bool = True
+    given: dict[Labels, float] = field(default_factory=dict)
+
+    def take(self, alerts: Sequence[Alert]) -> None:
+        super().take(alerts)
+        if self.works:
+            self.given |= {alert.labels: self.clock.now() for alert in alerts}
+
+    def delivered_at(self, alerts: Iterable[Labels]) -> dict[Labels, float]:
+        return {labels: self.given[labels] for labels in alerts if labels in self.given}
 
 
-def audit(tmp_path: Path) -> list[dict[str, object]]:
-    path = tmp_path / "data/idle_policy_audit.jsonl"
-    return [json.loads(line) for line in path.read_text().splitlines()]
+class PolicyServer:
+    """A store that scrapes n1 and receives what others push, and the policy over it."""
+
+    def __init__(self, folder: Path, policy: str, *, has_login: bool = True) -> None:
+        (folder / "idle.yml").write_text(policy)
+        self.folder = folder
+        self.clock = HeldClock()
+        self.store = Store(folder / "data", clock=self.clock)
+        self.store.start()
+        name = scrape_target_name(tuple(sorted(NODE.items())), "http://n1")
+        self.scrape = TargetAppender(self.store, name, NODE)
+        self.receiver = Receiver(self.store)
+        self.channel = Warned(clock=self.clock)
+        self.has_login = has_login
+        self.thread = self.new_thread()
+
+    def new_thread(self) -> IdlePolicyThread:
+        settings = Settings(idle_policy=str(self.folder / "idle.yml"), data=str(self.folder / "data"))
+        trust = PolicyTrust("" if self.has_login else "no login", self.store.is_verified)
+        evaluator = Engine(self.store)
+        return IdlePolicyThread(
+            settings, lambda: EmbeddedEngine(self.store, evaluator), self.channel, trust, self.clock
+        )
+
+    def minutes(self, count: int, idle: Callable[[float], float | None], push: Callable[[int], None]) -> None:
+        """`idle` gives the idle minutes of n1's GPU at a minute; None while the agent does not know them."""
+        for minute in range(0, count, STEP_MINUTES):
+            self.clock.seconds += 60.0 * STEP_MINUTES
+            seconds = idle(minute)
+            samples = {} if seconds is None else idle_job(60 * seconds, NODE)
+            ids = self.scrape.series_ids([tuple(sorted(dict(labels).items())) for labels in samples])
+            self.scrape.submit(self.clock.now_ms(), ids, list(samples.values()), Report(True, 0.1)).result()
+            push(minute)
+            self.thread.run_once()
+
+    def push(
+        self, seconds: float, node: Mapping[str, str] = PUSHED, *, token: str = "", ahead: int = 0
+    ) -> Received:
+        at = self.clock.now_ms() + ahead
+        body = encode_samples(
+            (encode_labels(labels), at, value) for labels, value in idle_job(seconds, node).items()
+        )
+        return self.receiver.take(bytes(cramjam.snappy.compress_raw(body)), "10.0.0.9", node=token)
+
+    def rows(self) -> list[tuple[object, object]]:
+        path = self.folder / "data/idle_policy_audit.jsonl"
+        lines = path.read_text().splitlines() if path.exists() else []
+        return [(row.get("result") or row["action"], row.get("reason", "")) for row in map(json.loads, lines)]
+
+    def kinds(self) -> list[object]:
+        return [kind for kind, _ in self.rows()]
 
 
-def test_a_real_command_runs_and_its_result_is_in_the_audit_log(tmp_path: Path) -> None:
+def idle_job(seconds: float, node: Mapping[str, str]) -> dict[tuple[tuple[str, str], ...], float]:
+    gpu = {"gpu": "0", "uuid": f"GPU-{node['instance']}"}
+    job = {"slurm_job": "17"}
+    series = {
+        "gpuscope_owner_idle_seconds": ({**OWNER, **gpu}, seconds),
+        "gpuscope_owner_processes": ({**OWNER, **gpu}, 1.0),
+        "gpuscope_slurm_job_gpus": (job, 1.0 if node is NODE else 2.0),
+        "gpuscope_job_info": ({**job, "user": "ann", "account": "nlp", "partition": "gpu"}, 1.0),
+    }
+    return {
+        tuple(sorted({"__name__": name, **labels, **node}.items())): value
+        for name, (labels, value) in series.items()
+    }
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[PolicyServer]:
     policy = f"command: [touch, '{tmp_path}/{{job}}-{{user}}']\ndry_run: false\n"
-    thread, kept = policy_thread(tmp_path, idle_job(125), policy)
-    thread.run_once()
-    assert (tmp_path / "17-ann").exists()
-    assert [alert_name(one) for one in kept.alerts] == ["IdleGpu", "IdleGpu"]
-    rows = audit(tmp_path)
-    assert [row["action"] for row in rows] == ["warned", "warned", "run", "run"]
-    assert (rows[3]["result"], rows[3]["exit_code"]) == ("done", 0)
-    thread.run_once()
-    assert len(audit(tmp_path)) == 4, "once for each time it became idle"
-    again, _ = policy_thread(tmp_path, idle_job(125), policy)
-    again.run_once()
-    assert len(audit(tmp_path)) == 4, "nor again after a restart"
+    found = PolicyServer(tmp_path, policy)
+    yield found
+    found.store.close()
 
 
-def test_a_dry_run_runs_nothing(tmp_path: Path) -> None:
-    thread, _ = policy_thread(tmp_path, idle_job(125), f"command: [touch, '{tmp_path}/ran']")
-    thread.run_once()
-    assert not (tmp_path / "ran").exists()
-    assert audit(tmp_path)[-1]["action"] == "would_run"
-    assert audit(tmp_path)[-1]["command"] == ["touch", f"{tmp_path}/ran"]
+def nothing(minute: int) -> None:
+    """Nobody pushes."""
+
+
+def test_a_real_command_runs_once_after_a_warning_and_the_grace(server: PolicyServer) -> None:
+    server.minutes(16, lambda minute: 130 + minute, nothing)
+    assert server.kinds() == ["warned"], "idle for 130 minutes at the first start"
+    server.thread = server.new_thread()  # a restart
+    server.minutes(20, lambda minute: 146 + minute, nothing)
+    assert server.kinds() == ["warned", "run", "done"]
+    assert (server.folder / "17-ann").exists()
+    assert {dict(alert.labels)["warning"] for alert in server.channel.alerts} == {"2"}
+
+
+def test_a_dry_run_runs_nothing(server: PolicyServer) -> None:
+    (server.folder / "idle.yml").write_text(f"command: [touch, '{server.folder}/ran']")
+    server.thread = server.new_thread()
+    server.minutes(30, lambda minute: 130 + minute, nothing)
+    assert server.kinds() == ["warned", "would_run"]
+    assert not (server.folder / "ran").exists()
 
 
 @pytest.mark.parametrize("command", ["['false']", "[no-such-command-here]"])
-def test_a_command_that_fails_is_in_the_audit_log(tmp_path: Path, command: str) -> None:
-    thread, _ = policy_thread(tmp_path, idle_job(125), f"command: {command}\ndry_run: false")
-    thread.run_once()
-    assert audit(tmp_path)[-1]["result"] == "failed"
-    assert audit(tmp_path)[-1]["error"]
+def test_a_command_that_fails_is_in_the_audit_log(server: PolicyServer, command: str) -> None:
+    (server.folder / "idle.yml").write_text(f"command: {command}\ndry_run: false")
+    server.thread = server.new_thread()
+    server.minutes(20, lambda minute: 130 + minute, nothing)
+    assert server.kinds() == ["warned", "run", "failed"]
 
 
-def alert_name(alert: Alert) -> str:
-    return dict(alert.labels)["alertname"]
+def test_a_server_without_a_login_runs_nothing(server: PolicyServer, caplog: pytest.LogCaptureFixture) -> None:
+    server.has_login = False
+    server.thread = server.new_thread()
+    server.minutes(60, lambda minute: 130 + minute, nothing)
+    assert server.rows() == [("warned", ""), ("withheld", "no login")]
+    assert "the idle policy runs no command: no login" in caplog.text
+
+
+def test_a_write_token_cannot_end_the_work_of_others(server: PolicyServer) -> None:
+    """Invented samples, and samples over those of the scraped node, up to ten minutes ahead."""
+
+    def attack(minute: int) -> None:
+        refused = server.push(8000 + 60 * minute, NODE, ahead=30_000).refused
+        assert refused == {"scraped_here": 4}
+        assert server.push(8000 + 60 * minute, {"job": "evil", "instance": "n1:9400"}).accepted == 4
+
+    server.minutes(60, lambda minute: 0.0, attack)
+    assert "run" not in server.kinds()
+    server.minutes(60, lambda minute: None, attack)  # the agent's numbers are missing for an hour
+    assert server.rows()[-1][0] == "withheld"
+    assert "run" not in server.kinds()
+
+
+def test_a_node_whose_token_is_bound_counts(server: PolicyServer) -> None:
+    def push(minute: int) -> None:
+        assert not server.push(60 * (130 + minute), token="n2").refused
+
+    server.minutes(40, lambda minute: 130 + minute, push)
+    assert server.kinds() == ["warned", "run", "done"]
+
+
+def test_a_node_that_pushes_without_a_bound_token_protects_the_job(server: PolicyServer) -> None:
+    server.minutes(40, lambda minute: 130 + minute, lambda minute: server.push(60 * (130 + minute)) and None)
+    assert server.kinds() == ["warned", "withheld"]
+    assert "anybody with a write token may have sent the samples of n2/0" in str(server.rows()[1][1])
+
+
+def test_a_node_that_stops_reporting_protects_the_job(server: PolicyServer) -> None:
+    """Idle on one node, working on another whose agent stops."""
+
+    def push(minute: int) -> None:
+        if minute < 5:
+            server.push(0.0, token="n2")
+
+    server.minutes(60, lambda minute: 130 + minute, push)
+    assert server.kinds() == ["warned", "withheld"]
+    assert "n2/0" in str(server.rows()[1][1])
+
+
+def test_with_another_engine_only_the_operator_knows_who_writes(server: PolicyServer) -> None:
+    settings = Settings(idle_policy=str(server.folder / "idle.yml"), data=str(server.folder / "data"))
+    evaluator = Engine(server.store)
+
+    def over_engine() -> IdlePolicyThread:
+        engine = EmbeddedEngine(server.store, evaluator)
+        return IdlePolicyThread(settings, lambda: engine, server.channel, PolicyTrust(), server.clock)
+
+    server.thread = over_engine()
+    server.minutes(30, lambda minute: 130 + minute, nothing)
+    assert server.kinds() == ["warned", "withheld"]
+    policy = (server.folder / "idle.yml").read_text()
+    (server.folder / "idle.yml").write_text(policy + "trust_store: true\n")
+    server.thread = over_engine()
+    server.minutes(30, lambda minute: 160 + minute, nothing)
+    assert server.kinds() == ["warned", "withheld", "run", "done"]
 
 
 def digest(tmp_path: Path, port: int, now: float) -> tuple[DigestThread, HeldClock]:

@@ -6,7 +6,7 @@ successful send and before the group may be flushed again: after a crash at most
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple, Protocol
@@ -86,6 +86,14 @@ class NotificationLog:
     def get(self, key: LogKey) -> LogEntry | None:
         """Also an expired entry, until it is forgotten: Alertmanager does not look at the time here either."""
         return self._entries.get(key)
+
+    def last_sent(self, fingerprints: Collection[str]) -> dict[str, float]:
+        """When the last message was accepted in which each of these alerts fired."""
+        wanted, found = frozenset(fingerprints), dict[str, float]()
+        for entry in self._entries.values():
+            for fingerprint in entry.firing & wanted:
+                found[fingerprint] = max(entry.sent_at, found.get(fingerprint, 0.0))
+        return found
 
     def set(
         self, key: LogKey, firing: frozenset[str], resolved: frozenset[str], repeat_interval: float, now: float

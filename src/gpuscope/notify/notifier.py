@@ -10,7 +10,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -35,8 +35,9 @@ from gpuscope.notify.notification_log import (
 )
 from gpuscope.notify.notify_counters import ChannelStatus, NotifyCounters
 from gpuscope.notify.silences import Silence, SilenceKeeper, Silences
-from gpuscope.notify.stored_alert import StoredAlert, message_order, store_alert
+from gpuscope.notify.stored_alert import StoredAlert, fingerprint, message_order, store_alert
 from gpuscope.rules.alert import Alert
+from gpuscope.series import Labels
 
 log = logging.getLogger("gpuscope.notify")
 MAINTENANCE_SECONDS = 900.0
@@ -161,6 +162,13 @@ class Notifier:
             refused = self._put(alerts)
         self._on_take()
         return refused
+
+    def delivered_at(self, alerts: Iterable[Labels]) -> dict[Labels, float]:
+        """When a channel last accepted a message in which each of these alerts fired; nothing for others."""
+        labels_of = {fingerprint(dict(labels)): labels for labels in alerts}
+        with self.lock:
+            sent = self._log.last_sent(labels_of)
+        return {labels_of[one]: at for one, at in sent.items()}
 
     def _empty_inbox(self) -> None:
         with self._inbox_lock:

@@ -128,6 +128,7 @@ def build_embedded_server(
     settings: Settings,
     listen: tuple[str, int],
     store: Store,
+    web: Web,
     loaded: LoadedRules,
     new_live: Callable[[EmbeddedEngine], LiveFleet],
     more_families: Callable[[], Iterable[MetricFamily]],
@@ -148,7 +149,9 @@ def build_embedded_server(
         rules=embedded_rules(settings, listen, loaded, store, remote_write=remote_write, sinks=sinks),
         notifying=notifying,
         receiver=Receiver(store, server_limits=settings),
-        scheduled=ScheduledThreads(settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier),
+        scheduled=ScheduledThreads(
+            settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier, web, store
+        ),
         live=live,
         past=findings_over_time(engine, live, settings, lambda: store.filled_until_ms),
         more_families=more_families,

@@ -1,8 +1,8 @@
 """Runs the idle policy of `up` and `server` once a minute: queries the engine, warns, runs the command.
 
-Warnings are alerts that the notifier sends. An engine that does not answer is logged once; nothing is decided
-without fresh numbers. SIGHUP reads the policy again and runs it at once; an invalid one is logged, and the
-previous one stays.
+Warnings are alerts that the notifier sends; it also tells when a channel has accepted them. An engine that does
+not answer is logged once; nothing is decided without fresh numbers. SIGHUP reads the policy again and runs it
+at once; an invalid one is logged, and the previous one stays.
 """
 
 from __future__ import annotations
@@ -11,8 +11,9 @@ import asyncio
 import json
 import logging
 import threading
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, Protocol
 
 from gpuscope.atomic_write import write_atomically
 from gpuscope.clock import Clock, SystemClock
@@ -20,11 +21,12 @@ from gpuscope.command_runner import Command
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.notify.idle_policy.idle_holders import IdleHolder, read_idle_holders
+from gpuscope.notify.idle_policy.idle_holders import IdleReading, IsVerified, read_idle_holders
 from gpuscope.notify.idle_policy.policy_audit import FILE_NAME, PolicyAudit
 from gpuscope.notify.idle_policy.policy_file import IdlePolicy, load_policy
 from gpuscope.notify.idle_policy.policy_steps import PolicyAction, PolicySteps
 from gpuscope.rules.alert import AlertSink
+from gpuscope.series import Labels
 from gpuscope.server.reload_status import ReloadStatus
 from gpuscope.settings import Settings, home_file, home_path
 
@@ -35,6 +37,22 @@ STATE_FILE: Final = "idle_policy_state.json"
 MAX_STATE_BYTES: Final = 16 << 20
 
 
+class WarningSink(AlertSink, Protocol):
+    def delivered_at(self, alerts: Iterable[Labels]) -> dict[Labels, float]:
+        """When a channel last accepted a message with each of these alerts."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyTrust:
+    """What this server knows about whose samples the policy reads."""
+
+    no_login: str = ""
+    """Why nothing may run, where anybody can write samples."""
+    is_verified: IsVerified | None = None
+    """None: an engine behind `--store`, of which only the operator knows who writes to it."""
+
+
 class IdlePolicyThread:
     """`run_once` is the whole work; the thread calls it each minute."""
 
@@ -42,19 +60,23 @@ class IdlePolicyThread:
         self,
         settings: Settings,
         new_engine: Callable[[], QueryEngine],
-        sink: AlertSink,
+        sink: WarningSink,
+        trust: PolicyTrust,
         clock: Clock | None = None,
     ) -> None:
         self._path = home_file(settings.idle_policy, "idle_policy")
         policy = load_policy(self._path)
         folder = home_path(settings.data, "data")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._steps = PolicySteps(policy)
+        self._steps = PolicySteps(policy, trust.no_login)
+        self._trust = trust
         self._new_engine = new_engine
         self._sink = sink
         self._clock = clock or SystemClock()
         self._audit = PolicyAudit(folder / FILE_NAME, settings.idle_audit_max_bytes)
         self._state = folder / STATE_FILE
+        self._saved = b""
+        self._stepped_at: float | None = None
         self._load_state()
         self._episode = EpisodeLog(log, "idle policy")
         self._reloaded: IdlePolicy | None = None
@@ -73,7 +95,17 @@ class IdlePolicyThread:
         self._thread.join(timeout=COMMAND_SECONDS)
 
     def _warn_of_commands(self, policy: IdlePolicy) -> None:
-        if not policy.is_dry_run and (policy.command or policy.pod_command):
+        if policy.is_dry_run or not (policy.command or policy.pod_command):
+            return
+        if self._trust.no_login:
+            log.warning("the idle policy runs no command: %s", self._trust.no_login)
+        elif self._trust.is_verified is None and not policy.trusts_store:
+            log.warning(
+                "the idle policy runs no command: whoever can write to the engine of --store could end work; "
+                "if only agents can, set `trust_store: true` in %s",
+                self._path,
+            )
+        else:
             log.warning("the idle policy runs commands; --idle-policy %s", self._path)
 
     def reload(self, status: ReloadStatus) -> None:
@@ -106,23 +138,37 @@ class IdlePolicyThread:
         policy, self._reloaded = self._reloaded, None
         if policy is not None:
             self._steps.use(policy)
-        now = self._clock.now()
-        step = self._steps.step(asyncio.run(self._holders(now)), now)
+        now, monotonic = self._clock.now(), self._clock.monotonic()
+        elapsed = 0.0 if self._stepped_at is None else monotonic - self._stepped_at
+        reading = asyncio.run(self._read(now))
+        self._note_deliveries()
+        step = self._steps.step(reading, now, elapsed)
+        self._stepped_at = monotonic
         if step.alerts:
             self._sink.take(step.alerts)
         for action in step.actions:
             is_written = self._audit.write(action, now)
             if action.kind == "run":
                 self._run_command(action, now, is_written=is_written)
-        if step.actions:
-            self._save_state()
+        self._save_state()
 
-    async def _holders(self, now: float) -> list[IdleHolder]:
+    def _note_deliveries(self) -> None:
+        pending = self._steps.undelivered()
+        delivered_at = self._sink.delivered_at([labels for _, labels, _ in pending])
+        for key, labels, warned_at in pending:
+            if delivered_at.get(labels, 0.0) >= warned_at:
+                self._steps.delivered(key)
+
+    async def _read(self, now: float) -> IdleReading:
         engine = self._new_engine()
         try:
-            return await read_idle_holders(engine, int(now * 1000))
+            return await read_idle_holders(engine, int(now * 1000), self._is_verified)
         finally:
             await engine.close()
+
+    def _is_verified(self, labels: Mapping[str, str]) -> bool:
+        known = self._trust.is_verified
+        return self._steps.policy.trusts_store if known is None else known(labels)
 
     def _run_command(self, action: PolicyAction, now: float, *, is_written: bool) -> None:
         """Only what the audit log has may run."""
@@ -147,16 +193,20 @@ class IdlePolicyThread:
             log.warning("idle policy: ran %s", " ".join(action.command))
 
     def _save_state(self) -> None:
+        state = json.dumps(self._steps.to_json()).encode()
+        if state == self._saved:
+            return
         try:
-            write_atomically(self._state, json.dumps(self._steps.to_json()).encode(), mode=0o600)
+            write_atomically(self._state, state, mode=0o600)
+            self._saved = state
         except OSError as error:
             log.error("idle policy: %s cannot be written: %s", self._state, error)
 
     def _load_state(self) -> None:
         try:
             if self._state.stat().st_size <= MAX_STATE_BYTES:
-                rows = json.loads(self._state.read_bytes())
-                self._steps.from_json(rows if isinstance(rows, list) else [])
+                document = json.loads(self._state.read_bytes())
+                self._steps.from_json(document if isinstance(document, dict) else {})
         except FileNotFoundError:
             return
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:

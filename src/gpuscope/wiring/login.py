@@ -44,6 +44,12 @@ class Web:
         """The address to open in a browser."""
         return self.external_url or f"{'https' if self.config.tls else 'http'}://{address_text(listen)}"
 
+    @property
+    def is_open(self) -> bool:
+        """Whether every user of this machine may change everything."""
+        has_users = self.access.guard is not None or self.access.authenticator is not None
+        return not has_users and not _requires_certificates(self.config)
+
 
 def build_web(settings: Settings, listen: tuple[str, int]) -> Web:
     """Access policy and TLS of a server on `listen`. Logs how to create the first user if there is none."""
@@ -109,9 +115,11 @@ def in_container(root: Path = Path("/"), environment: Mapping[str, str] = os.env
 def _needs_login(settings: Settings, host: str, config: WebConfig) -> bool:
     if settings.login == "always" or settings.proxy_auth_header:
         return True
-    if config.tls is not None and config.tls.context.verify_mode is ssl.CERT_REQUIRED:
-        return False
-    return host not in LOOPBACK_HOSTS
+    return host not in LOOPBACK_HOSTS and not _requires_certificates(config)
+
+
+def _requires_certificates(config: WebConfig) -> bool:
+    return config.tls is not None and config.tls.context.verify_mode is ssl.CERT_REQUIRED
 
 
 def _users(settings: Settings) -> UserFile:

@@ -64,6 +64,7 @@ def _run_embedded(settings: Settings) -> None:
             settings,
             listen,
             store,
+            web,
             loaded,
             lambda engine: live_from_store(store, engine, scraper, settings),
             lambda: (*scraper.families(), *(queues.families() if queues else ())),

@@ -91,6 +91,7 @@ def _run(
             settings,
             listen,
             store,
+            web,
             loaded,
             partial(live_from_collectors, collectors, store, limits=settings),
             history.families if history is not None else tuple,

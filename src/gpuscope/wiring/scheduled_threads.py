@@ -4,29 +4,42 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.rules.alert import AlertSink
 from gpuscope.server.reload_status import ReloadStatus
 from gpuscope.settings import Settings
+from gpuscope.store import Store
+from gpuscope.wiring.login import Web
 
 if TYPE_CHECKING:
     from gpuscope.wiring.digest import DigestThread
-    from gpuscope.wiring.idle_policy import IdlePolicyThread
+    from gpuscope.wiring.idle_policy import IdlePolicyThread, WarningSink
+
+
+NO_LOGIN: Final = "this server has no login: every user of this machine can write samples; use --login always"
 
 
 class ScheduledThreads:
     """Started by `with`. Raises UsageError for a wrong file or URL."""
 
-    def __init__(self, settings: Settings, new_engine: Callable[[], QueryEngine], sink: AlertSink) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        new_engine: Callable[[], QueryEngine],
+        sink: WarningSink,
+        web: Web,
+        store: Store | None = None,
+    ) -> None:
+        """`store` is None if another engine has the samples."""
         self._idle_policy: IdlePolicyThread | None = None
         self._digest: DigestThread | None = None
         self._running = ExitStack()
         if settings.idle_policy:
-            from gpuscope.wiring.idle_policy import IdlePolicyThread
+            from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
 
-            self._idle_policy = IdlePolicyThread(settings, new_engine, sink)
+            trust = PolicyTrust(NO_LOGIN if web.is_open else "", None if store is None else store.is_verified)
+            self._idle_policy = IdlePolicyThread(settings, new_engine, sink, trust)
         if settings.digest:
             from gpuscope.wiring.digest import DigestThread
 

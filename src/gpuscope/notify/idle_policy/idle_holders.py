@@ -2,12 +2,13 @@
 
 Input: an engine with the agents' `gpuscope_owner_idle_seconds`, which is 0 while an owner works and absent
 while its work is not known. A GPU whose work is not known is never idle, nor one whose last sample is old.
+Anybody who may send samples can write such a series, so each GPU also has whether its series is verified.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -17,7 +18,9 @@ MAX_HOLDERS: Final = 20_000
 _KINDS: Final = 'kind=~"job|pod"'
 MAX_AGE_SECONDS: Final = 180.0
 """An engine shows a sample for five minutes: meanwhile the holder may have worked."""
-_IDLE: Final = f"gpuscope_owner_idle_seconds{{{_KINDS}}}"
+
+IsVerified = Callable[[Mapping[str, str]], bool]
+"""Whether the series with these labels, `__name__` included, can only come from the node it names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,57 +39,110 @@ class IdleHolder:
     key: HolderKey
     idle_seconds: dict[str, float] = field(default_factory=dict)
     """By GPU, `node/0`: only GPUs whose work is known."""
-    gpus: int = 0
-    """All that it holds, also those whose work is not known."""
+    held: set[str] = field(default_factory=set)
+    """The same GPUs, and those whose work is not known."""
+    allocated: float | None = None
+    """How many GPUs Slurm has given to the job; None if no agent that reads Slurm says so."""
+    unverified: set[str] = field(default_factory=set)
+    """Those of `idle_seconds` that somebody else may have written."""
     user: str = ""
     account: str = ""
     partition: str = ""
-    labels: Mapping[str, str] = field(default_factory=dict)
+    described_by: list[Mapping[str, str]] = field(default_factory=list)
+    """The labels of every series that describes it, verified or not: one of them is enough for an exception."""
 
     @property
     def longest_idle(self) -> float:
         return max(self.idle_seconds.values(), default=0.0)
 
     @property
-    def all_idle(self) -> float:
-        """How long all of its GPUs have been idle; 0 if the work of one is not known."""
-        if len(self.idle_seconds) < max(1, self.gpus):
-            return 0.0
-        return min(self.idle_seconds.values())
+    def shortest_idle(self) -> float:
+        """Of the GPUs whose work is known."""
+        return min(self.idle_seconds.values(), default=0.0)
 
     def idle_gpus(self, seconds: float) -> list[str]:
         return sorted(gpu for gpu, idle in self.idle_seconds.items() if idle >= seconds)
 
 
-async def read_idle_holders(engine: QueryEngine, at_ms: int) -> list[IdleHolder]:
-    async def query(expression: str) -> list[LabelledValue]:
-        found = await engine.instant(expression, at_ms, max_series=MAX_HOLDERS * 16)
-        return labelled_values(found)
+@dataclass(frozen=True, slots=True)
+class IdleReading:
+    """The fleet at one moment."""
+
+    holders: list[IdleHolder] = field(default_factory=list)
+    accounted: frozenset[tuple[str, str]] = frozenset()
+    """(kind, GPU): the node reports that each process on the GPU has an owner of this kind. A holder of the
+    kind that does not hold the GPU has no process there."""
+
+
+async def read_idle_holders(engine: QueryEngine, at_ms: int, is_verified: IsVerified) -> IdleReading:
+    async def query(series: str) -> list[LabelledValue]:
+        fresh = f"{series} and time() - timestamp({series}) < {MAX_AGE_SECONDS:g}"
+        return labelled_values(await engine.instant(fresh, at_ms, max_series=MAX_HOLDERS * 16))
 
     holders: dict[HolderKey, IdleHolder] = {}
-    for labels, idle in await query(f"{_IDLE} and time() - timestamp({_IDLE}) < {MAX_AGE_SECONDS:g}"):
+    for labels, idle in await query(f"gpuscope_owner_idle_seconds{{{_KINDS}}}"):
         key = HolderKey(labels.get("kind", ""), labels.get("name", ""), labels.get("namespace", ""))
         holder = holders.setdefault(key, IdleHolder(key))
-        holder.idle_seconds[f"{labels.get('instance', '')}/{labels.get('gpu', '')}"] = idle
-    for labels, count in await query(f"gpuscope_owner_gpus_held{{{_KINDS}}}"):
+        gpu = _gpu(labels)
+        # Two series of one GPU: the busier one counts.
+        holder.idle_seconds[gpu] = min(idle, holder.idle_seconds.get(gpu, idle))
+        holder.held.add(gpu)
+        if not is_verified({**labels, "__name__": "gpuscope_owner_idle_seconds"}):
+            holder.unverified.add(gpu)
+    for labels, _ in await query(f"gpuscope_owner_processes{{{_KINDS}}}"):
         key = HolderKey(labels.get("kind", ""), labels.get("name", ""), labels.get("namespace", ""))
-        if key in holders:
-            holders[key].gpus += round(count)
-    await _add_owners(holders, await query("gpuscope_job_info"), await query("gpuscope_pod_labels"))
-    return list(holders.values())
+        holders.setdefault(key, IdleHolder(key)).held.add(_gpu(labels))
+    _count_allocated(holders, await query("gpuscope_slurm_job_gpus"), is_verified)
+    accounted = await query(f"gpuscope_owner_unattributed_processes{{{_KINDS}}}")
+    _describe(holders, await query("gpuscope_job_info"), await query("gpuscope_pod_labels"), is_verified)
+    return IdleReading(
+        list(holders.values()),
+        frozenset(
+            (labels.get("kind", ""), _gpu(labels))
+            for labels, count in accounted
+            if count == 0 and is_verified({**labels, "__name__": "gpuscope_owner_unattributed_processes"})
+        ),
+    )
 
 
-async def _add_owners(
-    holders: Mapping[HolderKey, IdleHolder], jobs: list[LabelledValue], pods: list[LabelledValue]
+def _count_allocated(
+    holders: Mapping[HolderKey, IdleHolder], counts: list[LabelledValue], is_verified: IsVerified
 ) -> None:
-    by_job: dict[str, dict[str, str]] = defaultdict(dict)
+    """One that is not verified can raise the number, which protects the job, but cannot give it."""
+    verified = set()
+    for labels, count in counts:
+        holder = holders.get(HolderKey("job", labels.get("slurm_job", "")))
+        if holder is not None:
+            holder.allocated = max(count, holder.allocated or 0.0)
+            if is_verified({**labels, "__name__": "gpuscope_slurm_job_gpus"}):
+                verified.add(holder.key)
+    for key in holders.keys() - verified:
+        holders[key].allocated = None
+
+
+def _gpu(labels: Mapping[str, str]) -> str:
+    return f"{labels.get('instance', '')}/{labels.get('gpu', '')}"
+
+
+def _describe(
+    holders: Mapping[HolderKey, IdleHolder],
+    jobs: list[LabelledValue],
+    pods: list[LabelledValue],
+    is_verified: IsVerified,
+) -> None:
+    about: dict[HolderKey, list[Mapping[str, str]]] = defaultdict(list)
     for labels, _ in jobs:
-        by_job[labels.get("slurm_job", "")] |= {name: value for name, value in labels.items() if value}
-    by_pod = {(labels.get("namespace", ""), labels.get("pod", "")): labels for labels, _ in pods}
+        about[HolderKey("job", labels.get("slurm_job", ""))].append({**labels, "__name__": "gpuscope_job_info"})
+    for labels, _ in pods:
+        key = HolderKey("pod", labels.get("pod", ""), labels.get("namespace", ""))
+        about[key].append({**labels, "__name__": "gpuscope_pod_labels"})
     for key, holder in holders.items():
-        if key.kind == "job":
-            job = by_job.get(key.name, {})
-            holder.user, holder.account = job.get("user", ""), job.get("account", "")
-            holder.partition = job.get("partition", "")
-        else:
-            holder.labels = by_pod.get((key.namespace, key.name), {})
+        holder.described_by = about[key]
+        if key.kind != "job":
+            continue
+        # For a holder that a command may end, only verified series give the words of the command.
+        is_any = holder.unverified >= holder.idle_seconds.keys()
+        for described in (one for one in about[key] if is_any or is_verified(one)):
+            holder.user = described.get("user", "") or holder.user
+            holder.account = described.get("account", "") or holder.account
+            holder.partition = described.get("partition", "") or holder.partition

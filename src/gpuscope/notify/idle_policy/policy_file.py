@@ -6,6 +6,7 @@ Strict YAML: an unknown key or a wrong value is refused with its line. Nothing r
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -14,11 +15,22 @@ from gpuscope.errors import UsageError
 from gpuscope.setting_values import parse_positive_duration, parse_switch, with_unit
 from gpuscope.yaml_file import YamlMapping, load_yaml, shown
 
-KEYS: Final = ("warn_after", "act_after", "command", "pod_command", "dry_run", "exceptions")
+KEYS: Final = (
+    "warn_after",
+    "act_after",
+    "grace",
+    "command",
+    "pod_command",
+    "dry_run",
+    "trust_store",
+    "exceptions",
+)
 EXCEPTION_KEYS: Final = ("users", "partitions", "namespaces", "labels")
 _PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
 MIN_SECONDS: Final = 900.0
 """A shorter pause is not idleness: a checkpoint, an evaluation."""
+MIN_GRACE_SECONDS: Final = 300.0
+"""A person needs some minutes to read a message and to act on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +41,25 @@ class IdleExceptions:
     labels: frozenset[tuple[str, str]] = frozenset()
     """Pod label and value, as in series: `label_keep`; an empty value is any."""
 
+    def unknown_for(self, described_by: Iterable[Mapping[str, str]]) -> str:
+        """What is not known of a job and decides whether it is excepted; empty if nothing is missing."""
+        known = {name for labels in described_by for name, value in labels.items() if value}
+        needed = (("user", self.users), ("partition", self.partitions))
+        return next((name for name, excepted in needed if excepted and name not in known), "")
+
 
 @dataclass(frozen=True, slots=True)
 class IdlePolicy:
     warn_after_seconds: tuple[float, ...] = (3600.0, 6300.0)
     act_after_seconds: float = 7200.0
+    grace_seconds: float = 900.0
+    """Between the delivery of the last warning and the command, at least."""
     command: tuple[str, ...] = ()
     """For a Slurm job; empty: nothing runs."""
     pod_command: tuple[str, ...] = ()
     is_dry_run: bool = True
+    trusts_store: bool = False
+    """With `--store`: only agents can write the samples of that engine. This server cannot know."""
     exceptions: IdleExceptions = IdleExceptions()
 
 
@@ -51,9 +73,11 @@ def load_policy(path: Path) -> IdlePolicy:
     policy = IdlePolicy(
         warn_after_seconds=tuple(sorted(read.durations(document, "warn_after", ["60m", "105m"]))),
         act_after_seconds=read.durations(document, "act_after", ["120m"])[0],
+        grace_seconds=read.durations(document, "grace", ["15m"], MIN_GRACE_SECONDS)[0],
         command=read.command(document, "command", ("job", "user", "account", "partition")),
         pod_command=read.command(document, "pod_command", ("pod", "namespace")),
         is_dry_run=read.switch(document, "dry_run", default=True),
+        trusts_store=read.switch(document, "trust_store", default=False),
         exceptions=read.exceptions(document),
     )
     if policy.warn_after_seconds and policy.act_after_seconds <= policy.warn_after_seconds[-1]:
@@ -82,15 +106,17 @@ class _PolicyReader:
                 raise self.mistake(mapping, key, "must be a list of texts")
         return list(found)
 
-    def durations(self, mapping: YamlMapping, key: str, default: list[str]) -> list[float]:
+    def durations(
+        self, mapping: YamlMapping, key: str, default: list[str], least: float = MIN_SECONDS
+    ) -> list[float]:
         found = []
         for text in self.texts(mapping, key) or default:
             try:
                 seconds = with_unit(parse_positive_duration)(text)
             except ValueError as error:
                 raise self.mistake(mapping, key, f"{text!r} is {error}; for example 60m") from None
-            if seconds < MIN_SECONDS:
-                raise self.mistake(mapping, key, f"{text} is shorter than 15m")
+            if seconds < least:
+                raise self.mistake(mapping, key, f"{text} is shorter than {least / 60:g}m")
             found.append(seconds)
         return found
 

@@ -1,29 +1,36 @@
 """Decides, once a minute, who is warned and what would run: holders in, actions and alerts out. No output here.
 
-A holder is warned while one of its GPUs is idle for long enough; a command runs only when all of them are, once
-for each time they became idle. A holder that the engine does not report has neither worked nor ended: its idle
-time is kept for a while, so that an agent that was down repeats nothing. What was done is kept across restarts
-(`to_json`, `from_json`).
+A holder is warned while one of its GPUs is idle for long enough. A command runs once for each time all of its
+GPUs became idle, and only if each of them is known, verified and idle, and the last warning was delivered
+`grace` before. A GPU that the holder had stays one of its GPUs until its node reports, for a while, that the
+holder has left it. Time counts only while the holder is watched, by the clock that never jumps. What was done
+is kept across restarts (`to_json`, `from_json`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from gpuscope.notify.idle_policy.idle_holders import HolderKey, IdleHolder
+from gpuscope.notify.idle_policy.idle_holders import MAX_HOLDERS, HolderKey, IdleHolder, IdleReading
 from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, fill_command
 from gpuscope.rules.alert import Alert
+from gpuscope.series import Labels
 
-ActionKind = Literal["warned", "would_run", "run", "excepted", "refused", "worked", "gone"]
+ActionKind = Literal["warned", "would_run", "run", "withheld", "excepted", "refused", "worked", "gone"]
 ALERT_NAME: Final = "IdleGpu"
 VALID_SECONDS: Final = 300.0
 SAME_EPISODE_SECONDS: Final = 600.0
 """Two readings of one idle time differ by less: clocks, scrapes."""
 GONE_SECONDS: Final = 900.0
-"""A holder that is not reported for longer has ended, or nobody knows."""
+"""A holder that is not reported for longer has ended, or nobody knows. So long must a node report that a holder
+has no process on a GPU before the GPU is not the holder's any more: programs are restarted."""
+MAX_STEP_SECONDS: Final = 180.0
+"""Of the time between two steps, at most so much counts as watched."""
+FORGET_SECONDS: Final = 7 * 86400.0
+"""GPUs of a holder that nobody reports any more are remembered so long."""
 MAX_TRIES: Final = 3
 RETRY_SECONDS: Final = 600.0
 MAX_GPUS_NAMED: Final = 8
@@ -58,17 +65,36 @@ class _Episode:
 
     since: float
     user: str = ""
-    stage: int = 0
-    """Warnings given."""
+    warned_at: dict[int, float] = field(default_factory=dict)
+    """When each warning was given: 1 for the first."""
+    is_delivered: bool = False
+    """A channel has accepted a message with the last of them."""
+    watched_seconds: float | None = None
+    """How long the holder has been watched since that was known; None before."""
     is_excepted: bool = False
     is_done: bool = False
     """The command ran, or would have."""
     is_dry: bool = False
     """A dry run would have run it: it runs once the policy has `dry_run: false`."""
+    withheld: str = ""
+    """Why the command does not run, as last recorded."""
     seen_at: float = 0.0
     tries: int = 0
     tried_at: float = 0.0
-    warned_at: list[float] = field(default_factory=list)
+
+    @property
+    def stage(self) -> int:
+        """The last warning given; 0 before the first."""
+        return max(self.warned_at, default=0)
+
+
+@dataclass(slots=True)
+class _HeldGpus:
+    """Every GPU that a holder has had."""
+
+    seen_at: float
+    absent_seconds: dict[str, float] = field(default_factory=dict)
+    """By GPU: how long its node has reported that the holder has no process on it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,33 +104,53 @@ class PolicyStep:
 
 
 class PolicySteps:
-    def __init__(self, policy: IdlePolicy) -> None:
+    def __init__(self, policy: IdlePolicy, no_action: str = "") -> None:
+        """`no_action` says why this server must not run a command; empty if it may."""
         self._policy = policy
+        self._no_action = no_action
         self._episodes: dict[HolderKey, _Episode] = {}
+        self._held: dict[HolderKey, _HeldGpus] = {}
 
-    def step(self, holders: Sequence[IdleHolder], now: float) -> PolicyStep:
+    def step(self, reading: IdleReading, now: float, elapsed: float) -> PolicyStep:
+        """`elapsed` are the seconds since the last step of this process, by the clock that never jumps; 0 for
+        the first one."""
         found = PolicyStep([], [])
-        for holder in holders:
+        watched = min(max(elapsed, 0.0), MAX_STEP_SECONDS)
+        self._remember_gpus(reading, now, watched)
+        for holder in reading.holders:
+            if not holder.idle_seconds:  # it may work or not
+                continue
+            episode = self._episodes.get(holder.key)
+            if episode is not None and not 0 <= now - episode.seen_at <= GONE_SECONDS:
+                self._end(holder.key, "gone", now, found)
             if holder.longest_idle >= self._policy.warn_after_seconds[0]:
-                self._step_holder(holder, now, found)
+                self._step_holder(holder, now, watched, found)
             elif holder.key in self._episodes:
                 self._end(holder.key, "worked", now, found)
         for key, episode in list(self._episodes.items()):
-            if now - episode.seen_at > GONE_SECONDS:
+            if not 0 <= now - episode.seen_at <= GONE_SECONDS:
                 self._end(key, "gone", now, found)
         return found
+
+    @property
+    def policy(self) -> IdlePolicy:
+        return self._policy
 
     def use(self, policy: IdlePolicy) -> None:
         """From the next step on; what was done stays done."""
         self._policy = policy
 
-    def _end(self, key: HolderKey, kind: ActionKind, now: float, found: PolicyStep) -> None:
-        episode = self._episodes.pop(key)
-        if episode.stage:
-            found.actions.append(PolicyAction(kind, key, episode.user, "", episode.seen_at - episode.since, ()))
-        for stage in range(episode.stage):
-            holder = IdleHolder(key, user=episode.user)
-            found.alerts.append(self._alert(holder, stage, episode, now, ended=True))
+    def undelivered(self) -> list[tuple[HolderKey, Labels, float]]:
+        """The warnings whose delivery is not known: their alert's labels, and when they were given."""
+        return [
+            (key, self._labels(key, episode, episode.stage), episode.warned_at[episode.stage])
+            for key, episode in self._episodes.items()
+            if episode.stage and not episode.is_delivered
+        ]
+
+    def delivered(self, key: HolderKey) -> None:
+        """A channel has accepted the last warning of this holder."""
+        self._episodes[key].is_delivered = True
 
     def command_failed(self, key: HolderKey) -> None:
         """It is tried again later, up to three times."""
@@ -112,11 +158,40 @@ class PolicySteps:
         if episode is not None and episode.tries < MAX_TRIES:
             episode.is_done = False
 
-    def _step_holder(self, holder: IdleHolder, now: float, found: PolicyStep) -> None:
+    def _remember_gpus(self, reading: IdleReading, now: float, watched: float) -> None:
+        for holder in reading.holders:
+            held = self._held.setdefault(holder.key, _HeldGpus(now))
+            held.seen_at = now
+            for gpu in held.absent_seconds.keys() - holder.held:
+                if (holder.key.kind, gpu) in reading.accounted:
+                    held.absent_seconds[gpu] += watched
+                    if held.absent_seconds[gpu] >= GONE_SECONDS:
+                        del held.absent_seconds[gpu]
+            held.absent_seconds.update(dict.fromkeys(holder.held, 0.0))
+        reported = {holder.key for holder in reading.holders}
+        for key, held in list(self._held.items()):
+            if key in reported:
+                continue
+            gpus = held.absent_seconds
+            for gpu in gpus:
+                gpus[gpu] += watched if (key.kind, gpu) in reading.accounted else 0.0
+            is_gone = all(seconds >= GONE_SECONDS for seconds in gpus.values())
+            if is_gone or now - held.seen_at > FORGET_SECONDS or len(self._held) > MAX_HOLDERS:
+                del self._held[key]
+
+    def _end(self, key: HolderKey, kind: ActionKind, now: float, found: PolicyStep) -> None:
+        episode = self._episodes.pop(key)
+        if episode.stage:
+            found.actions.append(PolicyAction(kind, key, episode.user, "", episode.seen_at - episode.since, ()))
+        holder = IdleHolder(key, user=episode.user)
+        found.alerts.extend(self._alert(holder, episode, stage, now, ended=True) for stage in episode.warned_at)
+
+    def _step_holder(self, holder: IdleHolder, now: float, watched: float, found: PolicyStep) -> None:
         policy, since = self._policy, now - holder.longest_idle
         episode = self._episodes.get(holder.key)
         if episode is None or abs(episode.since - since) > SAME_EPISODE_SECONDS:
             episode = self._episodes[holder.key] = _Episode(since, holder.user)
+            watched = 0.0
         episode.seen_at = now
         reason = exception_of(holder, policy.exceptions)
         if reason:
@@ -124,53 +199,110 @@ class PolicySteps:
                 episode.is_excepted = True
                 found.actions.append(_action("excepted", holder, policy.warn_after_seconds[0], reason=reason))
             return
-        for stage, seconds in enumerate(policy.warn_after_seconds):
-            if holder.longest_idle >= seconds:
-                if episode.stage <= stage:
-                    episode.stage = stage + 1
-                    episode.warned_at.append(now)
-                    found.actions.append(_action("warned", holder, seconds, warning=stage + 1))
-                found.alerts.append(self._alert(holder, stage, episode, now))
+        due = sum(holder.longest_idle >= seconds for seconds in policy.warn_after_seconds)
+        if due > episode.stage:
+            # Of several that are due, as at the first start, the last one says everything.
+            episode.warned_at[due] = now
+            episode.is_delivered, episode.watched_seconds = False, None
+            idle_from = policy.warn_after_seconds[due - 1]
+            found.actions.append(_action("warned", holder, idle_from, warning=due))
+        elif episode.watched_seconds is None:
+            episode.watched_seconds = 0.0 if episode.is_delivered else None
+        elif not self._unknown(holder):
+            episode.watched_seconds += watched
+        found.alerts.extend(self._alert(holder, episode, stage, now) for stage in episode.warned_at)
         self._act(holder, episode, now, found)
 
     def _act(self, holder: IdleHolder, episode: _Episode, now: float, found: PolicyStep) -> None:
         policy = self._policy
         words = policy.command if holder.key.kind == "job" else policy.pod_command
-        is_waiting = episode.tries and now - episode.tried_at < RETRY_SECONDS
+        is_waiting = episode.tries and not now - episode.tried_at >= RETRY_SECONDS
         is_done = episode.is_done and (policy.is_dry_run or not episode.is_dry)
-        if is_done or is_waiting or not words or holder.all_idle < policy.act_after_seconds:
+        if is_done or is_waiting or not words or holder.shortest_idle < policy.act_after_seconds:
+            return
+        values = _values(holder)
+        command = fill_command(words, values)
+        if reason := self._why_not(holder, episode, now):
+            if reason != episode.withheld:
+                episode.withheld = reason
+                found.actions.append(
+                    _action("withheld", holder, policy.act_after_seconds, command=command, reason=reason)
+                )
+            return
+        episode.withheld = ""
+        if episode.watched_seconds is None or episode.watched_seconds < policy.grace_seconds:
             return
         episode.is_done, episode.is_dry = True, policy.is_dry_run
         if not policy.is_dry_run:
             episode.tries, episode.tried_at = episode.tries + 1, now
-        values = _values(holder)
         wrong = [name for name, value in values.items() if _NAMES[name].fullmatch(value) is None]
         if wrong:
             reason = f"its {wrong[0]} is not a name that is put into a command"
             found.actions.append(_action("refused", holder, policy.act_after_seconds, reason=reason))
             return
         kind: ActionKind = "would_run" if policy.is_dry_run else "run"
-        found.actions.append(
-            _action(kind, holder, policy.act_after_seconds, command=fill_command(words, values))
-        )
+        found.actions.append(_action(kind, holder, policy.act_after_seconds, command=command))
 
-    def _alert(
-        self, holder: IdleHolder, stage: int, episode: _Episode, now: float, *, ended: bool = False
-    ) -> Alert:
-        key, policy = holder.key, self._policy
-        labels = {"alertname": ALERT_NAME, "severity": "warning", "warning": str(stage + 1)}
+    def _why_not(self, holder: IdleHolder, episode: _Episode, now: float) -> str:
+        """Why the command does not run although all GPUs that are known are idle; empty if nothing is in its
+        way but time."""
+        if self._no_action:
+            return self._no_action
+        if unknown := self._unknown(holder):
+            return unknown
+        if holder.unverified:
+            return (
+                f"anybody with a write token may have sent the samples of {min(holder.unverified)}; "
+                "scrape the node, or let it push with a token that is bound to it"
+            )
+        missing = self._policy.exceptions.unknown_for(holder.described_by)
+        if holder.key.kind == "job" and missing:
+            return f"its {missing} is not known, so it may be one of the exceptions"
+        is_late = now - episode.warned_at[episode.stage] >= self._policy.grace_seconds
+        if is_late and not episode.is_delivered:
+            return f"warning {episode.stage} has not been delivered; `gpuscope alerts` shows the channels"
+        return ""
+
+    def _unknown(self, holder: IdleHolder) -> str:
+        """Which GPU of the holder is not known to be idle; empty if all are."""
+        known = holder.idle_seconds.keys()
+        if unknown := holder.held - known:
+            return f"its work on GPU {min(unknown)} is not known"
+        if missing := self._held[holder.key].absent_seconds.keys() - known:
+            return f"it had GPU {min(missing)} too, which is not reported as its own now"
+        if holder.key.kind != "job":
+            return ""  # a pod has all of its GPUs on one node
+        if holder.allocated is None:
+            return "how many GPUs it has is not known: no agent that reads Slurm reports it"
+        if holder.allocated > len(known):
+            return f"Slurm has given it {holder.allocated:g} GPUs, and {len(known)} of them are reported"
+        return ""
+
+    def _labels(self, key: HolderKey, episode: _Episode, stage: int) -> Labels:
+        labels = {"alertname": ALERT_NAME, "severity": "warning", "warning": str(stage)}
         labels |= (
             {"slurm_job": key.name} if key.kind == "job" else {"namespace": key.namespace, "pod": key.name}
         )
         # The user as it was first known: a label that changes would be another alert.
         labels |= {"user": episode.user} if episode.user else {}
+        return tuple(sorted(labels.items()))
+
+    def _alert(
+        self, holder: IdleHolder, episode: _Episode, stage: int, now: float, *, ended: bool = False
+    ) -> Alert:
+        key, policy = holder.key, self._policy
         idle = holder.longest_idle / 60
         gpus = holder.idle_gpus(policy.warn_after_seconds[0])
         listed = ", ".join(gpus[:MAX_GPUS_NAMED]) + (" …" if len(gpus) > MAX_GPUS_NAMED else "")
         count = f"{len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
         words = policy.command if key.kind == "job" else policy.pod_command
         act = f"{policy.act_after_seconds / 60:.0f} minutes"
-        then = f"after {act} `{words[0]}` ends it" if words and not policy.is_dry_run else "please end it"
+        grace = f"{policy.grace_seconds / 60:.0f} minutes"
+        then = (
+            f"after {act} `{words[0]}` ends it, at least {grace} after the last warning"
+            if words and not policy.is_dry_run and not self._no_action
+            else "please end it"
+        )
         owner = holder.user or key.text
         annotations = {
             "summary": f"{key.text} has left {count} idle for {idle:.0f} minutes",
@@ -181,65 +313,92 @@ class PolicySteps:
             else f"kubectl -n {key.namespace} delete pod {key.name}",
         }
         return Alert(
-            labels=tuple(sorted(labels.items())),
+            labels=self._labels(key, episode, stage),
             annotations=tuple(sorted((name, text) for name, text in annotations.items() if text)),
-            starts_at=episode.warned_at[stage] if stage < len(episode.warned_at) else now,
+            starts_at=episode.warned_at[stage],
             ends_at=now if ended else None,
             valid_until=now + VALID_SECONDS,
         )
 
-    def to_json(self) -> list[dict[str, Any]]:
-        return [
-            {
-                "kind": key.kind,
-                "name": key.name,
-                "namespace": key.namespace,
-                "since": one.since,
-                "user": one.user,
-                "stage": one.stage,
-                "excepted": one.is_excepted,
-                "done": one.is_done,
-                "dry_run": one.is_dry,
-                "seen_at": one.seen_at,
-                "tries": one.tries,
-                "tried_at": one.tried_at,
-                "warned_at": one.warned_at,
-            }
-            for key, one in self._episodes.items()
-        ]
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "episodes": [
+                {
+                    **_key_json(key),
+                    "since": episode.since,
+                    "user": episode.user,
+                    "warned_at": episode.warned_at,
+                    "delivered": episode.is_delivered,
+                    "watched": episode.watched_seconds,
+                    "excepted": episode.is_excepted,
+                    "done": episode.is_done,
+                    "dry_run": episode.is_dry,
+                    "withheld": episode.withheld,
+                    "seen_at": episode.seen_at,
+                    "tries": episode.tries,
+                    "tried_at": episode.tried_at,
+                }
+                for key, episode in self._episodes.items()
+            ],
+            "holders": [
+                {**_key_json(key), "seen_at": held.seen_at, "gpus": held.absent_seconds}
+                for key, held in self._held.items()
+            ],
+        }
 
-    def from_json(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """What is not as it was written is left out."""
-        for row in rows:
+    def from_json(self, document: Mapping[str, Any]) -> None:
+        """Skips malformed rows: their holders are warned again."""
+        for row in document.get("episodes", ()):
             try:
-                key = HolderKey(str(row["kind"]), str(row["name"]), str(row["namespace"]))
-                self._episodes[key] = _Episode(
+                self._episodes[_key(row)] = _Episode(
                     since=float(row["since"]),
                     user=str(row["user"]),
-                    stage=int(row["stage"]),
+                    warned_at={int(stage): float(at) for stage, at in row["warned_at"].items()},
+                    is_delivered=row["delivered"] is True,
+                    watched_seconds=None if row["watched"] is None else float(row["watched"]),
                     is_excepted=bool(row["excepted"]),
                     is_done=bool(row["done"]),
-                    is_dry=bool(row.get("dry_run", False)),
-                    seen_at=float(row.get("seen_at", row["since"])),
+                    is_dry=bool(row["dry_run"]),
+                    withheld=str(row["withheld"]),
+                    seen_at=float(row["seen_at"]),
                     tries=int(row["tries"]),
                     tried_at=float(row["tried_at"]),
-                    warned_at=[float(one) for one in row["warned_at"]],
                 )
-            except (KeyError, TypeError, ValueError):
+            except (KeyError, TypeError, ValueError, AttributeError):
                 continue
+        for row in document.get("holders", ()):
+            try:
+                gpus = {str(gpu): float(seconds) for gpu, seconds in row["gpus"].items()}
+                self._held[_key(row)] = _HeldGpus(float(row["seen_at"]), gpus)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue
+
+
+def _key_json(key: HolderKey) -> dict[str, str]:
+    return {"kind": key.kind, "name": key.name, "namespace": key.namespace}
+
+
+def _key(row: Mapping[str, Any]) -> HolderKey:
+    return HolderKey(str(row["kind"]), str(row["name"]), str(row["namespace"]))
 
 
 def exception_of(holder: IdleHolder, exceptions: IdleExceptions) -> str:
     """Why the holder is left alone; empty if it is not."""
-    if holder.user in exceptions.users:
-        return f"user {holder.user}"
-    partitions = set(holder.partition.split(",")) & exceptions.partitions
-    if partitions:
-        return f"partition {min(partitions)}"
     if holder.key.namespace and holder.key.namespace in exceptions.namespaces:
         return f"namespace {holder.key.namespace}"
+    for labels in holder.described_by:
+        if reason := _exception_by(labels, exceptions):
+            return reason
+    return ""
+
+
+def _exception_by(labels: Mapping[str, str], exceptions: IdleExceptions) -> str:
+    if labels.get("user", "") in exceptions.users:
+        return f"user {labels['user']}"
+    if partitions := set(labels.get("partition", "").split(",")) & exceptions.partitions:
+        return f"partition {min(partitions)}"
     for name, wanted in sorted(exceptions.labels):
-        value = holder.labels.get(name, "")
+        value = labels.get(name, "")
         if value and wanted in ("", value):
             return f"label {name.removeprefix('label_')}={value}"
     return ""
