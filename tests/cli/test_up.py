@@ -11,6 +11,7 @@ import time
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,26 @@ def ratio(url: str) -> float:
     found = re.search(r"^gpuscope_demo_history_ratio (\S+)$", read(f"{url}/metrics"), re.MULTILINE)
     assert found
     return float(found[1])
+
+
+def test_the_live_stream_brings_a_picture_and_its_changes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONWARNINGS", "default")
+    with running("up", "--demo", "--data", str(tmp_path)) as (url, process):
+        with urllib.request.urlopen(f"{url}/api/live/stream", timeout=60) as stream:
+            names = (line for line in stream if line.startswith(b"event: "))
+            assert list(islice(names, 3)) == [
+                b"event: picture\n",
+                b"event: difference\n",
+                b"event: difference\n",
+            ]
+        process.send_signal(signal.SIGINT)
+        _, logged = process.communicate(timeout=60)
+        assert process.returncode == 0
+    # Python 3.13 warns about a database that is not closed.
+    assert "Warning" not in logged
+    assert "Traceback" not in logged
 
 
 def test_it_answers_before_its_history_is_complete_and_stops_in_the_middle(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -67,13 +68,12 @@ def test_the_absence_of_a_series_in_a_block_is_cached(store: Store, no_file: Any
 
 def test_an_unreadable_series_is_not_cached_as_absent(store: Store, tmp_path: Path) -> None:
     store.seal()
-    with sqlite3.connect(tmp_path / "store.sqlite") as db:
+    with closing(sqlite3.connect(tmp_path / "store.sqlite")) as db, db:
         whole = db.execute("SELECT id, data FROM bundle").fetchall()
         db.execute("UPDATE bundle SET data = x'00'")
     assert not store.select(X, *SPAN)
-    with sqlite3.connect(tmp_path / "store.sqlite") as db:
+    with closing(sqlite3.connect(tmp_path / "store.sqlite")) as db, db:
         db.executemany("UPDATE bundle SET data = ? WHERE id = ?", [(data, number) for number, data in whole])
-    db.close()
     assert [len(one.timestamps) for one in store.select(X, *SPAN)] == [3, 3]
 
 

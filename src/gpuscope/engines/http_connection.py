@@ -165,8 +165,6 @@ class EngineConnection:
 
     async def open(self, endpoint: str, method: str, path: str, **parts: Any) -> EngineResponse:
         """`parts` are httpx2's: headers, content, data. `endpoint` is its name for the observer."""
-        if asyncio.current_task() is None:
-            await asyncio.sleep(0)  # httpx2 needs one, and a request that was answered eagerly so far has none
         try:
             request = self._request(method, path, **parts)
         except httpx2.InvalidURL as error:

@@ -58,3 +58,55 @@ def test_an_uncaught_error_ends_the_task() -> None:
             await task
 
     asyncio.run(main())
+
+
+def test_the_part_before_the_first_wait_has_a_task() -> None:
+    """`asyncio.timeout()` needs one, and so does `asyncio.wait_for()` from Python 3.12 on."""
+    seen: list[str] = []
+
+    async def exchange() -> None:
+        started_in = asyncio.current_task()
+        never = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(0.001):
+                await never
+        except TimeoutError:
+            seen.append("timed out")
+        await asyncio.wait_for(asyncio.sleep(0), 60)
+        assert asyncio.current_task() is started_in is not None
+
+    async def main() -> None:
+        started_from = asyncio.current_task()
+        # A connection starts handlers from a callback, where no task is current.
+        started: asyncio.Future[asyncio.Task[None] | None] = asyncio.get_running_loop().create_future()
+        asyncio.get_running_loop().call_soon(lambda: started.set_result(start()))
+        task = await started
+        assert task is not None
+        await task
+        assert asyncio.current_task() is started_from
+
+    def start() -> asyncio.Task[None] | None:
+        return run_eagerly(exchange(), asyncio.get_running_loop())
+
+    asyncio.run(main())
+    assert seen == ["timed out"]
+
+
+def test_a_coroutine_that_waits_for_nothing_is_finished_at_once() -> None:
+    done: list[bool] = []
+
+    async def exchange() -> None:
+        done.append(asyncio.current_task() is not None)
+
+    def start() -> None:
+        loop = asyncio.get_running_loop()
+        assert run_eagerly(exchange(), loop) is None
+        assert done == [True]
+
+    async def main() -> None:
+        asyncio.get_running_loop().call_soon(start)
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    asyncio.run(main())
+    assert done == [True]

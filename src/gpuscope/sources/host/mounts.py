@@ -138,8 +138,8 @@ class _StatvfsThread:
                 result: os.statvfs_result | str = self.statvfs(path)
             except OSError as error:
                 result = _go_error_text(error)
-            except ValueError as error:  # a path with a NUL in it
-                result = str(error)
+            except ValueError:  # a path with a NUL in it; Go gets EINVAL for it
+                result = "invalid argument"
             self.results[path] = result
         self.done.set()
 
