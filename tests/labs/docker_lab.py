@@ -23,6 +23,8 @@ from tests.labs.debian_programs import LabUnavailable, make_root, run, unpack
 
 READY_WITHIN_SECONDS = 60
 BASE, BUILD_BASE = "localhost/gpuscope-base", "localhost/gpuscope-build-base"
+IMAGE_SUITE, IMAGE_PYTHON = "trixie", "3.13"
+"""What python:3.13-slim-trixie, the image's own base, is made of."""
 BASE_PACKAGES = ("python3", "dash", "ca-certificates", "libstdc++6")
 BUILD_PACKAGES = (*BASE_PACKAGES, "python3-pip", "python3-venv", "coreutils", "findutils")
 
@@ -137,13 +139,11 @@ def docker_lab(number: int = 0) -> Iterator[DockerLab]:
         lab.down()
 
 
-def add_base_images(lab: DockerLab, suite: str = "bookworm") -> None:
+def add_base_images(lab: DockerLab) -> None:
     """Stand-ins for python:slim: Debian's Python, without and with pip."""
     for name, packages in ((BASE, BASE_PACKAGES), (BUILD_BASE, BUILD_PACKAGES)):
-        folder = name.rpartition("/")[2] + ("" if suite == "bookworm" else f"-{suite}")
-        root = make_root(folder, "extract", packages, suite=suite)
-        if suite != "bookworm":
-            _finish_merged_root(root)
+        root = make_root(f"{name.rpartition('/')[2]}-{IMAGE_SUITE}", "extract", packages, suite=IMAGE_SUITE)
+        _finish_merged_root(root)
         (root / "bin/sh").unlink(missing_ok=True)
         (root / "bin/sh").symlink_to("dash")
         (root / "tmp").mkdir(exist_ok=True)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tests.labs.debian_programs import lab_cache
-from tests.labs.docker_lab import BASE, BUILD_BASE, DockerLab, add_base_images, docker_lab
+from tests.labs.docker_lab import BASE, BUILD_BASE, IMAGE_PYTHON, DockerLab, add_base_images, docker_lab
 from tests.labs.wheels import ROOT, wheels_of_gpuscope
 
 MADE_OF = ("src/gpuscope", "deploy/docker", "deploy/prometheus", "pyproject.toml", "constraints.txt")
@@ -34,7 +34,7 @@ def image_archives(*roles: str) -> dict[str, Path]:
             old.unlink()
         missing = list(roles)
         with tempfile.TemporaryDirectory() as wheels, docker_lab() as lab:
-            wheels_of_gpuscope(Path(wheels))
+            wheels_of_gpuscope(Path(wheels), IMAGE_PYTHON)
             add_base_images(lab)
             for role in missing:
                 build_role(lab, role, Path(wheels))

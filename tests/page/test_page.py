@@ -7,43 +7,27 @@ for them and skips by name what the machine lacks.
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from tests.engines import running_prometheus
+from tests.labs.debian_programs import LabUnavailable
+from tests.labs.docker_lab import IMAGE_PYTHON, add_base_images, docker_lab
+from tests.labs.gpuscope_images import build_role
+from tests.labs.wheels import wheels_of_gpuscope
 from tests.ports import free_port
 from tests.waiting import wait_for
 from tools import page
 
-HERE = Path(__file__).parent
-WEB = HERE.parent.parent / "web"
+RunInChromium = Callable[..., None]
 COMMAND = Path(sys.executable).parent / "gpuscope"
-
-
-@pytest.fixture(scope="module")
-def chromium() -> str:
-    found = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no Chromium on this machine")
-    return found
-
-
-@pytest.fixture(scope="module")
-def node() -> str:
-    found = shutil.which("node")
-    if found is None:
-        pytest.skip("no Node on this machine")
-    if not (WEB / "node_modules" / "playwright-core").is_dir():
-        pytest.skip("the page's test tools are not installed: npm ci in web/")
-    return found
 
 
 def _free_address() -> str:
@@ -60,7 +44,7 @@ def _running(*arguments: str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @pytest.fixture(scope="module")
-def server(node: str, chromium: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def server(run_in_chromium: RunInChromium, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     address, data = _free_address(), str(tmp_path_factory.mktemp("page"))
     # Two nodes: one with a Slurm job, one with pods and MIG instances.
     options = ("--demo-nodes", "2", "--scenario", "one-works", "--data", data, "--listen", address)
@@ -71,7 +55,7 @@ def server(node: str, chromium: str, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def store_server(node: str, chromium: str) -> Iterator[str]:
+def store_server(run_in_chromium: RunInChromium) -> Iterator[str]:
     agent, address = _free_address(), _free_address()
     scrape = f"""
 global: {{scrape_interval: 1s}}
@@ -130,19 +114,9 @@ def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
     assert page.is_built(), "the page in the package is older than web/src: run tools/page.py"
 
 
-def _run_tests(name: str, node: str, **environment: str) -> None:
-    done = subprocess.run(
-        [node, "--test", "--test-reporter=spec", str(HERE / name)],
-        env={**os.environ, "GPUSCOPE_COMMAND": str(COMMAND), **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert done.returncode == 0, done.stdout[-8000:] + done.stderr[-2000:]
-
-
-def test_over_its_own_store(server: str, node: str, chromium: str) -> None:
+def test_over_its_own_store(server: str, run_in_chromium: RunInChromium) -> None:
     """The tests of the files that `over-demo.mjs` names."""
-    _run_tests("over-demo.mjs", node, GPUSCOPE_URL=server, GPUSCOPE_CHROMIUM=chromium)
+    run_in_chromium("over-demo.mjs", GPUSCOPE_URL=server)
 
 
 @pytest.fixture(scope="module")
@@ -150,25 +124,25 @@ def built_page() -> None:
     assert page.is_built(), "the page in the package is older than web/src: run tools/page.py"
 
 
-def test_pictures_of_the_main_views(built_page: None, node: str, chromium: str) -> None:
+def test_pictures_of_the_main_views(built_page: None, run_in_chromium: RunInChromium) -> None:
     """Over recorded answers, without a server; GOLDEN_UPDATE=1 writes the pictures anew."""
-    _run_tests("goldens.test.mjs", node, GPUSCOPE_CHROMIUM=chromium)
+    run_in_chromium("goldens.test.mjs")
 
 
-def test_states_over_recorded_answers(built_page: None, node: str, chromium: str) -> None:
-    _run_tests("recorded-states.test.mjs", node, GPUSCOPE_CHROMIUM=chromium)
+def test_states_over_recorded_answers(built_page: None, run_in_chromium: RunInChromium) -> None:
+    run_in_chromium("recorded-states.test.mjs")
 
 
 @pytest.mark.slow
-def test_every_view_at_every_width(server: str, node: str, chromium: str) -> None:
-    _run_tests("every-view.test.mjs", node, GPUSCOPE_URL=server, GPUSCOPE_CHROMIUM=chromium)
+def test_every_view_at_every_width(server: str, run_in_chromium: RunInChromium) -> None:
+    run_in_chromium("every-view.test.mjs", GPUSCOPE_URL=server)
 
 
-def test_over_a_real_prometheus(store_server: str, node: str, chromium: str) -> None:
-    _run_tests("store.test.mjs", node, GPUSCOPE_URL=store_server, GPUSCOPE_CHROMIUM=chromium)
+def test_over_a_real_prometheus(store_server: str, run_in_chromium: RunInChromium) -> None:
+    run_in_chromium("store.test.mjs", GPUSCOPE_URL=store_server)
 
 
-def test_with_two_agents_of_which_one_is_killed(node: str, chromium: str, tmp_path: Path) -> None:
+def test_with_two_agents_of_which_one_is_killed(run_in_chromium: RunInChromium, tmp_path: Path) -> None:
     agents, address = [_free_address(), _free_address()], _free_address()
     options = ("--targets", ",".join(agents), "--scrape-interval", "1s", "--data", str(tmp_path))
     with (
@@ -179,10 +153,26 @@ def test_with_two_agents_of_which_one_is_killed(node: str, chromium: str, tmp_pa
         _running("server", *options, "--listen", address) as process,
     ):
         _wait_until_ready(f"http://{address}/", process)
-        _run_tests(
-            "agents.test.mjs",
-            node,
-            GPUSCOPE_URL=f"http://{address}/",
-            GPUSCOPE_VICTIM_PID=str(victim.pid),
-            GPUSCOPE_CHROMIUM=chromium,
+        run_in_chromium(
+            "agents.test.mjs", GPUSCOPE_URL=f"http://{address}/", GPUSCOPE_VICTIM_PID=str(victim.pid)
         )
+
+
+@pytest.mark.slow
+def test_over_the_image(run_in_chromium: RunInChromium, tmp_path: Path) -> None:
+    """The page of the built image, with the image's own Python."""
+    address, name = _free_address(), f"page-{os.getpid()}"
+    try:
+        with docker_lab(number=2) as lab:
+            add_base_images(lab)
+            build_role(lab, "gpuscope", wheels_of_gpuscope(tmp_path, IMAGE_PYTHON))
+            # On the machine's loopback address, where no login is needed.
+            container = f"run -d --name {name} --network host -e HEALTH_URL=http://{address}/-/healthy"
+            command = f"up --demo --demo-nodes 2 --scenario one-works --listen {address}"
+            lab.docker(*container.split(), "gpuscope:gpuscope", *command.split())
+            assert f"Python {IMAGE_PYTHON}." in lab.docker("exec", name, "python3", "--version")
+            wait_for(lambda: lab.inspect(name)["State"]["Health"]["Status"] == "healthy", "a healthy state")
+            _wait_for_history(f"http://{address}/")
+            run_in_chromium("over-demo.mjs", GPUSCOPE_URL=f"http://{address}/")
+    except LabUnavailable as missing:
+        pytest.skip(f"Docker: {missing}")

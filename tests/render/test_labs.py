@@ -28,7 +28,7 @@ from tests.fake_cuda.driver import FakeCuda
 from tests.fake_nvml.build import Unavailable, library
 from tests.fake_nvml.driver import FakeDriver
 from tests.labs.debian_programs import LabUnavailable
-from tests.labs.docker_lab import BASE, DockerLab, add_base_images, docker_lab
+from tests.labs.docker_lab import BASE, IMAGE_PYTHON, DockerLab, add_base_images, docker_lab
 from tests.labs.gpuscope_images import build_role
 from tests.labs.wheels import wheels_of_gpuscope
 from tests.render.dashboard_queries import fill, queries_of
@@ -61,7 +61,7 @@ def get(url: str) -> str:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return wheels_of_gpuscope(tmp_path_factory.mktemp("wheels"))
+    return wheels_of_gpuscope(tmp_path_factory.mktemp("wheels"), IMAGE_PYTHON)
 
 
 @pytest.fixture(scope="module")

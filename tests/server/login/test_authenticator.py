@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
@@ -23,14 +24,19 @@ def request_from(address: str) -> ClientRequest:
     return ClientRequest("GET", "/metrics", (), address, address, "gpus.example", False, False)
 
 
-def statuses(authenticator: Authenticator, attempts: list[tuple[str, str, str]]) -> Counter[int]:
+def statuses(
+    authenticator: Authenticator,
+    attempts: list[tuple[str, str, str]],
+    on_all_asked: Callable[[], object] = lambda: None,
+) -> Counter[int]:
     async def all_at_once() -> Counter[int]:
-        responses = await asyncio.gather(
-            *(
-                authenticator.check_password(request_from(address), user, word)
-                for address, user, word in attempts
-            )
-        )
+        waiting = [
+            asyncio.ensure_future(authenticator.check_password(request_from(address), user, word))
+            for address, user, word in attempts
+        ]
+        await asyncio.sleep(0)
+        on_all_asked()
+        responses = await asyncio.gather(*waiting)
         return Counter(response.status if response else 200 for response in responses)
 
     return asyncio.run(all_at_once())
@@ -44,10 +50,11 @@ def test_concurrent_attempts_all_count(site: Site) -> None:
 
 
 def test_concurrent_and_queued_password_checks_are_limited(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    running, most, lock = 0, 0, threading.Lock()
+    running, most, lock, all_asked = 0, 0, threading.Lock(), threading.Event()
 
     def check(user: str, password: str) -> bool:
         nonlocal running, most
+        all_asked.wait()
         with lock:
             running += 1
             most = max(most, running)
@@ -60,7 +67,7 @@ def test_concurrent_and_queued_password_checks_are_limited(site: Site, monkeypat
     monkeypatch.setattr(site.users, "check", check)
     authenticator, queue = authenticator_of(site), Limits().max_password_queue
     crowd = [(f"10.{number}.0.1", f"user{number}", "wrong password") for number in range(100)]
-    assert statuses(authenticator, crowd) == {401: queue, 503: 100 - queue}
+    assert statuses(authenticator, crowd, all_asked.set) == {401: queue, 503: 100 - queue}
     assert most == CHECK_THREADS
 
 

@@ -111,6 +111,7 @@ def test_many_wrong_passwords_block_neither_query_threads_nor_verified_users(
         waiting = [asyncio.ensure_future(guess) for guess in guesses]
         try:
             known = await guard(good, "10.0.0.1")
+            await asyncio.sleep(0)  # all have asked
             await asyncio.to_thread(lambda: None)  # the default pool is free
         finally:
             is_over.set()
