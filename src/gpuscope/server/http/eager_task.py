@@ -1,7 +1,7 @@
 """Runs a coroutine as a task that starts immediately, instead of at the event loop's next iteration.
 
-Python 3.12 has eager tasks for this. On 3.11 the task is created first and made the current task while the first
-part of the coroutine runs: `asyncio.timeout()` and HTTP clients need a current task on every version.
+Python 3.12 has eager tasks for this. On 3.11 the task is created first and made the current task while the
+first part of the coroutine runs: `asyncio.timeout()` and HTTP clients need a current task on every version.
 """
 
 from __future__ import annotations
