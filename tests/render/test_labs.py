@@ -268,6 +268,7 @@ def test_compose_brings_gpuscope_alone_up(lab: DockerLab, project: Path) -> None
     assert "<!doctype html>" in get("http://127.0.0.1:9470/")
     logs = lab.docker("compose", "--profile", "up", "logs", cwd=project)
     assert "one-time token" in logs
+    assert "open http://localhost:9470 on the machine that publishes this container's port" in logs
     make_token = "compose exec -T gpuscope gpuscope user token t --data /var/lib/gpuscope"
     made = lab.docker(*make_token.split(), cwd=project)
     token = max(re.findall(r"\S+", made), key=len)
