@@ -178,10 +178,10 @@ def test_two_writers_of_the_same_series_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("schedule", "max_age"), [("*/1 * * * *", "600"), ("*/30 * * * *", "9000"), ("0 6 * * *", "0")]
+    ("schedule", "interval"), [("* * * * *", "1m"), ("*/30 * * * *", "30m"), ("0 6 * * *", "")]
 )
 def test_beside_cron_jobs_a_pod_waits_to_remove_their_file(
-    helm: Path, tmp_path: Path, schedule: str, max_age: str
+    helm: Path, tmp_path: Path, schedule: str, interval: str
 ) -> None:
     values = {**SEED, "collection": {"schedule": schedule}}
     values["gpu-session-monitoring"] = {"enabled": True, "nodes": ["gpu-1", "gpu-2"]}
@@ -190,7 +190,7 @@ def test_beside_cron_jobs_a_pod_waits_to_remove_their_file(
     (container,) = cleanup["containers"]
     assert {one["name"]: one["value"] for one in container["env"]} == {
         "TEXTFILE": "/textfile/gpu_sessions.prom",
-        "MAX_AGE_SECONDS": max_age,
+        "WRITE_INTERVAL": interval,
         "LINGER_SECONDS": "12",
     }
     assert cleanup["terminationGracePeriodSeconds"] > 12
@@ -199,7 +199,7 @@ def test_beside_cron_jobs_a_pod_waits_to_remove_their_file(
     assert "hostPID" not in cleanup
     long_running = template(helm, tmp_path, MODES["sessions by interval"])
     names = [one["metadata"]["name"] for one in long_running if one["kind"] == "DaemonSet"]
-    assert names == ["gs-gpuscope-agent", "gpu-session-metrics-collector"], "it removes its file itself"
+    assert names == ["gs-gpuscope-agent", "gpu-session-metrics-collector"], "it is in the same pod"
 
 
 def test_notes_offer_only_tests_that_exist(helm: Path, tmp_path: Path) -> None:
@@ -388,7 +388,9 @@ def test_writers_of_text_files_are_not_ready_when_their_file_is_old(helm: Path, 
         ("gpuscope-textfile", "gpuscope.prom", "60s"),
         ("gpu-session-metrics-collector", "gpu_sessions.prom", "30s"),
     ):
-        (writer,) = containers_of(of_kind(documents, "DaemonSet", name))
+        writer, cleanup = containers_of(of_kind(documents, "DaemonSet", name))
+        assert {"name": "TEXTFILE", "value": f"/textfile/{file}"} in cleanup["env"]
+        assert {"name": "WRITE_INTERVAL", "value": interval} in cleanup["env"]
         assert f"--output=/textfile/{file}" in writer["args"]
         environment = {one["name"]: one.get("value") for one in writer["env"]}
         assert environment["HEALTH_FILE"] == f"/textfile/{file}"

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope import __version__
+from gpuscope.exposition.textfile_writer import TextfileWriter
 from gpuscope.server.stand_ins import stand_in_names
 from tests.local_server import QuietHandler, serving_http
 from tests.ports import free_port
@@ -156,13 +157,31 @@ def test_a_text_file_is_removed_when_its_remover_is_ended(tmp_path: Path) -> Non
     assert list(tmp_path.iterdir()) == [other]
 
 
+def test_a_text_file_that_another_process_writes_is_not_removed(tmp_path: Path) -> None:
+    path = tmp_path / "gpu_sessions.prom"
+    writer = TextfileWriter(path)
+    writer.claim()
+    writer.write(b"up 1\n")
+    with remover(path) as process:
+        process.terminate()
+        assert process.wait() == 0
+    assert path.exists()
+    writer.release()
+    with remover(path) as process:
+        process.terminate()
+        process.wait()
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_an_old_text_file_is_removed_and_a_new_one_is_not(tmp_path: Path) -> None:
-    for age_seconds, is_kept in ((5, True), (700, False)):
-        path = tmp_path / f"{age_seconds}.prom"
+    for age_seconds, interval, is_kept in (
+        (5, "30s", True), (700, "30s", False), (700, "30m", True), (9900, "30m", False), (9900, "", True)
+    ):  # fmt: skip
+        path = tmp_path / f"{age_seconds}-{interval}.prom"
         path.touch()
         written_at = path.stat().st_mtime - age_seconds
         os.utime(path, (written_at, written_at))
-        with remover(path, MAX_AGE_SECONDS="600") as process:
+        with remover(path, WRITE_INTERVAL=interval) as process:
             wait_for(lambda path=path, is_kept=is_kept: is_kept or not path.exists())
             assert path.exists() == is_kept
             process.terminate()

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 
 import pytest
 
 from gpuscope.render.firewall import RENDERERS, firewall_lines
 from gpuscope.render.ports import AGENT_PORT, LOCAL, PORTS, ROLES, ports_of
-from gpuscope.server.listener import DEFAULT_PORT
+from gpuscope.server.listener import DEFAULT_PORT, own_listener
 from gpuscope.server.stand_ins import load_stand_in, stand_in_names
 from gpuscope.settings import Settings
+from gpuscope.wiring.serving import DEFAULT_LISTEN
 
 
 def test_the_agent_and_every_stand_in_listen_on_a_port_of_the_table() -> None:
@@ -19,6 +21,14 @@ def test_the_agent_and_every_stand_in_listen_on_a_port_of_the_table() -> None:
     for name in stand_in_names():
         plan, _ = load_stand_in(name).configure(Settings(), (), {})
         assert plan.port in numbers, name
+
+
+def test_the_page_says_on_which_address_the_agent_listens() -> None:
+    assert own_listener(Settings()).host == ""
+    assert DEFAULT_LISTEN == ("127.0.0.1", 9470)
+    page = " ".join((Path(__file__).parents[2] / "docs/ports.md").read_text().split())
+    assert "`gpuscope agent`, like other exporters, listens on all addresses without a login" in page
+    assert "`gpuscope up` and `gpuscope server` listen on 127.0.0.1" in page
 
 
 def test_each_port_has_one_row() -> None:

@@ -18,6 +18,34 @@ affinity:
 {{- end -}}
 
 {{- /*
+Arguments: dict root, file, interval: how often the file is written; empty: unknown.
+It removes the file when the pod ends and when the file is old. The node's folder belongs to root; without capabilities
+it can write there and nowhere else. It stays for 12 s at the end, because a run of a CronJob may end later.
+*/ -}}
+{{- define "gpuscope.cleanupContainer" -}}
+- name: cleanup
+  image: {{ include "gpuscope.image" .root | quote }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: [python3, -I, -S, /usr/local/lib/gpuscope/remove_textfile.py]
+  env:
+    - {name: TEXTFILE, value: {{ printf "/textfile/%s" .file | quote }}}
+    - {name: WRITE_INTERVAL, value: {{ .interval | quote }}}
+    - {name: LINGER_SECONDS, value: "12"}
+  securityContext:
+    runAsUser: 0
+    runAsGroup: 0
+    allowPrivilegeEscalation: false
+    readOnlyRootFilesystem: true
+    capabilities: {drop: [ALL]}
+    seccompProfile: {type: RuntimeDefault}
+  resources:
+    requests: {cpu: 1m, memory: 16Mi}
+    limits: {memory: 32Mi}
+  volumeMounts:
+    - {name: textfile, mountPath: /textfile}
+{{- end -}}
+
+{{- /*
 The pod that writes a file for the textfile collector.
 Arguments: dict root, args, hostPath, resources, nodeName; file and interval of a writer that goes on
 Root owns the collector's folder on the node; without capabilities it can write there and nowhere else.
@@ -29,7 +57,7 @@ Root owns the collector's folder on the node; without capabilities it can write 
 hostPID: true
 automountServiceAccountToken: false
 serviceAccountName: {{ include "gpuscope.serviceAccountName" $root }}
-terminationGracePeriodSeconds: 10
+terminationGracePeriodSeconds: {{ ternary 20 10 (not (empty .file)) }}
 containers:
   - name: collector
     image: {{ include "gpuscope.image" $root | quote }}
@@ -62,6 +90,10 @@ containers:
       {{- with $root.Values.agent.extraVolumeMounts }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
+  {{- if .file }}
+  # The collector removes its file when it ends; not if it is killed, or cannot start again.
+  {{- include "gpuscope.cleanupContainer" . | nindent 2 }}
+  {{- end }}
 volumes:
   - name: tmp
     emptyDir: {}
