@@ -25,16 +25,18 @@ from gpuscope.metrics.families import Builder
 from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.metrics.families.slurm.builder import SlurmBuilder
 from gpuscope.readings import ABSENT, Snapshot
+from gpuscope.sources.slurm import sinfo, squeue
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import SlurmSource
 from gpuscope.wiring.heap import keep_one_heap
 
 MAX_CPU_SECONDS = 0.5
 MAX_GROWTH_MIB = 60.0
-MARK = "#MARK#"
 START = 1_794_841_395
 SDIAG = """Server thread count:  3
 Agent queue size:     0
+Jobs pending:         3
+Jobs running:         2
 DBD Agent queue size: 0
 
 Main schedule statistics (microseconds):
@@ -47,14 +49,13 @@ Backfilling stats
 	Depth Mean: 3
 """
 CLIENT = """#!/bin/sh
-for last; do :; done
 case "$(basename "$0") $*" in
   "scontrol ping") echo "Slurmctld(primary) at master is UP" ;;
   "scontrol --version") echo "slurm 24.11.5" ;;
-  "scontrol show job -d") cat {folder}/show_job ;;
+  "scontrol show job -a -d") cat {folder}/show_job ;;
   scontrol*|sshare*) ;;
   sdiag*) cat {folder}/sdiag.out ;;
-  *) exec sed "s/#MARK#/${{last##*:}}/g" {folder}/$(basename "$0").txt ;;
+  *) exec cat {folder}/$(basename "$0").txt ;;
 esac
 """
 
@@ -65,25 +66,31 @@ def node_lines(count: int) -> Iterator[str]:
         reason = "Xid 79" if number % 50 == 0 else "none"
         for partition in ("gpu", "all"):
             yield (
-                f"gpu{number:04d}|{partition}|{state}|32/32/0/64|262144|1031000|512000|12.50|"
-                f"gpu:h100:8(S:0-1)|gpu:h100:5(IDX:0-4)|{START}|root|{reason}{MARK}"
+                f"{reason:>{sinfo.WIDTHS['Reason']}}gpu{number:04d}|{partition}|{state}|32/32/0/64|262144|1031000|"
+                f"512000|12.50|gpu:h100:8(S:0-1)|gpu:h100:5(IDX:0-4)|{START}|root|"
             )
 
 
 def job_lines(count: int, nodes: int, dice: random.Random) -> Iterator[str]:
     for number in range(count):
         user = f"user{dice.randrange(300)}"
-        start = f"{number + 1}|{number + 1}|N/A|N/A|{user}|acct{dice.randrange(40)}|gpu"
+        account = f"acct{dice.randrange(40)}"
+        start = f"{number + 1}|{number + 1}|N/A|N/A|{user}|gpu"
         tres = "cpu=8,mem=64G,node=1,billing=8,gres/gpu=1,gres/gpu:h100=1"
         times = f"{START - dice.randrange(86400)}|{START - dice.randrange(86400)}"
         if number < count // 4:
             node = f"gpu{number % nodes:04d}"
             end = f"{START + dice.randrange(86400)}"
-            rest = f"{tres}|{node}|{times}|{START}|{end}|normal|None"
-            yield f"{start}|RUNNING|1|8|{rest}{MARK}train-{number}{MARK}"
+            fields = f"{start}|RUNNING|1|8|{tres}|{node}|{times}|{START}|{end}|normal|"
+            yield _texts(account, "None", f"train-{number}") + fields
         else:
             reason = dice.choice(("Resources", "Priority", "QOSMaxGRESPerUser", "Dependency"))
-            yield f"{start}|PENDING|1|8|{tres}||{times}|N/A|N/A|normal|{reason}{MARK}train-{number}{MARK}"
+            fields = f"{start}|PENDING|1|8|{tres}||{times}|N/A|N/A|normal|"
+            yield _texts(account, reason, f"train-{number}") + fields
+
+
+def _texts(*texts: str) -> str:
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, squeue.WIDTHS.values(), strict=True))
 
 
 def job_details(count: int, nodes: int) -> Iterator[str]:

@@ -141,6 +141,7 @@ def test_a_dead_controller() -> None:
         ("commands", "killed", SlurmFailure.TIMEOUT, "--slurm-timeout"),
         ("commands", "cut off", SlurmFailure.UNUSABLE_ANSWER, "wrapper"),
         ("commands", "Access/permission denied", SlurmFailure.OTHER, "PrivateData"),
+        ("commands", "PrivateData hides jobs", SlurmFailure.HIDDEN, "set adminlevel=operator"),
         ("commands", "exited with 1", SlurmFailure.OTHER, "run it by hand as this user: squeue"),
         ("restd", "cut off", SlurmFailure.UNUSABLE_ANSWER, "the log of slurmrestd"),
         ("metrics", "an empty page", SlurmFailure.OTHER, "MetricsType"),

@@ -29,7 +29,9 @@ from gpuscope.sources.slurm.slurm_source import SlurmSource
 from tests.fake_slurm.rest_server import API, rest_answers, serving
 from tests.local_server import QuietHandler, serving_http
 
-JOBS = f"/slurm/{API['26.05']}/jobs"
+JOBS, DIAG = (f"/slurm/{API['26.05']}/{name}" for name in ("jobs", "diag"))
+IDLE = {DIAG: b'{"statistics": {"jobs_pending": 0, "jobs_running": 0}}'}
+"""slurmctld counts no jobs: a list that lacks some it counts is refused."""
 JOB = {"job_id": 1, "job_state": ["RUNNING"], "user_name": "ann", "cpus": 4, "nodes": "n1", "partition": "p"}
 MIB = 1 << 20
 
@@ -39,7 +41,7 @@ def jobs(*rows: object) -> bytes:
 
 
 def state_with(body: bytes) -> SlurmState:
-    with serving({**rest_answers("26.05"), JOBS: body}, []) as address:
+    with serving({**rest_answers("26.05"), **IDLE, JOBS: body}, []) as address:
         return read(address, 60.0)
 
 

@@ -18,7 +18,7 @@ from gpuscope.readings.slurm import SlurmFailure, SlurmState
 from gpuscope.sources.slurm.restd import SlurmRest
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import Query, SlurmSource
-from tests.fake_slurm import fake_clients
+from tests.fake_slurm import PROGRAMS, fake_clients
 from tests.fake_slurm.exporter_command import exporter_command
 from tests.fake_slurm.rest_server import API, rest_answers, serving
 from tests.fakes import FakeClock
@@ -76,7 +76,7 @@ def test_no_request_is_sent_more_often_than_its_interval(durations: list[float],
 def test_never_two_commands_at_a_time(tmp_path: Path) -> None:
     """Each client makes a folder, and notes it if another one is there. Scrapes go on meanwhile."""
     clients = fake_clients(tmp_path / "bin", "22.05")
-    for name in ("scontrol", "squeue", "sinfo", "sdiag", "sshare"):
+    for name in PROGRAMS:
         program = clients / name
         (clients / f"real-{name}").write_text(program.read_text().replace('$(basename "$0")', name))
         (clients / f"real-{name}").chmod(0o755)
@@ -147,20 +147,6 @@ def test_a_client_that_cannot_send_says_why(tmp_path: Path, named: str) -> None:
     assert not state.up
     assert named in state.why
     assert "primary at master" in state.why
-
-
-def test_the_configuration_is_read_once_and_counted(tmp_path: Path) -> None:
-    clients, clock = fake_clients(tmp_path / "bin", "22.05"), FakeClock()
-    commands = SlurmCommands(str(clients), 60.0)
-    source = SlurmSource(commands, interval=INTERVAL, slow_interval=SLOW_INTERVAL, clock=clock)
-    runs = []
-    for line in ("UP", "UP", "DOWN", "UP"):
-        (clients / "ping.txt").write_text(f"Slurmctld(primary) at master is {line}\n")
-        state = source.read(frozenset()).slurm
-        assert state is not ABSENT
-        runs.append({query.name: query.runs for query in state.queries}["scontrol show config"])
-        clock.pass_seconds(SLOW_INTERVAL)
-    assert runs == [1, 1, 1, 2]  # slurmctld may have been restarted with another configuration
 
 
 def test_a_slurmrestd_that_was_upgraded_is_read_with_its_new_api() -> None:

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import FairShare, Gres, JobPlacement
+from gpuscope.readings.slurm import FairShare, Gres, JobPlacement, SlurmJob
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
-from gpuscope.sources.slurm.delimited import format_argument, split_records
 from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres, uncounted_shares
 from gpuscope.sources.slurm.hostlist import expand_hostlist
 from gpuscope.sources.slurm.metrics_pages import parse_page
+from gpuscope.sources.slurm.placements import parse_placements
+from gpuscope.sources.slurm.records import format_argument
 from gpuscope.sources.slurm.values import (
     count_array_tasks,
     parse_duration_text,
@@ -26,7 +27,7 @@ from gpuscope.sources.slurm.values import (
     parse_time,
 )
 from gpuscope.sources.slurm.versions import REST_API, parse_version, refused_field
-from tests.fake_slurm import MARK, VERSIONS, recorded
+from tests.fake_slurm import VERSIONS, recorded, recorded_bytes
 
 names = st.text(string.ascii_lowercase + "-", min_size=1, max_size=6)
 models = st.sampled_from(["a100", "h100", "a100_3g.20gb", "1g.10gb", "tesla-t4"])
@@ -210,30 +211,10 @@ def test_node_states(long: str, complete: str, base: str, flags: set[str]) -> No
     assert parse_node_state(long, complete) == (base, flags)
 
 
-@given(st.lists(st.tuples(st.text("abc0123456789", max_size=5), any_text, any_text), max_size=5))
-def test_free_text_may_hold_anything(rows: list[tuple[str, str, str]]) -> None:
-    mark = "#f00ba4#"
-    text = "".join(f"{field}|{first}{mark}{second}{mark}\n" for field, first, second in rows)
-    records = split_records(text, 2, mark, "squeue")
-    assert [(*head.removeprefix("\n").split("|", 1), name) for head, name in records] == rows
-
-
 odd_names = st.text(
     st.characters(exclude_categories=["Cs"], exclude_characters="\n\0"), min_size=1, max_size=20
 )
 RIGHT_TO_LEFT = "\u202e\u05e9\u05dc\u05d5\u05dd \"x\" 'y' \\ | \u2028State=z"
-
-
-@given(odd_names)
-@example(RIGHT_TO_LEFT)
-@example("a|gpu|RUNNING|9|9|gres/gpu=9|gpu9|0|0|0|0|normal|None")
-def test_a_job_may_have_any_name_and_account(text: str) -> None:
-    """The account of a job is any text where there is no slurmdbd."""
-    row = dict.fromkeys(squeue.FIELDS, "1") | {"Account": text, "State": "PENDING", "Partition": "cpu"}
-    parsed = squeue.parse_squeue("|".join(row.values()) + f"|Priority{MARK}{text}{MARK}\n", MARK)
-    (job,) = parsed.jobs
-    assert (job.account, job.name, job.state, job.reason) == (text, text, "PENDING", "Priority")
-    assert (job.partitions, job.qos, job.gres) == (("cpu",), "1", ())
 
 
 @given(odd_names.filter(lambda name: name == name.strip()))
@@ -261,42 +242,63 @@ def test_a_reservation_may_have_any_name_and_comment(name: str, comment: str) ->
 @pytest.mark.parametrize("version", VERSIONS)
 @pytest.mark.parametrize("name", ["squeue", "sinfo"])
 def test_truncated_output_is_not_used(version: str, name: str) -> None:
-    text = recorded(version, name)
+    output = recorded_bytes(version, name)
     parse = squeue.parse_squeue if name == "squeue" else sinfo.parse_sinfo
-    for cut in range(1, len(text) - 1, 97):
-        if text[:cut].endswith((MARK, MARK + "\n")):
+    for cut in range(1, len(output) - 1, 97):
+        if output[:cut].endswith(b"|\n"):
             continue
-        with pytest.raises(SourceError, match="cut off"):
-            parse(text[:cut], MARK)
+        with pytest.raises(SourceError, match=r"cut off|unknown format"):
+            parse(output[:cut])
 
 
-def test_a_line_with_too_few_fields_is_counted() -> None:
-    good = recorded("22.05", "squeue")
-    parsed = squeue.parse_squeue(f"7|7{MARK}x{MARK}\nnot|a|job{'|' * 20}{MARK}x{MARK}\n" + good, MARK)
-    assert parsed.bad_lines == 2
-    assert parsed.jobs == squeue.parse_squeue(good, MARK).jobs
+@pytest.mark.parametrize("line", ["7|7|\n", f"not|a|job{'|' * 20}\n", "welcome\n"])
+def test_output_with_a_line_of_another_format_is_not_used(line: str) -> None:
+    """The columns behind it may be those of another record."""
+    with pytest.raises(SourceError, match=r"unknown format|without a number"):
+        squeue.parse_squeue(recorded_bytes("22.05", "squeue") + line.rjust(500).encode())
+
+
+def test_a_character_that_slurm_cut_in_two_is_left_out() -> None:
+    """Slurm counts bytes."""
+    name, width = "\u05e9\u05dc\u05d5\u05dd" * 50, squeue.WIDTHS["Name"]
+    cells = {"State": "PENDING", "Partition": "cpu"}
+    fields = "".join(cells.get(field, "1") + "|" for field in squeue.FIELDS)
+    texts = b" " * (sum(squeue.WIDTHS.values()) - width) + b"x" + name.encode()[: width - 1]
+    (job,) = squeue.parse_squeue(texts + fields.encode() + b"\n")
+    assert job.name == "x" + name[: (width - 1) // 2]
 
 
 @given(any_text)
 def test_no_parser_fails_on_any_text_but_by_saying_so(text: str) -> None:
-    with contextlib.suppress(SourceError):
-        squeue.parse_squeue(text + MARK + text + MARK + "\n", MARK)
-    with contextlib.suppress(SourceError):
-        sinfo.parse_sinfo(text + MARK + "\n", MARK)
+    for width in (0, 300):
+        with contextlib.suppress(SourceError):
+            squeue.parse_squeue(text.rjust(width).encode() + b"\n")
+        with contextlib.suppress(SourceError):
+            sinfo.parse_sinfo(text.rjust(width).encode() + b"\n")
     with contextlib.suppress(SourceError):
         sdiag.parse_sdiag(text)
     with contextlib.suppress(SourceError):
         parse_page(text)
     sshare.parse_sshare(text)
-    scontrol.parse_placements(f"JobId=1 JobName={text}\n   JOB_GRES={text}\n     Nodes={text}\n")
+    parse_placements(f"JobId=1 JobName={text}\n   JOB_GRES={text}\n     Nodes={text}\n", {1: running(1)})
     scontrol.parse_reservations(f"ReservationName={text}", {})
     scontrol.parse_licenses(f"LicenseName={text} Total=1 Used={text}")
     scontrol.controllers(text)
 
 
+def running(number: int, nodes: int = 2) -> SlurmJob:
+    return SlurmJob(number, "ann", "ml", ("gpu",), "RUNNING", "None", "x", 1, nodes, (), "gpu[1-2]")
+
+
+def placed(text: str, *numbers: int) -> dict[int, tuple[JobPlacement, ...]]:
+    found, imitated = parse_placements(text, {number: running(number) for number in numbers})
+    assert not imitated
+    return dict(found)
+
+
 @pytest.mark.parametrize("version", VERSIONS)
 def test_placements_are_those_of_the_recording(version: str) -> None:
-    found = scontrol.parse_placements(recorded(version, "show_job"))
+    found = placed(recorded(version, "show_job"), 3, 6)
     assert [(p.node, p.gres) for p in found[3]] == [
         ("gpu1", (Gres("gpu", "a100", 1, (2,)),)),
         ("gpu2", (Gres("gpu", "a100", 1, (3,)),)),
@@ -304,18 +306,13 @@ def test_placements_are_those_of_the_recording(version: str) -> None:
     assert found[6][0].gres == (Gres("shard", "", 1, (1,)),)
 
 
-def test_a_forged_record_hides_a_job_but_does_not_move_it() -> None:
-    found = scontrol.parse_placements(recorded("26.05", "show_job"))
-    assert 1 not in found
-    assert found[2][0].gres == (Gres("gpu", "a100", 3, (0, 1, 2)),)
-
-
 def test_identical_nodes_are_one_line_of_a_hostlist() -> None:
     text = (
         "JobId=5 JobName=x\n   UserId=a(1)\n   JOB_GRES=gpu:2\n"
         "     Nodes=gpu[1-2] CPU_IDs=0-1 Mem=1 GRES=gpu:1(IDX:0)\n   MinCPUsNode=1\n\n"
     )
-    assert [p.node for p in scontrol.parse_placements(text)[5]] == ["gpu1", "gpu2"]
+    assert [p.node for p in placed(text, 5)[5]] == ["gpu1", "gpu2"]
+    assert parse_placements(text, {5: running(5, nodes=1)}) == ({}, frozenset()), "more nodes than it has"
 
 
 def test_a_job_whose_gpus_slurm_does_not_know_has_no_placement() -> None:
@@ -327,8 +324,7 @@ def test_a_job_whose_gpus_slurm_does_not_know_has_no_placement() -> None:
         "     Nodes=gpu1 CPU_IDs=1 Mem=1024 GRES=gpu:h100:0(IDX:),gpu:a100:1(IDX:1)\n   MinCPUsNode=1\n\n"
         "JobId=27 JobName=z\n   JOB_GRES=(null)\n     Nodes=cpu1 CPU_IDs=1 Mem=1024 GRES=\n"
     )
-    found = scontrol.parse_placements(text)
-    assert found == {
+    assert placed(text, 25, 26, 27) == {
         26: (JobPlacement("gpu1", (Gres("gpu", "a100", 1, (1,)),)),),
         27: (JobPlacement("cpu1", ()),),
     }
@@ -336,7 +332,7 @@ def test_a_job_whose_gpus_slurm_does_not_know_has_no_placement() -> None:
 
 def test_a_draining_node_with_free_cpus_is_mixed() -> None:
     """scontrol says so; sinfo 22.05 says `allocated+drain`."""
-    nodes, _ = sinfo.parse_sinfo(recorded("22.05", "sinfo"), MARK)
+    nodes = sinfo.parse_sinfo(recorded_bytes("22.05", "sinfo"))
     (node,) = (node for node in nodes if node.name == "gpu3")
     assert (node.cpus_allocated, node.cpus, node.base_state, node.flags) == (4, 16, "mixed", {"drain"})
 
@@ -377,5 +373,5 @@ def test_versions_and_refused_fields() -> None:
     assert [version for version, _ in REST_API] == sorted((v for v, _ in REST_API), reverse=True)
 
 
-def test_the_format_ends_free_text_with_the_mark() -> None:
-    assert format_argument(("JobID", "State"), ("Name",), "#a#") == "JobID:|,State:|,Name:#a#"
+def test_free_text_has_a_width_and_comes_first() -> None:
+    assert format_argument({"Name": 64}, ("JobID", "State")) == "Name:.64,JobID:|,State:|"

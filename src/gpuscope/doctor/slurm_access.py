@@ -152,8 +152,13 @@ def _fix_of_controller(state: SlurmState) -> str:
 def _fix(query: SlurmQuery, mode: str) -> str:
     if query.failure is SlurmFailure.TIMEOUT:
         return "a busy controller: raise --slurm-timeout, or --slurm-interval to ask less often"
-    if "rivilege" in query.why or "denied" in query.why:  # Slurm's own words
-        return "PrivateData in slurm.conf hides this: make this user a Slurm operator, or remove the item"
+    if (
+        query.failure is SlurmFailure.HIDDEN or "rivilege" in query.why or "denied" in query.why
+    ):  # Slurm's words
+        return (
+            "make this user a Slurm operator (sacctmgr modify user NAME set adminlevel=operator; sacctmgr must "
+            "be installed here), or remove the item from PrivateData in slurm.conf"
+        )
     if mode == RESTD:
         return "see the log of slurmrestd; --slurm-rest must be its own address, not a proxy"
     if mode == METRICS:
@@ -164,10 +169,6 @@ def _fix(query: SlurmQuery, mode: str) -> str:
 
 
 def _missing_data(state: SlurmState) -> Iterator[CheckResult]:
-    if state.private_data and os.geteuid() != 0:
-        fix = "sacctmgr modify user NAME set adminlevel=operator, or remove PrivateData from slurm.conf"
-        what = f"PrivateData={state.private_data}: an ordinary user does not see others' {state.private_data}"
-        yield CheckResult(Verdict.NOTE, what, fix)
     if state.shares == ():
         what = "Slurm has no fair shares here: slurmdbd is not used"
         yield CheckResult(Verdict.NOTE, what, "only needed for fair share: AccountingStorageType in slurm.conf")

@@ -161,6 +161,7 @@ class SlurmFailure(StrEnum):
     UNUSABLE_ANSWER = auto()  # cut off, too large, or not Slurm's
     TOKEN_REFUSED = auto()  # it has expired, or slurmrestd answered 401
     DOWN_OR_TOKEN_REFUSED = auto()  # slurmrestd says the same of both
+    HIDDEN = auto()  # PrivateData in slurm.conf, or a list with fewer jobs than slurmctld counts
     OTHER = auto()
 
 
@@ -200,7 +201,6 @@ class SlurmState:
     mode: str = "commands"
     read_at: float = 0.0
     version: Maybe[str] = ABSENT
-    private_data: str = ""  # PrivateData of slurm.conf: lists may have only what the reading user may see
     jobs: Maybe[tuple[SlurmJob, ...]] = ABSENT
     job_counts: Maybe[JobCounts] = ABSENT  # only if Slurm gives no list of jobs
     placements: Maybe[Mapping[int, tuple[JobPlacement, ...]]] = ABSENT  # by job_id

@@ -91,9 +91,9 @@ class SlurmRest:
         self._cut_off_logged = False
         self._connect()
         self.queries = (
+            Query("diag", ("scheduler",), self._scheduler),  # first: it counts the jobs that are then listed
             Query("jobs", ("jobs", "placements"), self._jobs),
             Query("nodes", ("nodes",), self._nodes),
-            Query("diag", ("scheduler",), self._scheduler),
             Query("reservations", ("reservations",), self._reservations, slow=True),
             Query("licenses", ("licenses",), self._licenses, slow=True),
             Query("shares", ("shares",), self._shares, slow=True),
@@ -212,7 +212,7 @@ class SlurmRest:
                 left -= len(placements[job.job_id])
 
         self._for_each("jobs", take)
-        if any(job.array_task.endswith("...") for job in jobs) and not self._cut_off_logged:
+        if any("..." in job.array_task for job in jobs) and not self._cut_off_logged:
             log.warning(
                 "source slurm: slurmrestd cuts the task lists of arrays off, so some pending tasks are not "
                 "counted; set SLURM_BITSTR_LEN=0 in the environment of slurmrestd"

@@ -267,7 +267,7 @@ _SERVER = {
     "Agent count": "agent_count", "Agent thread count": "agent_thread_count",
     "DBD Agent queue size": "dbd_agent_queue_size", "Jobs submitted": "jobs_submitted",
     "Jobs started": "jobs_started", "Jobs completed": "jobs_completed", "Jobs canceled": "jobs_canceled",
-    "Jobs failed": "jobs_failed",
+    "Jobs failed": "jobs_failed", "Jobs pending": "jobs_pending", "Jobs running": "jobs_running",
 }  # fmt: skip
 _MAIN = {
     "Last cycle": "schedule_cycle_last", "Max cycle": "schedule_cycle_max",

@@ -1,8 +1,7 @@
-"""`scontrol`: is the controller up, where each job's GPUs are, reservations, licences.
+"""`scontrol`: is the controller up, reservations, licences.
 
-Input: scontrol's text; output: readings. Text that users choose (names, comments, paths) stands among the rest,
-so only lines of a fixed shape in their fixed place are read, and a job whose record has such a line twice is
-left out: its GPUs are then not known, which is better than wrong.
+Input: scontrol's text; output: readings. Only administrators write what stands in it, and a reservation's name
+and comment may still be any text.
 """
 
 from __future__ import annotations
@@ -11,16 +10,12 @@ import re
 from collections.abc import Mapping
 
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import Gres, JobPlacement, License, Reservation
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_held
-from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS, expand_hostlist
+from gpuscope.readings.slurm import Gres, License, Reservation
+from gpuscope.sources.slurm.gres import gres_of_tres
+from gpuscope.sources.slurm.hostlist import expand_hostlist
 from gpuscope.sources.slurm.values import parse_integer, parse_time
 
 _PING = re.compile(r"^Slurmctld\(([^)]*)\) at (.*?) (?:is|are) (UP|DOWN)", re.MULTILINE)
-_JOB_GRES = "\n   JOB_GRES="
-_NODES = re.compile(r" +Nodes=(\S+) CPU_IDs=\S* Mem=\d+ GRES=(\S*)")
-# Possessive (`*+`, `++`): a third faster, because the engine keeps no way back.
-_OTHER_LINES = re.compile(rb"(?:^(?!JobId=|   JOB_GRES=|     Nodes=).*+\n)++", re.MULTILINE)
 _RESERVATION = re.compile(r"ReservationName=(?P<name>.*?)(?= StartTime=\S* EndTime=|$)", re.DOTALL)
 _PAIR = re.compile(r"([A-Za-z]\w*)=(\S*)")
 
@@ -28,65 +23,6 @@ _PAIR = re.compile(r"([A-Za-z]\w*)=(\S*)")
 def controllers(text: str) -> dict[str, bool]:
     """Whether each controller answers, by `primary at host`, from `scontrol ping`."""
     return {f"{role} at {host}": state == "UP" for role, host, state in _PING.findall(text)}
-
-
-def private_data(text: str) -> str:
-    """What slurm.conf hides from ordinary users, from `scontrol show config`; empty if nothing."""
-    match = re.search(r"^PrivateData\s*=\s*(\S+)", text, re.MULTILINE)
-    return "" if match is None or match[1] == "none" else match[1]
-
-
-def keep_placement_lines(lines: bytes) -> bytes:
-    """The lines of `scontrol show job -d` that `parse_placements` reads; others leave an empty line.
-
-    20,000 jobs print 25 MB, of which this is a twentieth.
-    """
-    return _OTHER_LINES.sub(b"\n", lines)
-
-
-def parse_placements(text: str) -> Mapping[int, tuple[JobPlacement, ...]]:
-    """What each job holds on each of its nodes, from `scontrol show job -d`; jobs that wait are left out."""
-    found: dict[int, tuple[JobPlacement, ...]] = {}
-    twice: set[int] = set()
-    left = MAX_PLACEMENTS
-    for record in ("\n" + text).split("\nJobId=")[1:]:
-        head, line, rest = record.partition(_JOB_GRES)
-        if not line or _JOB_GRES in rest:
-            continue
-        job = parse_integer(head.partition(" ")[0])
-        if job is ABSENT:
-            continue
-        if job in found:
-            twice.add(job)
-            continue
-        placements = _placements(rest.partition("\n")[2], left)
-        left -= len(placements)
-        if placements:
-            found[job] = placements
-        if left <= 0:
-            break
-    for job in twice:
-        del found[job]
-    return found
-
-
-def _placements(rest: str, limit: int) -> tuple[JobPlacement, ...]:
-    """From the lines behind `JOB_GRES=`, up to the first that is not of a node; () if Slurm knows no counts."""
-    found: list[JobPlacement] = []
-    while rest.startswith("     Nodes="):
-        line, _, rest = rest.partition("\n")
-        match = _NODES.fullmatch(line)
-        if match is None:
-            break
-        held = parse_held(match[2])
-        if held is ABSENT:
-            return ()
-        try:
-            names = expand_hostlist(match[1], max(1, limit - len(found)))
-        except ValueError:
-            continue
-        found.extend(JobPlacement(name, held) for name in names)
-    return tuple(found)
 
 
 def parse_reservations(text: str, gpus_of_node: Mapping[str, tuple[Gres, ...]]) -> tuple[Reservation, ...]:

@@ -1,17 +1,19 @@
 """`sinfo -N`: every node with its state, CPUs, memory and GRES; a node is listed once per partition.
 
 Input: what sinfo printed with `ARGUMENTS`; output: nodes, each once, with all its partitions. `-a` shows hidden
-partitions. A node in no partition is not printed by sinfo at all.
+partitions. A node in no partition is not printed by sinfo at all, and one whose state is FUTURE neither.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
+from gpuscope.errors import UnusableAnswer
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import SlurmNode
-from gpuscope.sources.slurm.delimited import split_records
 from gpuscope.sources.slurm.gres import parse_gres, uncounted_shares
+from gpuscope.sources.slurm.records import RecordSplitter
 from gpuscope.sources.slurm.values import (
     parse_integer,
     parse_mebibytes,
@@ -24,40 +26,56 @@ FIELDS = (  # the first two are in every version, and in this place
     "NodeList", "PartitionName", "StateLong", "StateComplete", "CPUsState", "AllocMem", "Memory", "FreeMem",
     "CPUsLoad", "Gres", "GresUsed", "Timestamp", "User",
 )  # fmt: skip
-FREE_TEXT = ("Reason",)
+WIDTHS: Final = {"Reason": 256}
 ARGUMENTS = ("-a", "-h", "-N", "-O")
-MAX_REASON_CHARACTERS = 256
 
 
-def parse_sinfo(text: str, mark: str, fields: Sequence[str] = FIELDS) -> tuple[tuple[SlurmNode, ...], int]:
-    """The nodes in sinfo's order, and how many records were not understood."""
-    rows: dict[str, list[str]] = {}  # the first one of each node
-    partitions: dict[str, list[str]] = {}
-    bad = 0
-    for (record,) in split_records(text, len(FREE_TEXT), mark, "sinfo"):
-        cells = record.removeprefix("\n").split("|", len(fields))
-        if len(cells) <= len(fields):
-            bad += 1
-            continue
-        name, partition = cells[0], cells[1]
-        rows.setdefault(name, cells)
-        partitions.setdefault(name, []).append(partition)
-    nodes = (
-        _to_node(dict(zip(fields, cells, strict=False)), cells[-1], _distinct(partitions[name]))
-        for name, cells in rows.items()
-    )
-    return tuple(nodes), bad
+class SinfoRun:
+    """Reads what one run of sinfo prints."""
+
+    def __init__(self, fields: Sequence[str] = FIELDS) -> None:
+        """`fields` are the requested ones, without those that this sinfo refused."""
+        self._names = (*WIDTHS, *fields)
+        self._splitter = RecordSplitter(WIDTHS, len(fields), "sinfo")
+        self._rows: dict[str, list[str]] = {}  # the first one of each node
+        self._partitions: dict[str, list[str]] = {}
+
+    def take(self, lines: bytes) -> bytes:
+        """Nothing is left of lines that were read. Raises UnusableAnswer."""
+        for record in self._splitter.records(lines):
+            cells = self._splitter.cells(record)
+            _, name, partition, *_ = cells
+            self._rows.setdefault(name, cells)
+            self._partitions.setdefault(name, []).append(partition)
+        return b""
+
+    def finish(self, unfinished_line: str = "") -> tuple[SlurmNode, ...]:
+        """The nodes in sinfo's order. Raises UnusableAnswer, also if there are none: every cluster has some."""
+        self._splitter.finish(unfinished_line)
+        if not self._rows:
+            raise UnusableAnswer("sinfo lists no nodes")
+        return tuple(
+            _to_node(dict(zip(self._names, cells, strict=True)), _distinct(self._partitions[name]))
+            for name, cells in self._rows.items()
+        )
+
+
+def parse_sinfo(output: bytes) -> tuple[SlurmNode, ...]:
+    run = SinfoRun()
+    run.take(output)
+    return run.finish()
 
 
 def _distinct(names: list[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in names if name))
 
 
-def _to_node(row: dict[str, str], reason: str, partitions: tuple[str, ...]) -> SlurmNode:
+def _to_node(row: dict[str, str], partitions: tuple[str, ...]) -> SlurmNode:
     base, flags = parse_node_state(row["StateLong"], row.get("StateComplete", ""))
     allocated, idle, other, total = _cpus(row["CPUsState"])
     if base == "allocated" and not row["StateLong"].startswith(base):
         base = _base_by_cpus(allocated, total)
+    reason = row["Reason"]
     has_reason = reason not in ("none", "")
     by = row.get("User", "")
     return SlurmNode(
@@ -77,7 +95,7 @@ def _to_node(row: dict[str, str], reason: str, partitions: tuple[str, ...]) -> S
         gres=parse_gres(row["Gres"]),
         gres_used=parse_gres(row.get("GresUsed", "")),
         gres_uncounted=uncounted_shares(row.get("GresUsed", "")),
-        reason=reason[:MAX_REASON_CHARACTERS] if has_reason else "",
+        reason=reason if has_reason else "",
         reason_by=by if has_reason and by != "Unknown" else "",
         reason_at=parse_time(row.get("Timestamp", "")) if has_reason else ABSENT,
     )

@@ -6,27 +6,29 @@ version of a command does not have is left out from then on.
 
 from __future__ import annotations
 
-import logging
 import os
-import secrets
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from gpuscope.command_runner import Command, LineFilter
 from gpuscope.errors import SourceError, UnusableAnswer
+from gpuscope.readings import ABSENT
+from gpuscope.readings.slurm import SlurmJob
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
-from gpuscope.sources.slurm.delimited import format_argument
+from gpuscope.sources.slurm.placements import PlacementReader, keep_placement_lines
+from gpuscope.sources.slurm.private_data import PrivateDataCheck
+from gpuscope.sources.slurm.records import format_argument
 from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
 from gpuscope.sources.slurm.versions import OPTIONAL_FIELDS, parse_version, refused_field
-
-log = logging.getLogger("gpuscope.source")
 
 PING_TIMEOUT_SECONDS: Final = 5.0
 MAX_OUTPUT_BYTES: Final = 256 << 20  # `scontrol show job -d` prints 1.4 KB for each job
 IF_MISSING = "install Slurm's client commands (slurm-client), or give their folder with --slurm-bin-dir"
 Parts = Mapping[str, Any]
-_PROGRAMS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare")
+R = TypeVar("R", squeue.SqueueRun, sinfo.SinfoRun)
+_PROGRAMS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare", "sacctmgr")
+_SHOW_JOB = ("show", "job", "-a", "-d")  # -a: hidden partitions too
 _MUNGE_HINT = "If munged is up"  # printed before the line that says what is wrong
 # Variables that select or format what a command prints: users set them in their profile.
 _FOREIGN_PREFIXES = ("SQUEUE_", "SINFO_", "SSHARE_", "SACCT_", "SDIAG_", "SCONTROL_")
@@ -42,8 +44,8 @@ class SlurmCommands:
 
     mode = "commands"
 
-    def __init__(self, bin_dir: str, timeout_seconds: float, mark: str = "") -> None:
-        self._mark = mark or f"#{secrets.token_hex(6)}#"
+    def __init__(self, bin_dir: str, timeout_seconds: float, user_id: int | None = None) -> None:
+        """`user_id` is the user that Slurm sees; this process' by default."""
         self._commands = {name: _command(bin_dir, name, timeout_seconds) for name in _PROGRAMS}
         self._ping_command = _command(bin_dir, "scontrol", min(PING_TIMEOUT_SECONDS, timeout_seconds))
         self._fields: dict[str, list[str]] = {
@@ -51,18 +53,18 @@ class SlurmCommands:
             "sinfo": list(sinfo.FIELDS),
             "sshare": list(sshare.FIELDS),
         }
-        self._squeue_parser = squeue.SqueueParser()
+        self._known_jobs: Mapping[bytes, SlurmJob] = {}
+        self._placement_reader = PlacementReader(self._show_job)
+        self._private_data = PrivateDataCheck(self._commands["scontrol"], self._commands["sacctmgr"], user_id)
         self._version = ""
-        self._private_data = ""  # as logged
         self.queries = (
+            Query("sdiag", ("scheduler",), self._scheduler),  # first: it counts what squeue then lists
             Query("squeue", ("jobs",), self._jobs),
             Query("sinfo", ("nodes",), self._nodes),
-            Query("sdiag", ("scheduler",), self._scheduler),
             Query("sshare", ("shares",), self._shares, slow=True),
             Query("scontrol show job", ("placements",), self._placements, slow=True),
             Query("scontrol show reservation", ("reservations",), self._reservations, slow=True),
             Query("scontrol show licenses", ("licenses",), self._licenses, slow=True),
-            Query("scontrol show config", ("private_data",), self._configuration, slow=True, once=True),
         )
 
     def require(self) -> None:
@@ -71,6 +73,7 @@ class SlurmCommands:
             self._commands[name].require()
 
     def ping(self) -> str:
+        self._private_data.start_round()
         answer = self._ping_command.run("ping")
         states = scontrol.controllers(answer.stdout)
         if not states and not answer.ok:
@@ -90,11 +93,44 @@ class SlurmCommands:
             raise UnusableAnswer(f"{program}'s output was cut off, so none of it is used")
         return stdout
 
-    def _run_with_fields(self, program: str, argv: Sequence[str], value: Callable[[list[str]], str]) -> str:
+    def _jobs(self, parts: Parts) -> Parts:
+        run, rest = self._read_records(
+            "squeue", squeue.ARGUMENTS, squeue.WIDTHS, lambda fields: squeue.SqueueRun(self._known_jobs, fields)
+        )
+        self._known_jobs = run.finish(rest)
+        self._private_data.require("jobs")
+        return {"jobs": tuple(self._known_jobs.values())}
+
+    def _nodes(self, parts: Parts) -> Parts:
+        run, rest = self._read_records("sinfo", sinfo.ARGUMENTS, sinfo.WIDTHS, sinfo.SinfoRun)
+        nodes = run.finish(rest)
+        self._private_data.require("nodes", "partitions")
+        return {"nodes": nodes}
+
+    def _read_records(
+        self, program: str, argv: Sequence[str], widths: Mapping[str, int], start: Callable[[list[str]], R]
+    ) -> tuple[R, str]:
+        """What took the records, and text behind the last line break."""
+        runs: list[R] = []
+
+        def begin(fields: list[str]) -> LineFilter:
+            runs.append(start(fields))
+            return runs[-1].take
+
+        rest = self._run_with_fields(program, argv, lambda fields: format_argument(widths, fields), begin)
+        return runs[-1], rest
+
+    def _run_with_fields(
+        self,
+        program: str,
+        argv: Sequence[str],
+        value: Callable[[list[str]], str],
+        keep: Callable[[list[str]], LineFilter] | None = None,
+    ) -> str:
         """Runs it, and again without each optional field that it refuses."""
         fields = self._fields[program]
         for _ in range(len(OPTIONAL_FIELDS[program]) + 1):
-            answer = self._commands[program].run(*argv, value(fields))
+            answer = self._commands[program].run(*argv, value(fields), keep=keep and keep(fields))
             refused = _spelled_like(refused_field(answer.stderr), fields)
             if answer.ok or refused not in OPTIONAL_FIELDS[program]:
                 break
@@ -103,49 +139,31 @@ class SlurmCommands:
             raise self._commands[program].failure(answer, *argv)
         return answer.stdout
 
-    def _jobs(self, parts: Parts) -> Parts:
-        text = self._run_with_fields(
-            "squeue", squeue.ARGUMENTS, lambda fields: format_argument(fields, squeue.FREE_TEXT, self._mark)
-        )
-        parsed = self._squeue_parser.parse(text, self._mark, self._fields["squeue"])
-        return {"jobs": _complete("squeue", parsed.jobs, parsed.bad_lines)}
-
-    def _nodes(self, parts: Parts) -> Parts:
-        text = self._run_with_fields(
-            "sinfo", sinfo.ARGUMENTS, lambda fields: format_argument(fields, sinfo.FREE_TEXT, self._mark)
-        )
-        nodes, bad_lines = sinfo.parse_sinfo(text, self._mark, self._fields["sinfo"])
-        return {"nodes": _complete("sinfo", nodes, bad_lines)}
-
     def _scheduler(self, parts: Parts) -> Parts:
         return {"scheduler": sdiag.parse_sdiag(self._run("sdiag"))}
 
     def _shares(self, parts: Parts) -> Parts:
         text = self._run_with_fields("sshare", sshare.ARGUMENTS, ",".join)
-        return {"shares": sshare.parse_sshare(text, self._fields["sshare"])}
+        shares = sshare.parse_sshare(text, self._fields["sshare"])
+        self._private_data.require("usage")
+        return {"shares": shares}
 
     def _placements(self, parts: Parts) -> Parts:
-        text = self._run("scontrol", "show", "job", "-d", keep=scontrol.keep_placement_lines)
-        return {"placements": scontrol.parse_placements(text)}
+        """Of the jobs that squeue has just listed: text can imitate a job that does not exist yet."""
+        text = self._run("scontrol", *_SHOW_JOB, keep=keep_placement_lines)
+        jobs = parts.get("jobs", ABSENT)
+        return {"placements": self._placement_reader.read(text, () if jobs is ABSENT else jobs)}
+
+    def _show_job(self, number: int) -> str:
+        return self._run("scontrol", *_SHOW_JOB, str(number), keep=keep_placement_lines)
 
     def _reservations(self, parts: Parts) -> Parts:
         text = self._run("scontrol", "show", "reservation", "-o")
+        self._private_data.require("reservations")
         return {"reservations": scontrol.parse_reservations(text, gres_by_node(parts))}
 
     def _licenses(self, parts: Parts) -> Parts:
         return {"licenses": scontrol.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))}
-
-    def _configuration(self, parts: Parts) -> Parts:
-        hidden = scontrol.private_data(self._run("scontrol", "show", "config"))
-        if hidden and hidden != self._private_data:
-            log.warning(
-                "source slurm: PrivateData=%s in slurm.conf: unless this user is a Slurm operator, it does "
-                "not see other users' %s, and the counts are too low",
-                hidden,
-                hidden,
-            )
-        self._private_data = hidden
-        return {"private_data": hidden}
 
 
 def _why_down(controllers: Iterable[str], complaint: str) -> str:
@@ -155,15 +173,6 @@ def _why_down(controllers: Iterable[str], complaint: str) -> str:
         if words and not words.startswith(_MUNGE_HINT):
             return f"no answer from slurmctld ({', '.join(controllers)}): {words[:200]}"
     return f"slurmctld is down ({', '.join(controllers)}); systemctl status slurmctld there"
-
-
-def _complete(program: str, found: tuple[object, ...], bad_lines: int) -> tuple[object, ...]:
-    """Lines in an unknown format are left out; if most are unknown, the output is not Slurm's."""
-    if bad_lines > len(found):
-        raise UnusableAnswer(
-            f"{program} printed {bad_lines} lines in an unknown format; check that it is Slurm's own command"
-        )
-    return found
 
 
 def _command(bin_dir: str, name: str, timeout_seconds: float) -> Command:

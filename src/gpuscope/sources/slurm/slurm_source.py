@@ -14,12 +14,13 @@ from typing import Any, Final, Protocol, TypeVar
 
 from gpuscope.clock import Clock, SystemClock
 from gpuscope.episode_log import EpisodeLog
-from gpuscope.errors import SourceError
+from gpuscope.errors import SourceError, UnusableAnswer
 from gpuscope.readings import ABSENT, Maybe, Reading
 from gpuscope.readings.slurm import (
     HOLDS_RESOURCES,
     Gres,
     JobPlacement,
+    SchedulerStats,
     SlurmFailure,
     SlurmJob,
     SlurmQuery,
@@ -27,7 +28,7 @@ from gpuscope.readings.slurm import (
 )
 from gpuscope.sources import Tier
 from gpuscope.sources.slurm.hostlist import MAX_HOSTS, MAX_PLACEMENTS, expand_hostlist
-from gpuscope.sources.slurm.slurm_error import failure_of
+from gpuscope.sources.slurm.slurm_error import SlurmError, failure_of
 
 log = logging.getLogger("gpuscope.source")
 
@@ -43,7 +44,6 @@ class Query:
     fills: tuple[str, ...]  # fields of SlurmState
     read: Callable[[Mapping[str, Any]], Mapping[str, object]]
     slow: bool = False
-    once: bool = False  # not repeated after a success, until the controller was down
 
 
 class Backend(Protocol):
@@ -168,14 +168,19 @@ class SlurmSource:
         tally = self._tallies[query.name]
         tally.due_at = self._clock.monotonic() + self._intervals[query.slow] - self._slack
         try:
-            self._parts.update(tally.run(lambda: query.read(self._parts)))
+            self._parts.update(tally.run(lambda: self._complete(query.read(self._parts))))
         except SourceError:
             for name in query.fills:
                 self._parts.pop(name, None)
             return False
-        if query.once:
-            tally.due_at = float("inf")
         return True
+
+    def _complete(self, answer: Mapping[str, object]) -> Mapping[str, object]:
+        """Raises SlurmError for a list of jobs that lacks some."""
+        jobs = answer.get("jobs", ABSENT)
+        if isinstance(jobs, tuple):
+            _require_all_jobs(jobs, self._parts.get("scheduler", ABSENT))
+        return answer
 
     def _down(self, error: SourceError) -> Reading:
         """Forgets every part: the last answers of a controller that is down may be wrong. All are read again
@@ -200,6 +205,28 @@ class SlurmSource:
         return tuple(tally.status() for tally in (self._ping, *self._tallies.values()))
 
 
+def _require_all_jobs(jobs: tuple[SlurmJob, ...], scheduler: Maybe[SchedulerStats]) -> None:
+    """Compares the list, which has jobs that ended too, with what slurmctld counted before it.
+
+    A client leaves out the jobs that its user may not see, and some fail with no output and exit code 0.
+    Versions that do not count, and lists whose arrays are cut off (`1,3...%2`), are not compared.
+    """
+    if scheduler is ABSENT:
+        if not jobs:
+            raise UnusableAnswer("no jobs are listed, and the scheduler's statistics do not confirm it")
+        return
+    counts = [scheduler.server.get(name) for name in ("Jobs pending", "Jobs running")]
+    if None in counts or any("..." in job.array_task for job in jobs):
+        return
+    counted, listed = sum(count or 0 for count in counts), sum(job.tasks for job in jobs)
+    if listed < counted:
+        raise SlurmError(
+            f"{listed} jobs are listed where slurmctld counts {counted:g} that wait or run: the others are "
+            "hidden from this user, or the list is not complete",
+            SlurmFailure.HIDDEN,
+        )
+
+
 def gres_by_node(parts: Mapping[str, Any]) -> Mapping[str, tuple[Gres, ...]]:
     nodes = parts.get("nodes", ABSENT)
     return {} if nodes is ABSENT else {node.name: node.gres for node in nodes}
@@ -210,7 +237,7 @@ def _plausible(
 ) -> Mapping[int, tuple[JobPlacement, ...]]:
     """Placements of jobs that still hold resources, on nodes that the list of jobs names too.
 
-    The two lists are read at different moments, and scontrol's text holds job names that could imitate it.
+    The two lists are read at different moments.
     """
     expanded: dict[str, frozenset[str]] = {}
     left = MAX_PLACEMENTS

@@ -1,83 +1,63 @@
-"""`squeue`: every job the controller still knows, as text; one line for an array that waits.
+"""`squeue`: every job the controller still knows; one record for an array that waits.
 
-Input: what squeue printed with `ARGUMENTS`; output: jobs and how many lines were not understood. A pending
-job's TRES are what it requests. A job id that is not a number, or a line with fewer fields, is counted as bad.
-Without slurmdbd a user may choose any text as account: every `|` beyond the expected ones is the account's.
+Input: what squeue printed with `ARGUMENTS`; output: jobs. A pending job's TRES are what it requests. Name and
+account are text of the user (without slurmdbd an account is any text), a reason may repeat some of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from hashlib import blake2b
 from operator import itemgetter
 from sys import intern
-from typing import TypeVar
+from typing import Final, TypeVar
 
+from gpuscope.errors import UnusableAnswer
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import Gres, SlurmJob
-from gpuscope.sources.slurm.delimited import split_records
 from gpuscope.sources.slurm.gres import gres_of_tres
+from gpuscope.sources.slurm.records import RecordSplitter
 from gpuscope.sources.slurm.values import count_array_tasks, parse_integer, parse_time
 
+WIDTHS: Final = {"Account": 64, "Reason": 160, "Name": 128}
+"""Bytes of free text. Slurm's longest own reason has 97 characters; lists of nodes behind one are not used."""
 FIELDS = (
-    "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "UserName", "Account", "Partition", "State", "NumNodes",
-    "NumCPUs", "tres-alloc", "NodeList", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "QOS",
+    "JobID", "ArrayJobID", "ArrayTaskID", "HetJobID", "UserName", "Partition", "State", "NumNodes", "NumCPUs",
+    "tres-alloc", "NodeList", "SubmitTime", "EligibleTime", "StartTime", "EndTime", "QOS",
 )  # fmt: skip
-_ACCOUNT = FIELDS.index("Account")
-FREE_TEXT = ("Reason", "Name")
 ARGUMENTS = ("-a", "-h", "-t", "all", "-O")
-MAX_NAME_CHARACTERS = 256
-MAX_REASON_CHARACTERS = 256
 V = TypeVar("V")
 
 
-@dataclass(frozen=True, slots=True)
-class Parsed:
-    """`bad_lines` counts records that were not understood."""
+class SqueueRun:
+    """Reads what one run of squeue prints.
 
-    jobs: tuple[SlurmJob, ...]
-    bad_lines: int = 0
-
-
-class SqueueParser:
-    """Keeps the jobs of the last run: from one run to the next few of them change.
-
-    They are kept by a digest, because the text of 20,000 jobs takes 7 MiB.
+    `known` are the jobs of the run before by a digest of their record: from one run to the next few change.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, known: Mapping[bytes, SlurmJob], fields: Sequence[str] = FIELDS) -> None:
+        """`fields` are the requested ones, without those that this squeue refused."""
+        self._known = known
+        self._splitter = RecordSplitter(WIDTHS, len(fields), "squeue")
+        self._reader = _JobReader({name: len(WIDTHS) + position for position, name in enumerate(fields)})
         self._jobs: dict[bytes, SlurmJob] = {}
 
-    def parse(self, text: str, mark: str, fields: Sequence[str] = FIELDS) -> Parsed:
-        """`fields` are the requested ones, without those that this squeue refused."""
-        reader = _JobReader({name: position for position, name in enumerate(fields)})
-        known, self._jobs = self._jobs, {}
-        bad = 0
-        for head, name in split_records(text, len(FREE_TEXT), mark, "squeue"):
-            record = f"{head}{mark}{name}".encode("utf-8", "surrogatepass")
+    def take(self, lines: bytes) -> bytes:
+        """Nothing is left of lines that were read. Raises UnusableAnswer."""
+        for record in self._splitter.records(lines):
             digest = blake2b(record, digest_size=16).digest()
-            job = known.get(digest) or _to_job(reader, head, name, len(fields))
-            if job is None:
-                bad += 1
-            else:
-                self._jobs[digest] = job
-        return Parsed(tuple(self._jobs.values()), bad)
+            self._jobs[digest] = self._known.get(digest) or self._reader.read(self._splitter.cells(record))
+        return b""
+
+    def finish(self, unfinished_line: str = "") -> Mapping[bytes, SlurmJob]:
+        self._splitter.finish(unfinished_line)
+        return self._jobs
 
 
-def parse_squeue(text: str, mark: str, fields: Sequence[str] = FIELDS) -> Parsed:
-    return SqueueParser().parse(text, mark, fields)
-
-
-def _to_job(reader: _JobReader, head: str, name: str, field_count: int) -> SlurmJob | None:
-    cells = head.removeprefix("\n").split("|")
-    extra = len(cells) - 1 - field_count
-    if extra < 0:
-        return None
-    if extra:  # no other field has one: slurmctld writes the reason, administrators the other names
-        end = _ACCOUNT + extra + 1
-        cells[_ACCOUNT:end] = ["|".join(cells[_ACCOUNT:end])]
-    return reader.read(cells, cells.pop(), name)
+def parse_squeue(output: bytes) -> tuple[SlurmJob, ...]:
+    run = SqueueRun({})
+    run.take(output)
+    return tuple(run.finish().values())
 
 
 class _ParsedTexts(dict[str, V]):
@@ -101,22 +81,23 @@ class _JobReader:
         self._partitions: _ParsedTexts[tuple[str, ...]] = _ParsedTexts(_split)
         self._select = itemgetter(*(columns.get(name, -1) for name in FIELDS))
 
-    def read(self, cells: list[str], reason: str, name: str) -> SlurmJob | None:
+    def read(self, cells: list[str]) -> SlurmJob:
+        account, reason, name = cells[: len(WIDTHS)]
         cells.append("")  # what position -1 finds: a field this squeue does not have is empty
-        (job, array_job, array_task, het, user, account, partition, state, nodes, cpus, tres, node_list, submit,
+        (job, array_job, array_task, het, user, partition, state, nodes, cpus, tres, node_list, submit,
          eligible, start, end, qos) = self._select(cells)  # fmt: skip
         if not (job.isascii() and job.isdecimal()) or not state:
-            return None
+            raise UnusableAnswer("squeue printed a job without a number or a state, so none of it is used")
         in_array = array_task not in ("N/A", "")
         times = self._times
         return SlurmJob(
             int(job),
             intern(user),
-            intern(account[:MAX_NAME_CHARACTERS]),
+            intern(account),
             self._partitions[partition],
             intern(state),
-            intern(reason[:MAX_REASON_CHARACTERS]),
-            name[:MAX_NAME_CHARACTERS],
+            intern(reason),
+            name,
             self._counts[cpus],
             self._counts[nodes],
             self._gres[tres],
