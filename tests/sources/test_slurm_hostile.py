@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import tracemalloc
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -23,10 +24,10 @@ from gpuscope.readings.slurm import SlurmState
 from gpuscope.sources.slurm.gres import MAX_CHARACTERS, gres_of_tres, parse_gres
 from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS
 from gpuscope.sources.slurm.json_rows import MAX_ROWS, MAX_VALUE_CHARACTERS, read_rows
-from gpuscope.sources.slurm.metrics_pages import parse_page
+from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages, parse_page
 from gpuscope.sources.slurm.restd import SlurmRest
 from gpuscope.sources.slurm.slurm_source import SlurmSource
-from tests.fake_slurm.rest_server import API, rest_answers, serving
+from tests.fake_slurm.rest_server import API, metrics_answers, rest_answers, serving
 from tests.local_server import QuietHandler, serving_http
 
 JOBS, DIAG = (f"/slurm/{API['26.05']}/{name}" for name in ("jobs", "diag"))
@@ -172,3 +173,67 @@ def test_numbers_of_a_metrics_page() -> None:
     page = 'a{node="n1"} NaN\na{node="n2"} +Inf\na{node="n3"} 1e300\na{node="n4"} 5\n# a 6\nb 7'
     assert parse_page(page) == {"a": {"n4": 5.0}, "b": {"": 7.0}}
     assert max(len(name) for name in parse_page(f'a{{user="{"u" * 100_000}"}} 1')["a"]) == 256
+
+
+OWNERS = "/metrics/jobs-users-accts"
+
+
+def state_of_pages(pages: dict[str, bytes]) -> SlurmState:
+    with serving({**metrics_answers(), **pages}, []) as address:
+        backend = SlurmMetricsPages(address, 60.0)
+        state = SlurmSource(backend, interval=15.0, slow_interval=60.0).read(frozenset()).slurm
+    assert state is not ABSENT
+    assert all(query.success for query in state.queries)
+    return state
+
+
+@pytest.mark.parametrize(
+    "account",
+    [
+        'x"} 1\nslurm_jobs_running 640\nslurm_user_jobs_running{username="zed"} 77\ny{a="',
+        'x"} 1\n# TYPE slurm_user_jobs_running gauge\nslurm_user_jobs_running{username="zed"} 77\n# "',
+        'other"} 640\n# ',
+        'ml"} 640\n\n',
+    ],
+)
+def test_the_name_of_an_account_forges_no_line_of_a_page(account: str) -> None:
+    """As slurmctld 26.05 prints it, without slurmdbd: the name as it is, in a series of every state."""
+    page = metrics_answers()[OWNERS].decode()
+    states = re.findall(r'^slurm_account_jobs_(\w+)\{account="ml"\}.*\n', page, re.MULTILINE)
+    for state in states:
+        real = f'slurm_account_jobs_{state}{{account="ml"}}'
+        forged = f'slurm_account_jobs_{state}{{account="{account}"}} 0\n'
+        page = page.replace(real, forged + real)
+    honest, found = state_of_pages({}), state_of_pages({OWNERS: page.encode()})
+    assert ABSENT not in (honest.job_counts, found.job_counts)
+    assert honest.job_counts.by_user, "where nothing is forged they are counted"  # type: ignore[union-attr]
+    assert (found.job_counts.by_user, found.job_counts.gpus_by_account) == ({}, {})  # type: ignore[union-attr]
+    for part in ("by_state", "by_partition"):
+        assert getattr(found.job_counts, part) == getattr(honest.job_counts, part)
+    lines = sample_lines(found)
+    assert "slurm_queue_running 11" in lines
+    assert not [line for line in lines if line.endswith(" 640") or "zed" in line]
+
+
+def future_page(*, others: int) -> bytes:
+    """With two nodes whose state is FUTURE, and `others` that are down and look the same."""
+    page = metrics_answers()["/metrics/nodes"].decode().replace("slurm_nodes_future 0", "slurm_nodes_future 2")
+    page = page.replace('memory_free_bytes{node="gpu4"} 0', f'memory_free_bytes{{node="gpu4"}} {1 - others}')
+    name = "longname-gpu-node-number-0005"
+    page = page.replace(f'memory_free_bytes{{node="{name}"}} 0', f'memory_free_bytes{{node="{name}"}} 1')
+    for node in ("fut1", "fut2"):
+        for metric, value in (("cpus", 8), ("cpus_alloc", 0), ("memory_free_bytes", 0), ("memory_bytes", 10)):
+            page += f'slurm_node_{metric}{{node="{node}"}} {value}\n'
+    return page.encode()
+
+
+def test_nodes_of_the_future_are_not_counted() -> None:
+    """sinfo does not show them. slurmctld's page has their CPUs, and says only how many nodes they are."""
+    everything = sample_lines(state_of_pages({}))
+    assert "slurm_cpus_total 96" in everything
+    found = sample_lines(state_of_pages({"/metrics/nodes": future_page(others=0)}))
+    assert "slurm_cpus_total 96" in found
+    assert not [line for line in found if "fut1" in line]
+    unclear = sample_lines(state_of_pages({"/metrics/nodes": future_page(others=1)}))
+    assert not [line for line in unclear if line.startswith(("slurm_cpus", "slurm_node_"))]
+    assert "slurm_nodes_down 1" in unclear

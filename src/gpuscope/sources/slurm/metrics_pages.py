@@ -2,22 +2,27 @@
 
 Input: `http://CONTROLLER:6817`; output: counts of jobs by state, user, account and partition, each node's CPUs,
 memory and GPUs, and scheduler statistics. Job series, pending reasons, reservations, shares, licences and drain
-reasons are not there: slurmctld does not serve them. The pages are refused where PrivateData is set.
+reasons are not there: slurmctld does not serve them. The pages are refused where PrivateData is set. slurmctld
+prints labels as they are, so where users may choose any account (without slurmdbd) its name may hold lines.
 """
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import Gres, JobCounts, SchedulerStats, SlurmNode
 from gpuscope.sources.slurm.http_client import HttpClient
 from gpuscope.sources.slurm.slurm_source import Query
 from gpuscope.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE
+
+log = logging.getLogger("gpuscope.source")
 
 Parts = Mapping[str, Any]
 Values = dict[str, dict[str, float]]
@@ -73,6 +78,16 @@ def parse_page(text: str) -> Values:
     return values
 
 
+def has_forged_lines(text: str) -> bool:
+    """Whether a label of the page holds line breaks.
+
+    Each account is in a series of every state, so the lines that its name adds stand in the page several times;
+    a page without such a name has no line twice.
+    """
+    lines = [line for line in text.split("\n") if line]
+    return len(set(lines)) < len(lines)
+
+
 def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", lambda m: "\n" if m[1] == "n" else m[1], text) if "\\" in text else text
 
@@ -89,6 +104,7 @@ class SlurmMetricsPages:
             Query("nodes", ("nodes", "node_counts"), self._nodes),
             Query("scheduler", ("scheduler",), self._scheduler),
         )
+        self._episode = EpisodeLog(log, "source slurm: users and accounts", recovered="are counted again")
 
     def ping(self) -> str:
         """The landing page of slurmctld's port; it does not say its version."""
@@ -99,22 +115,36 @@ class SlurmMetricsPages:
         pass
 
     def _page(self, name: str) -> Values:
-        return parse_page(self._http.get(f"/metrics/{name}").decode("utf-8", "replace"))
+        return parse_page(self._text(name))
+
+    def _text(self, name: str) -> str:
+        return self._http.get(f"/metrics/{name}").decode("utf-8", "replace")
 
     def _jobs(self, parts: Parts) -> Parts:
-        pages = {**self._page("jobs"), **self._page("jobs-users-accts"), **self._page("partitions")}
-        return {"job_counts": to_job_counts(pages)}
+        jobs, owners, partitions = self._page("jobs"), self._owners_page(), self._page("partitions")
+        return {"job_counts": to_job_counts(jobs, owners, partitions)}
+
+    def _owners_page(self) -> Values:
+        """Empty if an account's name imitates lines: then no number can be told from a forged one."""
+        text = self._text("jobs-users-accts")
+        if has_forged_lines(text):
+            self._episode.failed("the name of an account has lines in it; see scontrol show job", kind="forged")
+            return {}
+        self._episode.succeeded()
+        return parse_page(text)
 
     def _scheduler(self, parts: Parts) -> Parts:
         return {"scheduler": to_scheduler(self._page("scheduler"))}
 
     def _nodes(self, parts: Parts) -> Parts:
         page = self._page("nodes")
-        return {"nodes": tuple(to_nodes(page)), "node_counts": to_node_counts(page)}
+        return {"nodes": without_future(page, tuple(to_nodes(page))), "node_counts": to_node_counts(page)}
 
 
-def to_job_counts(page: Values) -> JobCounts:
-    def by_state(prefix: str) -> dict[tuple[str, str], int]:
+def to_job_counts(jobs: Values, owners: Values, partitions: Values) -> JobCounts:
+    """From three pages, each of which is read only for what it is about."""
+
+    def by_state(page: Values, prefix: str) -> dict[tuple[str, str], int]:
         return {
             (name, state): int(count)
             for ending, state in _STATES.items()
@@ -122,18 +152,30 @@ def to_job_counts(page: Values) -> JobCounts:
         }
 
     def sums(metric: str) -> dict[str, int]:
-        return {name: int(count) for name, count in page.get(metric, {}).items()}
+        return {name: int(count) for name, count in owners.get(metric, {}).items()}
 
     return JobCounts(
-        by_state={state: count for (_, state), count in by_state("slurm_jobs").items()},
-        by_user=by_state("slurm_user_jobs"),
-        by_account=by_state("slurm_account_jobs"),
-        by_partition=by_state("slurm_partition_jobs"),
+        by_state={state: count for (_, state), count in by_state(jobs, "slurm_jobs").items()},
+        by_user=by_state(owners, "slurm_user_jobs"),
+        by_account=by_state(owners, "slurm_account_jobs"),
+        by_partition=by_state(partitions, "slurm_partition_jobs"),
         cpus_by_user=sums("slurm_user_jobs_cpus_alloc"),
         cpus_by_account=sums("slurm_account_jobs_cpus_alloc"),
         gpus_by_user=sums("slurm_user_jobs_gpus_alloc"),
         gpus_by_account=sums("slurm_account_jobs_gpus_alloc"),
     )
+
+
+def without_future(page: Values, nodes: tuple[SlurmNode, ...]) -> Maybe[tuple[SlurmNode, ...]]:
+    """The nodes that sinfo shows: not those whose state is FUTURE, which the page counts without naming them.
+
+    They have no allocated CPUs and no free memory. ABSENT if other nodes have neither: they look the same.
+    """
+    future = int(page.get("slurm_nodes_future", {}).get("", 0))
+    if not future:
+        return nodes
+    unused = {node.name for node in nodes if node.cpus_allocated == 0 and node.memory_free_bytes == 0}
+    return tuple(node for node in nodes if node.name not in unused) if len(unused) == future else ABSENT
 
 
 def to_nodes(page: Values) -> Iterator[SlurmNode]:
