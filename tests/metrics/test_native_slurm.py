@@ -11,8 +11,10 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.families.native.slurm_metrics import MAX_REASONS, SlurmMetrics, fold_reason
 from gpuscope.metrics.sample import MetricFamily
+from gpuscope.metrics.slurm_counts import count_gpus, gpus_in_use, gpus_of_node
 from gpuscope.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
+from gpuscope.sources.slurm.gres import parse_gres
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import SlurmSource
 from gpuscope.sources.slurm.values import parse_node_state
@@ -158,10 +160,48 @@ def test_waiting_time_counts_from_when_a_job_may_start() -> None:
     assert waiting["gpu", "+Inf"] == 4
 
 
-def test_reasons_are_folded_and_bounded() -> None:
-    assert fold_reason("ReqNodeNotAvail, UnavailableNodes:gpu[3-4]") == "ReqNodeNotAvail"
-    sentence = "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions"
-    assert fold_reason(sentence) == sentence
+@pytest.mark.parametrize(
+    ("reason", "shown"),
+    [
+        ("ReqNodeNotAvail, UnavailableNodes:gpu[3-4]", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail, UnavailableNodes:", "ReqNodeNotAvail"),
+        ("ReqNodeNotAvail(UnavailableNodes:gpu[3-4])", "ReqNodeNotAvail"),
+        *((reason, reason) for reason in (
+            "ReqNodeNotAvail, Reserved for maintenance", "ReqNodeNotAvail", "Priority",
+            "launch failed requeued held",
+            "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
+        )),
+        ("", "None"),
+    ],
+)  # fmt: skip
+def test_reasons_are_slurms_own_without_lists_of_nodes(reason: str, shown: str) -> None:
+    assert fold_reason(reason) == shown
+
+
+def test_gpus_with_shares_are_not_idle() -> None:
+    """Slurm gives such a GPU to no job that wants a whole one. As 22.05 and 24.11 print it."""
+    gres = parse_gres("gpu:h100:2,gpu:a100_3g.20gb:2,shard:h100:4,shard:a100_3g.20gb:4")
+    for used in (
+        "gpu:h100:0(IDX:N/A),gpu:a100_3g.20gb:1(IDX:2),shard:h100:1(IDX:1),shard:a100_3g.20gb:0(IDX:N/A)",
+        "gpu:h100:0(IDX:N/A),gpu:a100_3g.20gb:1(IDX:2),shard:h100:2(0/2,2/2),shard:a100_3g.20gb:0(-/2,0/2)",
+    ):
+        node = SlurmNode(name="gpu3", long_state="mixed", gres=gres, gres_used=parse_gres(used))
+        counts = {key[1:]: count for key, count in gpus_of_node(node).items() if key[0] == "gpu" and count}
+        assert counts == {
+            ("h100", "allocated"): 1,
+            ("h100", "idle"): 1,
+            ("a100_3g.20gb", "allocated"): 1,
+            ("a100_3g.20gb", "idle"): 1,
+        }
+        assert count_gpus([node]) == (4, 2)
+    # Without a type the positions are those of all GPUs of the node.
+    node = SlurmNode(
+        name="gpu3", long_state="mixed", gres=gres, gres_used=parse_gres("shard:3(0/2,0/2,1/2,2/2)")
+    )
+    assert gpus_in_use(node) == {"a100_3g.20gb": 2}
+
+
+def test_reasons_are_bounded() -> None:
     jobs = tuple(job(n, "PENDING", reason=f"plugin reason {n}") for n in range(500))
     found = values(families(SlurmState(up=True, jobs=jobs))["gpuscope_slurm_partition_jobs_pending"])
     assert len(found) == MAX_REASONS + 1

@@ -24,6 +24,7 @@ from gpuscope.owners.unallocated_use import NEW_SECONDS
 from gpuscope.readings import (
     ABSENT,
     Device,
+    JobFacts,
     Maybe,
     MigInstance,
     Owner,
@@ -140,6 +141,19 @@ def test_the_job_of_a_process(
     facts = KernelFacts(cgroup=parse_cgroup(cgroup), slurm=SlurmVariables(job=environment or ABSENT))
     owner = owner_of(facts, jobs=jobs, pid=1)
     assert (owner.job, owner.job_step) == expected
+
+
+def test_an_environment_does_not_make_a_process_part_of_another_users_job() -> None:
+    """Anybody can set SLURM_JOB_ID; the prolog's notes say whose the job is."""
+    jobs = NodeJobs(facts={"8": JobFacts(user="ann"), "9": JobFacts()})
+    for user, job, expected in (
+        ("ann", "8", "8"),
+        ("eve", "8", ABSENT),
+        (ABSENT, "8", ABSENT),
+        ("eve", "9", "9"),
+    ):
+        owner = owner_of(KernelFacts(user=user, slurm=SlurmVariables(job=job)), jobs=jobs, pid=1)
+        assert owner.job == expected
 
 
 def test_the_files_of_three_prologs(tmp_path: Path) -> None:

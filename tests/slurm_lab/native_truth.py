@@ -58,15 +58,15 @@ def _escape(value: str) -> str:
     return value.replace("\\", "\\\\").replace("\n", "\\n").replace('"', '\\"')
 
 
-def native_truth(cluster: SlurmCluster, imitated: Collection[str] = (), mode: str = "commands") -> NativeTruth:
-    """`imitated` are jobs that another job's name imitates: where their GPUs are must not be shown."""
+def native_truth(cluster: SlurmCluster, imitators: Collection[str] = (), mode: str = "commands") -> NativeTruth:
+    """`imitators` are jobs whose name imitates a record: where their own GPUs are must not be shown."""
     found: Counter[str] = Counter()
     found[series("up")] = int("is UP" in cluster.run("scontrol", "ping"))
     version = cluster.run("sinfo", "--version").split()[1]
     found[series("version_info", version=version, mode=mode)] = 1
     found.update(_node_samples(cluster))
     found.update(_count_samples(cluster))
-    found.update(_job_samples(cluster, imitated))
+    found.update(_job_samples(cluster, imitators))
     found.update(_pending_samples(cluster))
     found.update(_reservation_samples(cluster))
     found.update(_license_samples(cluster))
@@ -83,6 +83,15 @@ def gres_counts(text: str) -> list[tuple[str, str, int]]:
     text = re.sub(r"\(CNT:(\d+)\)", r":\1", text)  # GRES without device files
     found = re.findall(r"(?:^|,)(gpu|shard|mps):(?:([^:,(]+):)?(\d+)(?=[,(]|$)", text)
     return [(kind, model, int(count)) for kind, model, count in found]
+
+
+def gpus_with_shares(used: str) -> Counter[str]:
+    """By model, from `shard:h100:2(2/2,0/2)`, or up to 22.05 `shard:h100:1(IDX:0)`."""
+    found = Counter[str]()
+    for model, by_gpu in re.findall(r"(?:shard|mps):([^:,(]+):\d+\(([^)]*)\)", used):
+        shared = by_gpu.removeprefix("IDX:").split(",")
+        found[model] += sum(count[0] not in "0-N" if "/" in count else count != "N/A" for count in shared)
+    return found
 
 
 def _node_samples(cluster: SlurmCluster) -> Samples:
@@ -131,6 +140,8 @@ def _gpu_samples(
     used = Counter[tuple[str, str]]()
     for kind, model, count in gres_counts(row.get("GresUsed", "")):
         used[kind, model] += count
+    for model, count in gpus_with_shares(row.get("GresUsed", "")).items():
+        used["gpu", model] += count
     found: Counter[str] = Counter()
     for kind, model, total in gres_counts(row["Gres"]):
         if kind != "gpu" and re.search(rf"{kind}:{model}:[1-9]\d*\(IDX:", row["GresUsed"]):
@@ -162,8 +173,8 @@ def _count_samples(cluster: SlurmCluster) -> Samples:
 
 
 def _short(reason: str) -> str:
-    """`ReqNodeNotAvail, UnavailableNodes:gpu4` is one reason, whatever the nodes are; a sentence is whole."""
-    return re.sub(r"^(\w+)[,:].*", r"\1", reason)
+    """`ReqNodeNotAvail, UnavailableNodes:gpu4` is one reason, whatever the nodes are."""
+    return re.sub(r", UnavailableNodes:.*", "", reason)
 
 
 def _eligible_times(cluster: SlurmCluster) -> dict[str, list[int]]:
@@ -218,7 +229,7 @@ def _record(cluster: SlurmCluster, number: str) -> str:
     return found
 
 
-def _job_samples(cluster: SlurmCluster, imitated: Collection[str]) -> Samples:
+def _job_samples(cluster: SlurmCluster, imitators: Collection[str]) -> Samples:
     found: Counter[str] = Counter()
     found[series("jobs_without_series")] = 0
     for number, _, labels in _job_rows(cluster, HOLDING):
@@ -229,7 +240,7 @@ def _job_samples(cluster: SlurmCluster, imitated: Collection[str]) -> Samples:
         found[series("job_start_timestamp_seconds", slurm_job=number)] = int(times["StartTime"])
         if times["TimeLimit"] != "UNLIMITED":
             found[series("job_end_timestamp_seconds", slurm_job=number)] = int(times["EndTime"])
-        if number in imitated:
+        if number in imitators:
             continue
         found[series("job_gpus", slurm_job=number)] = 0
         # The lab has a job whose name holds such lines; 26.05 prints it a second time in SubmitLine.

@@ -14,7 +14,7 @@ from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from tests.slurm_lab.cluster import SlurmCluster
 from tests.slurm_lab.native_truth import series
 from tests.slurm_lab.test_every_native_metric import (
-    imitated_jobs,
+    imitating_jobs,
     native_differences,
     recording_clients,
 )
@@ -26,7 +26,7 @@ def test_a_hundred_thousand_array_tasks(cluster: SlurmCluster, tmp_path: Path) -
     number = cluster.submit("games", "ml", "-J", "huge", "-p", "cpu", "--array=0-99999", "--hold")
     try:
         with recording_clients(cluster, tmp_path) as clients:
-            differing, _ = native_differences(cluster, clients, imitated_jobs(cluster))
+            differing, _ = native_differences(cluster, clients, imitating_jobs(cluster))
         assert differing == {}
         found = samples(read(SlurmCommands(str(cluster.clients), 60.0)), SlurmMetrics())
         assert found[series("pending_job_tasks", slurm_job=number)] == 100_000

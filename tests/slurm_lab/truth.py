@@ -9,6 +9,7 @@ import re
 from collections import Counter
 
 from tests.slurm_lab.cluster import SlurmCluster
+from tests.slurm_lab.native_truth import gpus_with_shares
 
 NODE_STATES = {"alloc": "alloc", "comp": "comp", "down": "down", "drain": "drain", "idle": "idle", "mix": "mix"}
 
@@ -44,7 +45,9 @@ def _node_samples(cluster: SlurmCluster) -> dict[str, float]:
     found: dict[str, float] = {f"slurm_nodes_{name}": 0 for name in NODE_STATES.values()}
     text = cluster.run("scontrol", "-d", "-o", "show", "nodes")
     total = sum(int(count) for gres in re.findall(r" Gres=(\S+)", text) for count in _gpus(gres))
-    used = sum(int(count) for gres in re.findall(r" GresUsed=(\S+)", text) for count in _gpus(gres))
+    uses = re.findall(r" GresUsed=(\S+)", text)
+    used = sum(int(count) for gres in uses for count in _gpus(gres))
+    used += sum(gpus_with_shares(gres).total() for gres in uses)
     found |= {"slurm_gpus_total": total, "slurm_gpus_alloc": used, "slurm_gpus_idle": total - used}
     found["slurm_gpus_utilization"] = used / total
     for line in cluster.run("sinfo", "-h", "-N", "-p", "all", "-o", "%N;%T;%C;%m").splitlines():

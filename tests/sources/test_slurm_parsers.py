@@ -11,13 +11,14 @@ from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import FairShare, Gres, JobPlacement, SlurmJob
+from gpuscope.readings.slurm import FairShare, Gres, JobPlacement, SlurmJob, SlurmNode
 from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres, uncounted_shares
 from gpuscope.sources.slurm.hostlist import expand_hostlist
 from gpuscope.sources.slurm.metrics_pages import parse_page
 from gpuscope.sources.slurm.placements import parse_placements
 from gpuscope.sources.slurm.records import format_argument
+from gpuscope.sources.slurm.restd_json import to_reservation
 from gpuscope.sources.slurm.values import (
     count_array_tasks,
     parse_duration_text,
@@ -375,3 +376,34 @@ def test_versions_and_refused_fields() -> None:
 
 def test_free_text_has_a_width_and_comes_first() -> None:
     assert format_argument({"Name": 64}, ("JobID", "State")) == "Name:.64,JobID:|,State:|"
+
+
+NODES = {
+    "gpu1": SlurmNode(name="gpu1", long_state="idle", cpus=16, gres=parse_gres("gpu:a100:4")),
+    "gpu2": SlurmNode(name="gpu2", long_state="idle", cpus=16, gres=parse_gres("gpu:a100:4,shard:8")),
+}
+
+
+@pytest.mark.parametrize(
+    ("reservation", "gpus"),
+    [
+        ("Nodes=gpu1 NodeCnt=1 CoreCnt=16 Flags=SPEC_NODES TRES=cpu=16", 4),
+        ("Nodes=gpu[1-2] NodeCnt=2 CoreCnt=32 Flags=MAINT TRES=cpu=32", 8),
+        ("Nodes=gpu2 NodeCnt=1 CoreCnt=2 Flags=SPEC_NODES   NodeName=gpu2 CoreIDs=2-3 TRES=cpu=2", 0),
+        ("Nodes=gpu2 NodeCnt=1 CoreCnt=2 Flags= TRES=cpu=2", ABSENT),  # 22.05 does not name the cores
+        ("Nodes=gpu2 NodeCnt=1 CoreCnt=2 NodeName=gpu2 CoreIDs=2-3 TRES=cpu=2,gres/gpu=1", 1),
+        ("Nodes=gpu9 NodeCnt=1 CoreCnt=16 TRES=cpu=16", ABSENT),
+        ("Nodes= NodeCnt=0 CoreCnt=0 Licenses=matlab:2 TRES=(null)", 0),
+    ],
+)
+def test_gpus_of_a_reservation(reservation: str, gpus: object) -> None:
+    """As 22.05 and 24.11 print them: GPUs are not in the TRES of whole nodes."""
+    text = f"ReservationName=r StartTime=10 EndTime=20 Duration=00:00:10 {reservation} State=ACTIVE\n"
+    (found,) = scontrol.parse_reservations(text, NODES)
+    assert found.gpus == gpus
+
+
+def test_gpus_of_a_reservation_in_json() -> None:
+    row = {"name": "r", "node_list": "gpu2", "tres": "cpu=2", "core_specializations": [{"node": "gpu2"}]}
+    assert to_reservation(row, NODES, 0.0).gpus == 0
+    assert to_reservation({**row, "tres": "cpu=16", "core_specializations": []}, NODES, 0.0).gpus == 4

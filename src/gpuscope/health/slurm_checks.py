@@ -16,7 +16,7 @@ DBD_QUEUE_SIZE: Final = 1000
 JOBS_WAIT: Final = (
     'sum by (instance) (gpuscope_slurm_partition_gpus_requested{gres="gpu"}) > 0 '
     "and on (instance) sum by (instance) (gpuscope_slurm_partition_jobs_pending"
-    '{reason=~"None|Priority|Resources|ReqNodeNotAvail.*"}) > 0'
+    '{reason=~"None|Priority|Resources|ReqNodeNotAvail"}) > 0'
 )
 """Jobs that wait for GPUs, and neither for another job nor for a limit of their user."""
 
@@ -47,7 +47,8 @@ def _slurm(
 
 
 _QUEUE_STUCK: Final = (
-    'sum by (instance) (gpuscope_slurm_partition_jobs_pending{reason!~"Dependency|BeginTime|JobHeld.*"}) > 0 '
+    "sum by (instance) (gpuscope_slurm_partition_jobs_pending"
+    '{reason!~"Dependency|BeginTime|JobHeld.*|.*Reserved for maintenance"}) > 0 '
     'and on (instance) (gpuscope_slurm_node_state{state="idle"} == 1 unless on (instance, node) '
     'gpuscope_slurm_node_flag{flag=~"drain|maint|not_responding|reserved|powered_down|powering_down"} == 1) '
     # With no job at all the series of running jobs is absent.

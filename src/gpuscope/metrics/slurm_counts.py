@@ -14,6 +14,7 @@ from gpuscope.readings import ABSENT, Maybe
 from gpuscope.readings.slurm import PENDING, RUNNING, FairShare, SlurmNode, SlurmState
 
 DEPENDENCY = "Dependency"
+MAX_INDEX = 4096
 _UNAVAILABLE = frozenset({"down", "error", "unknown", "future"})
 _UNAVAILABLE_FLAGS = frozenset({"not_responding", "fail", "powered_down", "powering_down", "invalid_reg"})
 _DRAINED_FLAGS = frozenset({"drain", "maint"})
@@ -77,14 +78,29 @@ def unallocated_state(node: SlurmNode) -> str:
     return "drained" if node.flags & _DRAINED_FLAGS else "idle"
 
 
+def gpus_in_use(node: SlurmNode) -> Counter[str]:
+    """GPUs that no other job can have, by model: allocated whole, or a job has shards or MPS shares of them."""
+    used: Counter[str] = Counter()
+    models = [gres.model for gres in node.gres if gres.kind == "gpu" for _ in range(min(gres.count, MAX_INDEX))]
+    for gres in node.gres_used:
+        if gres.kind == "gpu":
+            used[gres.model] += gres.count
+        elif gres.indices is not ABSENT and gres.model:
+            used[gres.model] += len(gres.indices)
+        elif gres.indices is not ABSENT:
+            used.update(models[index] for index in gres.indices if index < len(models))
+    return used
+
+
 def gpus_of_node(node: SlurmNode) -> Mapping[tuple[str, str, str], int]:
     """Counts by (kind, model, state); the states of one kind and model add up to the node's total.
 
     Shares whose use Slurm does not count are left out.
     """
-    used = Counter({(g.kind, g.model): 0 for g in node.gres})
+    used = Counter({("gpu", model): count for model, count in gpus_in_use(node).items()})
     for gres in node.gres_used:
-        used[gres.kind, gres.model] += gres.count
+        if gres.kind != "gpu":
+            used[gres.kind, gres.model] += gres.count
     free = unallocated_state(node)
     counts: dict[tuple[str, str, str], int] = {}
     for gres in node.gres:
@@ -98,11 +114,11 @@ def gpus_of_node(node: SlurmNode) -> Mapping[tuple[str, str, str], int]:
 
 
 def count_gpus(nodes: Iterable[SlurmNode]) -> tuple[int, int]:
-    """(all GPUs, allocated GPUs), each node counted once; shards and MPS are parts of GPUs and do not count."""
+    """(all GPUs, GPUs in use), each node counted once."""
     total = allocated = 0
     for node in nodes:
         total += sum(gres.count for gres in node.gres if gres.kind == "gpu")
-        allocated += sum(gres.count for gres in node.gres_used if gres.kind == "gpu")
+        allocated += gpus_in_use(node).total()
     return total, allocated
 
 

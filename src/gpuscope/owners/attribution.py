@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from gpuscope.owners.node_jobs import NO_JOBS, JobStep, NodeJobs
 from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.process_lookup import KernelFacts
-from gpuscope.readings import ABSENT, Maybe, Owner
+from gpuscope.readings import ABSENT, JobFacts, Maybe, Owner
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,4 +73,7 @@ def _job_of(facts: KernelFacts, jobs: NodeJobs, pid: int) -> tuple[Maybe[str], M
     listed: Maybe[JobStep] = jobs.find(pid, cgroup) if needs_job(facts) else ABSENT
     if listed is not ABSENT:
         return listed.job, listed.step or step
+    known = ABSENT if slurm.job is ABSENT else jobs.facts.get(slurm.job, JobFacts()).user
+    if known is not ABSENT and known != facts.user:
+        return ABSENT, ABSENT  # nobody else can put a process into this user's job
     return slurm.job, step

@@ -98,7 +98,7 @@ class Reservation:
     node_list: str = ""  # a hostlist
     node_count: Maybe[int] = ABSENT
     cores: Maybe[int] = ABSENT
-    gpus: Maybe[int] = ABSENT  # of its nodes, or of its TRES where it names some
+    gpus: Maybe[int] = ABSENT  # in its TRES, or of its nodes where it has whole ones
     partition: str = ""
     users: str = ""
     accounts: str = ""

@@ -181,6 +181,7 @@ export const views = {
   "reason.QOSMaxGRESPerUser": "the user's limit of GPUs is reached",
   "reason.AssocGrpGRES": "the account's limit of GPUs is reached",
   "reason.ReqNodeNotAvail": "a node it asks for is not available",
+  "reason.ReqNodeNotAvail, Reserved for maintenance": "would run into a maintenance reservation",
   "reason.Reservation": "waits for its reservation",
   "reason.BeginTime": "its start time is not reached",
   "reason.JobArrayTaskLimit": "the array's limit of running tasks is reached",

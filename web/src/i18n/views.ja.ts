@@ -184,6 +184,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "reason.QOSMaxGRESPerUser": "ユーザーの GPU 上限に到達",
   "reason.AssocGrpGRES": "アカウントの GPU 上限に到達",
   "reason.ReqNodeNotAvail": "要求したノードが使用不可",
+  "reason.ReqNodeNotAvail, Reserved for maintenance": "メンテナンス予約の時間と重なる",
   "reason.Reservation": "予約の開始待ち",
   "reason.BeginTime": "開始時刻前",
   "reason.JobArrayTaskLimit": "配列ジョブの同時実行上限に到達",

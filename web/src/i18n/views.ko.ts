@@ -183,6 +183,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "reason.QOSMaxGRESPerUser": "사용자 GPU 한도 도달",
   "reason.AssocGrpGRES": "계정 GPU 한도 도달",
   "reason.ReqNodeNotAvail": "요청한 노드를 사용할 수 없음",
+  "reason.ReqNodeNotAvail, Reserved for maintenance": "정비 예약 시간과 겹침",
   "reason.Reservation": "예약 시작을 기다림",
   "reason.BeginTime": "시작 시각 전",
   "reason.JobArrayTaskLimit": "배열 작업의 동시 실행 한도 도달",

@@ -181,6 +181,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "reason.QOSMaxGRESPerUser": "已达用户 GPU 上限",
   "reason.AssocGrpGRES": "已达账户 GPU 上限",
   "reason.ReqNodeNotAvail": "请求的节点不可用",
+  "reason.ReqNodeNotAvail, Reserved for maintenance": "会与维护预留时间重叠",
   "reason.Reservation": "等待预留开始",
   "reason.BeginTime": "未到开始时间",
   "reason.JobArrayTaskLimit": "已达作业数组的运行任务上限",

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from gpuscope.readings import ABSENT, Maybe
-from gpuscope.readings.slurm import Gres
+from gpuscope.readings.slurm import Gres, SlurmNode
 
 MAX_INDEX = 4096
 MAX_CHARACTERS = 4096
@@ -161,3 +161,23 @@ def _gres_of_tres(text: str) -> tuple[Gres, ...]:
         totals[kind] -= count
     rest = {(kind, ""): count for kind, count in totals.items() if count > 0}
     return tuple(Gres(kind, model, count) for (kind, model), count in {**typed, **rest}.items())
+
+
+def reserved_gpus(
+    tres: str, names: Sequence[str], nodes: Mapping[str, SlurmNode], *, some_cores: bool
+) -> Maybe[int]:
+    """The GPUs of a reservation: those in its TRES, or those of its nodes if it has whole nodes.
+
+    `some_cores`: Slurm lists the cores it has of each node, because they are not all. 22.05 does not always:
+    with fewer CPUs than the nodes have, some may be set aside for the system, so the GPUs are not known.
+    """
+    if by_tres := gres_of_tres(tres):
+        return sum(gres.count for gres in by_tres if gres.kind == "gpu")
+    if some_cores or not names:
+        return 0
+    reserved = parse_count(parse_tres(tres).get("cpu", ""))
+    known = [node for name in names if (node := nodes.get(name)) is not None and node.cpus is not ABSENT]
+    cpus = sum(node.cpus for node in known if node.cpus is not ABSENT)
+    if len(known) < len(names) or reserved is None or reserved < cpus:
+        return ABSENT
+    return sum(gres.count for node in known for gres in node.gres if gres.kind == "gpu")

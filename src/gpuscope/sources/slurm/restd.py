@@ -26,7 +26,7 @@ from gpuscope.sources.slurm.json_rows import read_rows
 from gpuscope.sources.slurm.plan import MAX_REST_BYTES
 from gpuscope.sources.slurm.restd_json import number
 from gpuscope.sources.slurm.slurm_error import SlurmError
-from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
+from gpuscope.sources.slurm.slurm_source import Query, nodes_by_name
 from gpuscope.sources.slurm.versions import REST_API
 
 log = logging.getLogger("gpuscope.source")
@@ -230,8 +230,8 @@ class SlurmRest:
         return {"scheduler": restd_json.to_scheduler(statistics)}
 
     def _reservations(self, parts: Parts) -> Parts:
-        gres, now = gres_by_node(parts), self._now()
-        found = self._rows("reservations", lambda row: restd_json.to_reservation(row, gres, now))
+        nodes, now = nodes_by_name(parts), self._now()
+        found = self._rows("reservations", lambda row: restd_json.to_reservation(row, nodes, now))
         return {"reservations": found}
 
     def _licenses(self, parts: Parts) -> Parts:

@@ -6,6 +6,7 @@ list. Whatever is missing or of another type is absent.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
@@ -15,7 +16,6 @@ from gpuscope.readings.slurm import (
     HOLDS_RESOURCES,
     PENDING,
     FairShare,
-    Gres,
     JobPlacement,
     License,
     Reservation,
@@ -24,7 +24,7 @@ from gpuscope.readings.slurm import (
     SlurmJob,
     SlurmNode,
 )
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_held, uncounted_shares
+from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_held, reserved_gpus, uncounted_shares
 from gpuscope.sources.slurm.hostlist import MAX_HOSTS, expand_hostlist
 from gpuscope.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE, count_array_tasks, node_flags
 
@@ -92,7 +92,7 @@ def to_job(row: Row) -> SlurmJob | None:
         account=_text(row, "account"),
         partitions=tuple(_words(row.get("partition"))),
         state=state,
-        reason=_text(row, "state_reason"),
+        reason=_text(row, "state_description") or _text(row, "state_reason"),  # as squeue does
         name=_text(row, "name"),
         cpus=0 if cpus is ABSENT else cpus,
         node_count=0 if nodes is ABSENT else nodes,
@@ -199,14 +199,12 @@ def long_state(base: str, flags: frozenset[str]) -> str:
     return word + "-" if "planned" in flags and word == base else word
 
 
-def to_reservation(row: Row, gres_of_node: Mapping[str, tuple[Gres, ...]], now: float) -> Reservation:
+def to_reservation(row: Row, nodes: Mapping[str, SlurmNode], now: float) -> Reservation:
     node_list = _text_of_any_length(row, "node_list")
-    try:
-        nodes = expand_hostlist(node_list)
-    except ValueError:
-        nodes = ()
-    by_tres = gres_of_tres(_text_of_any_length(row, "tres"))
-    known = [gres for node in nodes for gres in gres_of_node.get(node, ())]
+    gpus: Maybe[int] = ABSENT
+    with contextlib.suppress(ValueError):
+        tres, some_cores = _text_of_any_length(row, "tres"), bool(row.get("core_specializations"))
+        gpus = reserved_gpus(tres, expand_hostlist(node_list), nodes, some_cores=some_cores)
     starts, ends = _positive(row, "start_time"), _positive(row, "end_time")
     active = starts is not ABSENT and starts <= now and (ends is ABSENT or now < ends)
     return Reservation(
@@ -217,9 +215,7 @@ def to_reservation(row: Row, gres_of_node: Mapping[str, tuple[Gres, ...]], now: 
         node_list=node_list,
         node_count=_integer(row, "node_count"),
         cores=_integer(row, "core_count"),
-        gpus=sum(gres.count for gres in by_tres or known if gres.kind == "gpu")
-        if by_tres or gres_of_node
-        else ABSENT,
+        gpus=gpus,
         partition=_text(row, "partition"),
         users=_text(row, "users"),
         accounts=_text(row, "accounts"),

@@ -6,12 +6,13 @@ and comment may still be any text.
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Mapping
 
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import Gres, License, Reservation
-from gpuscope.sources.slurm.gres import gres_of_tres
+from gpuscope.readings import ABSENT, Maybe
+from gpuscope.readings.slurm import License, Reservation, SlurmNode
+from gpuscope.sources.slurm.gres import reserved_gpus
 from gpuscope.sources.slurm.hostlist import expand_hostlist
 from gpuscope.sources.slurm.values import parse_integer, parse_time
 
@@ -25,7 +26,7 @@ def controllers(text: str) -> dict[str, bool]:
     return {f"{role} at {host}": state == "UP" for role, host, state in _PING.findall(text)}
 
 
-def parse_reservations(text: str, gpus_of_node: Mapping[str, tuple[Gres, ...]]) -> tuple[Reservation, ...]:
+def parse_reservations(text: str, nodes: Mapping[str, SlurmNode]) -> tuple[Reservation, ...]:
     """From `scontrol show reservation -o`, one line each.
 
     The name may have any text in it, and so may the comment at the end: the first value of a key counts.
@@ -36,18 +37,15 @@ def parse_reservations(text: str, gpus_of_node: Mapping[str, tuple[Gres, ...]]) 
         if match is not None:
             pairs = reversed(_PAIR.findall(line, match.end("name")))
             row = {key: _text(value) for key, value in pairs} | {"ReservationName": match["name"]}
-            found.append(_to_reservation(row, gpus_of_node))
+            found.append(_to_reservation(row, nodes))
     return tuple(found)
 
 
-def _to_reservation(row: Mapping[str, str], gpus_of_node: Mapping[str, tuple[Gres, ...]]) -> Reservation:
-    try:
-        nodes = expand_hostlist(row.get("Nodes", ""))
-    except ValueError:
-        nodes = ()
-    by_tres = gres_of_tres(row.get("TRES", ""))
-    known = [gres for node in nodes for gres in gpus_of_node.get(node, ())]
-    gpus = sum(gres.count for gres in by_tres or known if gres.kind == "gpu")
+def _to_reservation(row: Mapping[str, str], nodes: Mapping[str, SlurmNode]) -> Reservation:
+    gpus: Maybe[int] = ABSENT
+    with contextlib.suppress(ValueError):
+        names = expand_hostlist(row.get("Nodes", ""))
+        gpus = reserved_gpus(row.get("TRES", ""), names, nodes, some_cores="CoreIDs" in row)
     return Reservation(
         name=row.get("ReservationName", ""),
         state=row.get("State", ""),
@@ -56,7 +54,7 @@ def _to_reservation(row: Mapping[str, str], gpus_of_node: Mapping[str, tuple[Gre
         node_list=row.get("Nodes", ""),
         node_count=parse_integer(row.get("NodeCnt", "")),
         cores=parse_integer(row.get("CoreCnt", "")),
-        gpus=gpus if by_tres or gpus_of_node else ABSENT,
+        gpus=gpus,
         partition=row.get("PartitionName", ""),
         users=row.get("Users", ""),
         accounts=row.get("Accounts", ""),

@@ -19,7 +19,7 @@ from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
 from gpuscope.sources.slurm.placements import PlacementReader, keep_placement_lines
 from gpuscope.sources.slurm.private_data import PrivateDataCheck
 from gpuscope.sources.slurm.records import format_argument
-from gpuscope.sources.slurm.slurm_source import Query, gres_by_node
+from gpuscope.sources.slurm.slurm_source import Query, nodes_by_name
 from gpuscope.sources.slurm.versions import OPTIONAL_FIELDS, parse_version, refused_field
 
 PING_TIMEOUT_SECONDS: Final = 5.0
@@ -160,7 +160,7 @@ class SlurmCommands:
     def _reservations(self, parts: Parts) -> Parts:
         text = self._run("scontrol", "show", "reservation", "-o")
         self._private_data.require("reservations")
-        return {"reservations": scontrol.parse_reservations(text, gres_by_node(parts))}
+        return {"reservations": scontrol.parse_reservations(text, nodes_by_name(parts))}
 
     def _licenses(self, parts: Parts) -> Parts:
         return {"licenses": scontrol.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))}

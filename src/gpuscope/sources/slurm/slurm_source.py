@@ -18,11 +18,11 @@ from gpuscope.errors import SourceError, UnusableAnswer
 from gpuscope.readings import ABSENT, Maybe, Reading
 from gpuscope.readings.slurm import (
     HOLDS_RESOURCES,
-    Gres,
     JobPlacement,
     SchedulerStats,
     SlurmFailure,
     SlurmJob,
+    SlurmNode,
     SlurmQuery,
     SlurmState,
 )
@@ -227,9 +227,9 @@ def _require_all_jobs(jobs: tuple[SlurmJob, ...], scheduler: Maybe[SchedulerStat
         )
 
 
-def gres_by_node(parts: Mapping[str, Any]) -> Mapping[str, tuple[Gres, ...]]:
+def nodes_by_name(parts: Mapping[str, Any]) -> Mapping[str, SlurmNode]:
     nodes = parts.get("nodes", ABSENT)
-    return {} if nodes is ABSENT else {node.name: node.gres for node in nodes}
+    return {} if nodes is ABSENT else {node.name: node for node in nodes}
 
 
 def _plausible(

@@ -60,12 +60,8 @@ def _pending_texts(job: SlurmJob) -> tuple[str, ...]:
 
 
 def fold_reason(reason: str) -> str:
-    """The reason without its changing part: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`.
-
-    A sentence stays whole: `Nodes required for job are DOWN, DRAINED or reserved for jobs in …`.
-    """
-    word = reason.partition(",")[0].strip()
-    return (reason if " " in word else word).partition(":")[0].strip() or "None"
+    """The reason in Slurm's words, without a list behind it: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
+    return reason.partition(":")[0].removesuffix("UnavailableNodes").rstrip(" ,(") or "None"
 
 
 def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
