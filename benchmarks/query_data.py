@@ -41,6 +41,9 @@ class SetClock:
     def now_ms(self) -> int:
         return self.time_ms
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 @dataclass(frozen=True, slots=True)
 class Fleet:

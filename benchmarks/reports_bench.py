@@ -66,6 +66,9 @@ class SetClock:
     def now_ms(self) -> int:
         return self.at
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 def labels_of(counter: RolledUpCounter, gpu: int, owner: str = "", kind: str = "user") -> dict[str, str]:
     found = {"instance": f"n{gpu // 8}:9400", "job": "gpuscope", "gpu": str(gpu % 8), "uuid": f"GPU-{gpu}"}

@@ -43,6 +43,9 @@ class BenchClock:
     def now_ms(self) -> int:
         return self.time
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 def node_matrix(rng: np.random.Generator, gpus: int, ticks: int) -> np.ndarray:
     """Return values of one node, as (ticks, gpus × metrics)."""

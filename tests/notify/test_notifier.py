@@ -14,9 +14,11 @@ from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.notify.alerting_config import load_alerting
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.delivery import Delivery, DeliveryQueue
+from gpuscope.notify.matcher_parser import parse_matchers
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, MemoryState, NotifyState
 from gpuscope.notify.notify_urls import default_alerting
+from gpuscope.notify.silences import Silence
 from gpuscope.rules.alert import Alert
 from tests.notify.timeline import START, ManualClock, advance, recording_channels
 
@@ -42,12 +44,18 @@ class Bench:
     """A notifier, its clock, and what it sends."""
 
     def __init__(
-        self, folder: Path, *, config: str = CONFIG, limits: Limits | None = None, state: bool = False
+        self,
+        folder: Path,
+        *,
+        config: str = CONFIG,
+        limits: Limits | None = None,
+        state: bool = False,
+        clock: ManualClock | None = None,
     ):
         self.path = folder / "alertmanager.yml"
         self.path.write_text(config)
         self.config = load_alerting(self.path)
-        self.clock = ManualClock()
+        self.clock = clock or ManualClock()
         self.requests: list[tuple[float, str, bytes]] = []
         self.state = NotifyState(folder / FILE_NAME) if state else None
         self.channels = recording_channels(self.config, self.clock, self.requests)
@@ -73,6 +81,34 @@ class Bench:
         return [
             [one["labels"]["alertname"] for one in json.loads(body)["alerts"]] for _, _, body in self.requests
         ]
+
+
+class SteppedClock(ManualClock):
+    """A wall clock that can be set, beside one that cannot."""
+
+    ahead = 0.0
+
+    def now(self) -> float:
+        return self.time + self.ahead
+
+
+def test_a_clock_that_is_set_forward_for_a_while_loses_no_silence(tmp_path: Path) -> None:
+    clock = SteppedClock()
+    bench = Bench(tmp_path, state=True, clock=clock)
+    silence = Silence(parse_matchers("alertname=A"), START, START + 86_400, "ann", "planned work")
+    kept = bench.notifier.silences.set(silence, clock.now())
+    bench.notifier.flush_due()
+    clock.ahead = 40 * 86_400.0
+    for _ in range(20):
+        clock.time += 60.0
+        bench.notifier.flush_due()
+    clock.ahead = 0.0
+    bench.notifier.flush_due()
+    bench.notifier.put([firing()])
+    bench.advance(3600)
+    assert bench.told() == [], "still silenced"
+    again = Bench(tmp_path, state=True)
+    assert [one.id for one in again.notifier.silences.all()] == [kept]
 
 
 def test_a_failed_message_is_due_again_at_the_next_flush(tmp_path: Path) -> None:

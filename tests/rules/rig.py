@@ -45,6 +45,9 @@ class HeldClock:
     def now_ms(self) -> int:
         return int(self.seconds * 1000)
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 class _NamedLabel:
     def __init__(self, text: str) -> None:

@@ -42,6 +42,9 @@ class StoreClock:
     def now_ms(self) -> int:
         return int(self._clock.now() * 1000)
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 class CommittingFeed(SnapshotFeed):
     """Waits until a snapshot is committed; otherwise a fast machine commits a whole past at once."""

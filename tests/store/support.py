@@ -22,6 +22,9 @@ class HandClock:
     def now_ms(self) -> int:
         return self.at
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 def labels(name: str, **more: str) -> Labels:
     return tuple(sorted({"__name__": name, **more}.items()))

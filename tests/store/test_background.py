@@ -293,3 +293,90 @@ def test_readers_see_each_sample_once_while_blocks_are_sealed_and_merged(tmp_pat
         assert failures == []
         assert store.stats().merges > 1
         assert store.stats().seals > 5
+
+
+class SteppedClock(HandClock):
+    """A wall clock that can be set, beside one that cannot."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ahead = 0
+
+    def now_ms(self) -> int:
+        return self.at + self.ahead
+
+    def monotonic_ms(self) -> int:
+        return self.at
+
+
+def days_of_samples(store: Store, clock: SteppedClock, days: float) -> None:
+    """Four an hour, in one commit."""
+    target = store.target("node")
+    (series,) = store.resolve(target, [labels("m")])
+    times = clock.now_ms() + 15 * MINUTE_MS * np.arange(1, int(days * 24 * 4) + 1)
+    clock.at += 15 * MINUTE_MS * len(times)
+    values = np.ones(len(times))
+    store.append(Tick(target, int(times[-1]), np.full(len(times), series), values, times))
+    store.maintain()
+
+
+@pytest.mark.parametrize("ahead_days", [1, 5, 40, 4000])
+@pytest.mark.parametrize("restarts", [False, True])
+def test_a_clock_that_is_set_forward_for_a_while_deletes_nothing(
+    tmp_path: Path, ahead_days: int, restarts: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock, options = SteppedClock(), StoreOptions(retention_ms=6 * DAY_MS)
+    store = Store(tmp_path, options, clock)
+    days_of_samples(store, clock, 5)
+    before = len(store.select([], *EVER)[0].timestamps)
+    clock.ahead = ahead_days * DAY_MS
+    for _ in range(3):
+        store.maintain()
+        days_of_samples(store, clock, 1 / 24)
+        if restarts:
+            store.close()
+            store = Store(tmp_path, options, clock)
+    assert "old samples are deleted as if these hours had not passed" in caplog.text
+    clock.ahead = 0
+    store.maintain()
+    days_of_samples(store, clock, 1 / 24)
+    kept = store.select([], *EVER)[0].timestamps
+    assert len(kept) == before + 4 * 4
+    assert store.stats().dropped_blocks == 0
+    store.close()
+
+
+def test_a_clock_that_was_wrong_at_the_start_deletes_nothing(tmp_path: Path) -> None:
+    clock, options = SteppedClock(), StoreOptions(retention_ms=6 * DAY_MS)
+    with Store(tmp_path, options, clock) as store:
+        days_of_samples(store, clock, 5)
+    clock.ahead = 300 * DAY_MS
+    with Store(tmp_path, options, clock) as store:
+        store.maintain()
+        assert store.stats().dropped_blocks == 0
+        clock.at += 12 * HOUR_MS
+        store.maintain()
+        clock.ahead = 0
+        clock.at += MINUTE_MS
+        store.maintain()
+        assert len(store.select([], *EVER)[0].timestamps) == 5 * 24 * 4
+
+
+def test_a_clock_that_goes_on_for_a_day_is_believed_and_each_block_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
+    clock, options = SteppedClock(), StoreOptions(retention_ms=6 * DAY_MS)
+    with Store(tmp_path, options, clock) as store:
+        days_of_samples(store, clock, 5)
+        clock.ahead = 40 * DAY_MS
+        store.maintain()
+        days_of_samples(store, clock, 23 / 24)
+        assert store.stats().dropped_blocks == 0
+        days_of_samples(store, clock, 3 / 24)
+        dropped = store.stats().dropped_blocks
+        assert dropped >= 5
+        lines = [one.getMessage() for one in caplog.records if "dropped" in one.getMessage()]
+        assert len(lines) == dropped
+        assert lines[0].endswith("of node: older than the retention")
+        assert store.select([], *EVER)[0].timestamps[0] > clock.now_ms() - 2 * DAY_MS

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuscope.clock import Clock
+from gpuscope.clock import Clock, ConfirmedTime
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alert_store import AlertStore
@@ -106,6 +106,7 @@ class Notifier:
         self._on_take = on_take
         self._alerts = AlertStore(max_alerts=limits.max_alerts)
         self._maintained_at = self.started_at
+        self._confirmed = ConfirmedTime("silences")
         self.counters.reloaded_at = self.started_at
         self._use(config, channels)
 
@@ -199,8 +200,9 @@ class Notifier:
             self._empty_inbox()
             self._history.store()
             now = self._clock.now()
+            confirmed = self._confirmed.advance(now, self._clock.monotonic())
             if now - self._maintained_at >= MAINTENANCE_SECONDS:
-                self._maintain(now)
+                self._maintain(now, confirmed)
             due = self._groups.take_due(now)
         deliveries = []
         for group in due:  # the lock is free between two groups: there may be thousands
@@ -213,10 +215,10 @@ class Notifier:
                     self._groups.finished(group, now)
         return deliveries
 
-    def _maintain(self, now: float) -> None:
+    def _maintain(self, now: float, confirmed: float) -> None:
         self._maintained_at = now
-        self.silences.forget_expired(now)
-        self._log.forget_expired(now)
+        self.silences.forget_expired(confirmed)
+        self._log.forget_expired(confirmed)
         self._alerts.forget_resolved(now)
         self._inhibitor.rebuild(self._alerts)
 

@@ -70,7 +70,7 @@ class BackgroundTasks:
         self._options = options
         self._own_stats = own_stats
         disk = DataDisk(path.parent, self.compact)
-        self._retention = Retention(writer, blocks, reader, contents, index, options, own_stats, disk)
+        self._retention = Retention(writer, blocks, reader, contents, index, options, own_stats, disk, clock)
         self._watch = watch
         self._restart = restart
         self._busy = threading.Lock()

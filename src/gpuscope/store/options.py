@@ -21,7 +21,11 @@ class MillisecondClock(Protocol):
     """The source of the current time; tests inject their own."""
 
     def now_ms(self) -> int:
-        """Return milliseconds since the epoch."""
+        """Return milliseconds since the epoch; may jump in both directions."""
+        ...
+
+    def monotonic_ms(self) -> int:
+        """Return milliseconds that never decrease, and that count while the machine sleeps."""
         ...
 
 
@@ -30,6 +34,9 @@ class SystemMillisecondClock:
 
     def now_ms(self) -> int:
         return time.time_ns() // 1_000_000
+
+    def monotonic_ms(self) -> int:
+        return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
 
 
 @dataclass(frozen=True, slots=True)

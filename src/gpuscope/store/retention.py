@@ -1,9 +1,9 @@
 """Retention: drops blocks that are too old or exceed the size limit, then series without data.
 
-Whole blocks are dropped, oldest first; roll-ups have a longer retention of their own. `retention_bytes` limits
-the disk space of the folder, including SQLite's WAL and damaged files that were moved aside; the latter are
-deleted before any block. A series is removed only if two passes in a row find it without data, so that a new
-series whose first tick is not committed yet is kept.
+Whole blocks are dropped, oldest first, and each is a line in the log; roll-ups have a longer retention of their
+own. `retention_bytes` limits the disk space of the folder, including SQLite's WAL and damaged files that were
+moved aside; the latter are deleted before any block. A series is removed only if two passes in a row find it
+without data, so that a new series whose first tick is not committed yet is kept.
 """
 
 from __future__ import annotations
@@ -16,14 +16,16 @@ from pathlib import Path
 
 import numpy as np
 
+from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.store.arrays import distinct
 from gpuscope.store.block_writer import BlockWriter
 from gpuscope.store.contents import Block, Contents, StoredTargetState
 from gpuscope.store.folder import folder_bytes
 from gpuscope.store.index import Index
-from gpuscope.store.options import HOUR_MS, StoreOptions
+from gpuscope.store.options import HOUR_MS, MillisecondClock, StoreOptions
 from gpuscope.store.own_stats import OwnStats
 from gpuscope.store.reader import Reader
+from gpuscope.store.retention_clock import RetentionClock
 from gpuscope.store.tick import Int64s
 from gpuscope.store.writer import Writer
 
@@ -54,6 +56,7 @@ class Retention:
         options: StoreOptions,
         own_stats: OwnStats,
         disk: DataDisk,
+        clock: MillisecondClock,
     ) -> None:
         self._writer = writer
         self._blocks = blocks
@@ -63,13 +66,16 @@ class Retention:
         self._options = options
         self._own_stats = own_stats
         self._disk = disk
+        self._clock = RetentionClock(clock, contents)
         self._suspects: set[int] = set()
         self._idle_targets: set[int] = set()
         self._collected_ms: int | None = None
 
     def run(self, now: int) -> None:
+        expiry = self._clock.now_ms()
         for state in self._contents.states():
-            self._drop([block for block in state.blocks if block.last < now - self._kept_ms(state)])
+            old = [block for block in state.blocks if block.last < expiry - self._kept_ms(state)]
+            self._drop(old, "older than the retention")
         self._shrink()
         if self._collected_ms is None or abs(now - self._collected_ms) >= _COLLECT_INTERVAL_MS:
             self._collected_ms = now
@@ -81,10 +87,19 @@ class Retention:
             max(options.retention_ms, options.rollup_retention_ms) if state.is_rollup else options.retention_ms
         )
 
-    def _drop(self, blocks: list[Block]) -> None:
+    def _drop(self, blocks: list[Block], reason: str) -> None:
         for block in blocks:
             self._blocks.publish([], dropped=[block])
             self._own_stats.dropped_blocks += 1
+            state = self._contents.get(block.target)
+            log.info(
+                "store: dropped %d samples from %s to %s of %s: %s",
+                block.samples,
+                to_rfc3339(block.first / 1000, "seconds"),
+                to_rfc3339(block.last / 1000, "seconds"),
+                "a removed target" if state is None else state.name,
+                reason,
+            )
 
     def _shrink(self) -> None:
         allowed = self._options.retention_bytes
@@ -101,7 +116,7 @@ class Retention:
         )
         others = folder_bytes(self._disk.folder) - self._blocks.transaction(_live_bytes)
         while oldest and others + self._blocks.transaction(_live_bytes) > goal:
-            self._drop([oldest.pop(0)])
+            self._drop([oldest.pop(0)], "the data folder is larger than retention_bytes")
         self._disk.compact()
 
     def _drop_damaged(self, goal: int) -> None:

@@ -27,6 +27,9 @@ class AtTheEnd:
     def now_ms(self) -> int:
         return CLOCK_MS
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:

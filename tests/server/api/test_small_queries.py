@@ -23,6 +23,9 @@ class AtTheEnd:
     def now_ms(self) -> int:
         return (START + 1000) * 1000
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 @pytest.fixture
 def threads(monkeypatch: pytest.MonkeyPatch) -> list[str]:

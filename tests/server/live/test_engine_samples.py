@@ -35,6 +35,9 @@ class StoreClock:
     def now_ms(self) -> int:
         return 2_000_000
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 class RecordingEngine(EmbeddedEngine):
     """Remembers what it was asked; answers at the time of the last scrape."""

@@ -26,6 +26,9 @@ class StoreClock:
     def now_ms(self) -> int:
         return NOW_MS
 
+    def monotonic_ms(self) -> int:
+        return self.now_ms()
+
 
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[Store]:
