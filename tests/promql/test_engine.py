@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Sequence
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,12 +29,14 @@ from gpuscope.promql import (
 )
 from gpuscope.promql.parse import FUNCTIONS
 from gpuscope.series import Matcher, Series
+from gpuscope.store import Store
 from tests.examples import examples
 from tests.promql.corpus import RANGES, VECTORS, by_hand, random_expressions
 from tests.promql.hostile import START_MS, hostile_storage
 from tests.promql.memory import STALE, MemoryStorage
 from tests.promql.prometheus import Question, points, same
 from tests.promql.test_parse import TOKENS
+from tests.store.support import HandClock, labels, tick
 
 HOSTILE = hostile_storage()
 
@@ -266,3 +269,24 @@ def test_the_corpus_calls_every_function() -> None:
     text = "\n".join(by_hand())
     # Newer than some 3.x releases that tests run against; it has its own test file.
     assert sorted(name for name in FUNCTIONS if f"{name}(" not in text) == ["first_over_time"]
+
+
+@pytest.mark.parametrize("hours", [-7, 6], ids=["before the first sample", "after the last sample"])
+def test_a_store_that_has_samples_only_at_other_times(hours: int, tmp_path: Path) -> None:
+    """As the history of a large simulated fleet while it is being filled in: the series exist already."""
+    clock = HandClock()
+    at = clock.at + hours * 3_600_000
+    with Store(tmp_path, clock=clock) as store:
+        for number in range(130):
+            target = store.target(f"t{number}")
+            series = store.resolve(target, [labels("x", a=str(number)), labels("y", a=str(number))])
+            store.append(tick(target, clock.at, series, [1.0, 2.0]))
+        engine = Engine(store)
+        for query in (
+            "x", "timestamp(x)", "time() - timestamp(x) < 180", "min_over_time(timestamp(x)[10m:1m])",
+            "rate(x[5m])", "last_over_time(x[5m])", "count by (a) (x)", "x and y", "x * on (a) y", "topk(1, x)",
+            "sort(x)", 'label_replace(x, "b", "$1", "a", "(.*)")', 'count_values("v", x)', "quantile(0.5, x)",
+        ):  # fmt: skip
+            instant, over_time = engine.instant(query, at), engine.range(query, at - 600_000, at, 60_000)
+            assert isinstance(instant, Vector)
+            assert list(instant.labels) == list(over_time.labels) == [], query

@@ -43,6 +43,8 @@ def latest(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budget) ->
 
 def latest_times(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budget) -> Frame:
     """As `latest`, with each sample's time in seconds as its value."""
+    if not series.times.size:  # series that have samples only at other times
+        return Frame.empty(len(at))
     budget.reserve(len(series) * len(at))
     budget.check()
     position, recent = _search(series, at, lookback_ms)
