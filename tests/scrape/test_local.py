@@ -52,3 +52,31 @@ def test_metadata(tmp_path: Path) -> None:
         target = LocalIngester(store, {"job": "gpuscope", "instance": "n1"})
         target.submit([family(({}, 1.0))], NOW).result()
         assert target.metadata() == {"m": [{"type": "gauge", "help": "h", "unit": ""}]}
+
+
+def test_families_may_change_their_order_and_their_series(tmp_path: Path) -> None:
+    """Series are remembered by family; the values must follow them."""
+
+    def named(name: str, *samples: tuple[dict[str, str], float]) -> MetricFamily:
+        return MetricFamily(
+            name, "gauge", "h", [Sample(LabelSet.of(labels), value) for labels, value in samples]
+        )
+
+    with Store(tmp_path) as store:
+        target = LocalIngester(store, {"instance": "n1"})
+        for step, families in enumerate(
+            (
+                [named("a", ({}, 1.0)), named("b", ({}, 2.0))],
+                [named("b", ({}, 20.0)), named("a", ({}, 10.0))],
+                [named("a", ({}, 3.0), ({"gpu": "1"}, 4.0)), named("c", ({}, 6.0)), named("b", ({}, 5.0))],
+                [named("a", ({"gpu": "1"}, 7.0), ({}, 8.0)), named("b", ({}, 9.0))],
+            )
+        ):
+            at = NOW + 5000 * step
+            target.submit(families, at).result()
+            expected = {
+                tuple(sorted((("__name__", family.name), ("instance", "n1"), *labels.pairs))): value
+                for family in families
+                for labels, value in family.samples
+            }
+            assert found(store, '{__name__=~"a|b|c"}', at) == expected

@@ -22,7 +22,7 @@ from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.scrape import simulated_history
-from gpuscope.scrape.simulated_history import SimulatedHistory
+from gpuscope.scrape.simulated_history import SimulatedHistory, history_seconds
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.settings import Settings
 from gpuscope.store import Appended, Store, StoreFullError
@@ -295,3 +295,14 @@ def test_progress_is_a_metric(store: Store, clock: FakeClock) -> None:
     rig = Rig(store, clock)
     (family,) = rig.history.families()
     assert (family.name, family.samples[0][1]) == ("gpuscope_demo_history_ratio", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "step", "hours"),
+    [(1, 60, 6), (16, 60, 6), (40, 150, 6), (125, 150, 2), (250, 150, 1), (1000, 150, 1)],
+)
+def test_a_large_fleet_has_a_shorter_past(
+    nodes: int, step: int, hours: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(simulated_history, "HISTORY_SECONDS", 6 * 3600)
+    assert history_seconds(nodes, step) == hours * 3600

@@ -1,7 +1,8 @@
 """Collect, store and show this machine's GPUs in one process: agent, history, PromQL, API and page.
 
-With --demo a simulated fleet goes through the same pipeline; six hours of its history are filled in while the
-page already runs. A demo has its own data folder and never writes into one with real history.
+With --demo a simulated fleet goes through the same pipeline; six hours of its history (less for a large fleet)
+are filled in while the page already runs. A demo has its own data folder and never writes into one with real
+history.
 """
 
 from __future__ import annotations

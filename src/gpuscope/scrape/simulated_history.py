@@ -1,4 +1,4 @@
-"""Fills the store with six hours of a simulated fleet's past while the live view already runs.
+"""Fills the store with a simulated fleet's past, six hours or less, while the live view already runs.
 
 Oldest sample first, over all nodes: what is stored is complete until `Store.filled_until_ms`, and reports end
 there. A node's live snapshots are stored only when its past is complete: then its collector goes on with the
@@ -21,6 +21,7 @@ from gpuscope.clock import Clock
 from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.simulated_node import SimulatedNode
 from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.readings import Snapshot
 from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.series import Matcher, MatchOp
@@ -29,10 +30,13 @@ from gpuscope.store import Appended, Store, StoreClosedError, StoreError
 log = logging.getLogger("gpuscope")
 
 HISTORY_SECONDS = 6 * 3600
+MIN_HISTORY_SECONDS = 3600
+MAX_SNAPSHOTS = 6_000  # over all nodes: a snapshot of 8 GPUs takes 6 ms of CPU time, and shares the interpreter
 STEP_SECONDS = 60
 LARGE_FLEET_STEP_SECONDS = 150  # the longest with which `rate(x[5m])` always finds two samples
 LARGE_FLEET_NODES = 16
-PAUSE_SECONDS = 0.001  # after each snapshot: the event loop and the live collectors need the interpreter
+PAUSE_SECONDS = 0.001  # the event loop and the live collectors need the interpreter
+SECONDS_BETWEEN_PAUSES = 0.02  # each costs more than it says: other threads keep the interpreter for a while
 SECONDS_PER_LOG_LINE = 10.0
 WAIT_SECONDS = 0.05
 MAX_WAITS = 600
@@ -92,7 +96,8 @@ class SimulatedHistory:
         self._store = store
         self._clock = clock
         self._step = LARGE_FLEET_STEP_SECONDS if len(nodes) > LARGE_FLEET_NODES else STEP_SECONDS
-        first = clock.now() - HISTORY_SECONDS
+        seconds = history_seconds(len(nodes), self._step)
+        first = clock.now() - seconds
         self._fills = [
             _NodeFill(node, feed, self._first_missing(feed, first), self._step) for node, feed in nodes
         ]
@@ -100,7 +105,7 @@ class SimulatedHistory:
         self._ratio = 0.0
         self._storing: deque[tuple[float, Future[Appended]]] = deque()
         """Snapshots that are not committed yet, and their times, ascending."""
-        self._progress = _ProgressReport(clock)
+        self._progress = _ProgressReport(clock, seconds)
         self._set_filled_until(self._begin)
         for fill in self._fills:
             fill.node.collector.subscribe(fill.take)
@@ -141,6 +146,7 @@ class SimulatedHistory:
     def _fill_all(self, stop: threading.Event) -> None:
         """When this returns without `stop`, live snapshots of all nodes are stored."""
         unfinished = list(self._fills)
+        paused_at = self._clock.monotonic()
         while unfinished and not stop.is_set():
             fill = min(unfinished, key=attrgetter("next_at"))
             now = self._clock.now()
@@ -150,7 +156,9 @@ class SimulatedHistory:
                     self._ratio = max(0.0, (fill.next_at - self._step - self._begin) / (now - self._begin))
                     self._note_commits(min(one.next_at for one in unfinished))
                     self._progress.show(self._ratio)
-                    stop.wait(PAUSE_SECONDS)
+                    if self._clock.monotonic() - paused_at >= SECONDS_BETWEEN_PAUSES:
+                        stop.wait(PAUSE_SECONDS)
+                        paused_at = self._clock.monotonic()
                     continue
                 self._wait_for_commits()
                 fill.finish(is_complete=True)
@@ -179,7 +187,7 @@ class SimulatedHistory:
         self._store.filled_until_ms = round((not_stored - self._step) * 1000)
 
     def _first_missing(self, feed: SnapshotFeed, first: float) -> float:
-        """The time of the first snapshot to simulate: six hours ago, or after the newest stored one."""
+        """The time of the first snapshot to simulate: `first`, or after the newest stored one."""
         matchers = [Matcher("__name__", MatchOp.EQUAL, "up")]
         matchers += [Matcher(name, MatchOp.EQUAL, value) for name, value in feed.labels.items()]
         found = self._store.latest(matchers, int(first * 1000), int(self._clock.now() * 1000))
@@ -188,11 +196,18 @@ class SimulatedHistory:
         return first if newest is None else newest + self._step
 
 
+def history_seconds(nodes: int, step: int) -> int:
+    """How long the past of so many nodes is: a large fleet has a shorter one, which is there in minutes."""
+    affordable = MAX_SNAPSHOTS // nodes * step
+    return min(HISTORY_SECONDS, max(affordable, MIN_HISTORY_SECONDS))
+
+
 class _ProgressReport:
     """On a terminal one line that is written over; elsewhere a log line now and then."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, history_seconds: float) -> None:
         self._clock = clock
+        self._length = duration_text(round(history_seconds) * 1000)
         self._is_terminal = sys.stderr.isatty()
         self._percent = -1
         self._logged_at = clock.monotonic()
@@ -203,11 +218,11 @@ class _ProgressReport:
             return
         if self._is_terminal:
             # The cursor goes back to the first column, so that the next log line replaces this text.
-            sys.stderr.write(f"simulating 6 h of history: {percent:3d} %\r")
+            sys.stderr.write(f"simulating {self._length} of history: {percent:3d} %\r")
             sys.stderr.flush()
         elif self._clock.monotonic() - self._logged_at >= SECONDS_PER_LOG_LINE:
             self._logged_at = self._clock.monotonic()
-            log.info("simulating 6 h of history: %d %%", percent)
+            log.info("simulating %s of history: %d %%", self._length, percent)
         else:
             return
         self._percent = percent
