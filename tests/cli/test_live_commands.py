@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import argparse
+import importlib
 import json
 import os
 import re
@@ -11,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.cli import COMMANDS, main
 from tests.cli.test_commands import running
 from tests.cli.test_server import eventually
 from tests.waiting import wait_for
@@ -28,7 +31,49 @@ def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_a_fleet(tmp_path: Path) -> None:
+NO_DATA_SHOWN = {"doctor", "explain", "load", "mcp", "notify", "render", "silence", "user"}
+"""Commands that can ask a server and show no numbers of its GPUs."""
+
+
+def commands_that_show_data(job: str) -> dict[str, list[str]]:
+    return {
+        "alerts": ["--json"],
+        "findings": ["--json"],
+        "free": ["--json"],
+        "job": [job, "--json"],
+        "query": ["gpuscope_gpu_power_watts", "--csv"],
+        "report": ["usage", "--by", "user", "--since", "1h", "--csv"],
+    }
+
+
+def test_every_command_that_asks_a_server_is_known() -> None:
+    asking = set()
+    for name in COMMANDS:
+        parser = argparse.ArgumentParser()
+        getattr(importlib.import_module(f"gpuscope.cli.{name}"), "add_arguments", lambda parser: None)(parser)
+        if "--server" in parser.format_help():
+            asking.add(name)
+    assert asking - NO_DATA_SHOWN == commands_that_show_data("1").keys() | {"snapshot", "top"}
+
+
+def every_command_says_that_data_is_simulated(url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """On standard error: what a program reads stays as it is."""
+    answer = json.loads(
+        run("query", "gpuscope_process_memory_bytes{slurm_job!=''}", "--server", url, "--json").stdout
+    )
+    job = answer["data"]["result"][0]["metric"]["slurm_job"]
+    capsys.readouterr()
+    for name, words in commands_that_show_data(job).items():
+        code = main([name, *words, "--server", url])
+        told = capsys.readouterr()
+        assert code in (0, 1), told.err
+        assert re.search(
+            r"^gpuscope: \d+ GPUs are simulated at .*; their numbers are not real$", told.err, re.MULTILINE
+        ), name
+        assert "not real" not in told.out, name
+
+
+def test_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     argv = ("up", "--demo", "--demo-nodes", "2", "--data", str(tmp_path), "--listen", "127.0.0.1:0")
     with running(*argv, until=r"gpuscope is at (http://\S+)") as (_, found):
         url = found[1]
@@ -40,6 +85,7 @@ def test_a_fleet(tmp_path: Path) -> None:
         wait_for(lambda: free_by_command(url) == idle_by_snapshot(url), "the same free GPUs")
         watts = eventually(lambda: re.findall(r"gpu-a01/0 .* W$", run_query(url), re.MULTILINE))
         assert len(watts) == 1
+        every_command_says_that_data_is_simulated(url, capsys)
 
 
 def idle_by_snapshot(url: str) -> set[str]:

@@ -13,7 +13,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-from gpuscope.cli.server_client import add_server_arguments, expected_form, read_json, token_of
+from gpuscope.cli.server_client import (
+    add_server_arguments,
+    expected_form,
+    read_json,
+    token_of,
+    warn_if_simulated,
+)
 from gpuscope.cli.terminal import BOLD, RED, YELLOW, paint, printable, render_table, wants_colour
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.rfc3339 import to_rfc3339
@@ -57,6 +63,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         counted = [one for one in alerts if one["labels"].get("alertname") != WATCHDOG]
         is_any_active = any(one["status"]["state"] == "active" for one in counted)
         lines = _lines(alerts if args.all else counted, args.all, wants_colour())
+    warn_if_simulated(args)
     if args.json:
         print(json.dumps(alerts, indent=2))
     else:

@@ -14,7 +14,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gpuscope.cli.findings_text import past_lines
-from gpuscope.cli.server_client import add_server_arguments, expected_form, read_json, token_of
+from gpuscope.cli.server_client import (
+    add_server_arguments,
+    expected_form,
+    read_json,
+    token_of,
+    warn_if_simulated,
+)
 from gpuscope.cli.terminal import (
     BOLD,
     DIM,
@@ -56,6 +62,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     found = answer.get("findings") if isinstance(answer, dict) else None
     if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
         raise GpuscopeError(f"{args.server}: /api/findings has no list of findings; is it a gpuscope server?")
+    warn_if_simulated(args)
     with expected_form(args.server, "gpuscope"):
         if args.json:
             print(json.dumps(answer, indent=2))

@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, only_shown_nodes, open_remote_reader
+from gpuscope.cli.server_client import print_simulated_warning
 from gpuscope.cli.snapshot import view_of
 from gpuscope.cli.terminal import bytes_text, printable, render_table
 from gpuscope.errors import GpuscopeError, UsageError
@@ -110,6 +111,8 @@ def _look(
     view = only_shown_nodes(view_of(picture, reader.origin), args, settings)
     if own is not None and first:
         require_gpu(own.collector.snapshot)
+    if view.simulated and first:
+        print_simulated_warning(view.origin, len(view.gpus))
     return find_placements(view, wanted, _topology(picture))
 
 

@@ -7,7 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
+from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of, warn_if_simulated
 from gpuscope.cli.terminal import printable
 from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
 from gpuscope.settings import Settings
@@ -48,6 +48,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.server.reports.job_answer import job_answer
 
     receipt = _receipt(args)
+    warn_if_simulated(args)
     if args.json:
         print(json.dumps(job_answer(receipt), indent=2))
     elif args.html:

@@ -24,6 +24,7 @@ from gpuscope.cli.server_client import (
     expected_form,
     explained_errors,
     token_of,
+    warn_if_simulated,
 )
 from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.engines.blocking import connect, post_form
@@ -90,6 +91,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         endpoint, parameters["start"], parameters["end"] = "query_range", str(start), str(end)
         parameters["step"] = str(_step(args.step, start, end))
     answer = _post(args.server, endpoint, parameters, token_of(args))
+    warn_if_simulated(args)
     with expected_form(args.server, "Prometheus"):
         for note in (*(answer.get("warnings") or ()), *(answer.get("infos") or ())):
             print(f"gpuscope: {printable(str(note))}", file=sys.stderr)

@@ -10,7 +10,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
+from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of, warn_if_simulated
 from gpuscope.cli.terminal import csv_cell, printable
 from gpuscope.errors import UsageError
 from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
@@ -74,6 +74,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     report = _report(args, _question(args, settings))
     if args.kind == "idle":
         report.sort_by_idle()
+    warn_if_simulated(args)
     if args.json:
         print(json.dumps(usage_answer(report, args.kind), indent=2))
     elif args.csv:

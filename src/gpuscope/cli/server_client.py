@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,8 @@ from gpuscope.errors import GpuscopeError, ServerUnreachable
 
 DEFAULT_SERVER = "http://127.0.0.1:9470"
 MAX_EXPLANATION = 2000
+SIMULATED_GPUS = 'count(last_over_time(gpuscope_gpu_info{simulated="true"}[1d]))'
+"""Of a day: while a demo fills in its history, its newest samples are hours old."""
 
 
 def add_server_arguments(parser: argparse.ArgumentParser) -> None:
@@ -51,6 +54,27 @@ def expected_form(server: str, what: str) -> Iterator[None]:
     except (LookupError, TypeError, AttributeError, ValueError, OverflowError):
         address = printable(server)
         raise GpuscopeError(f"{address} does not answer as {what} does; is this the right address?") from None
+
+
+def warn_if_simulated(args: argparse.Namespace) -> None:
+    """Says on standard error, so that JSON and CSV stay as they are, that the server's data is simulated. Any
+    PromQL engine can answer; one that does not, such as an Alertmanager, has no GPUs."""
+    from gpuscope.engines import blocking
+    from gpuscope.engines.engine_errors import EngineError
+
+    try:
+        connection = blocking.connect(args.server, origin="--server", token=token_of(args))
+        answer = blocking.post_form(connection, "query", {"query": SIMULATED_GPUS})
+        count = int(answer["data"]["result"][0]["value"][1])
+    except (EngineError, LookupError, TypeError, ValueError):
+        return
+    if count > 0:
+        print_simulated_warning(args.server, count)
+
+
+def print_simulated_warning(origin: str, gpus: int) -> None:
+    number = "a GPU is" if gpus == 1 else f"{gpus} GPUs are"
+    print(f"gpuscope: {number} simulated at {printable(origin)}; their numbers are not real", file=sys.stderr)
 
 
 def read_json(server: str, path: str, *, token: str = "") -> Any:
