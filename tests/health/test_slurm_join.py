@@ -172,7 +172,10 @@ def test_findings_name_the_owner() -> None:
         process("1", "1", slurm_job="17", user="alice"), process("1", "2", user="eve"),
     )  # fmt: skip
     found = {one.kind: one for one in judge(fleet).findings}
-    assert found["allocated_unused"].why == "job 17 was allocated 2 GPUs and uses 1: no process on GPU 0"
+    unused = found["allocated_unused"]
+    assert unused.why == "job 17 (alice) was allocated 2 GPUs and uses 1: no process on GPU 0"
+    assert unused.next == "ask job 17 (alice) to request fewer GPUs"
+    assert found["used_unallocated"].next.startswith("ask eve to submit a job")
     assert found["used_unallocated"].why == "eve uses GPU 1 without an allocation by Slurm"
     assert found["used_unallocated"].uuids == ("GPU-n1-1",)
 

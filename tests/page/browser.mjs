@@ -99,9 +99,26 @@ export async function openAsFirstUser(browser, server, user, password) {
   return page;
 }
 
+/** As the server counts, of a picture that a test has bent: a GPU that is not split, or each MIG instance. */
+function countsOf(gpus) {
+  const split = new Set(gpus.map((one) => one.parent));
+  const units = gpus.filter((one) => !split.has(one.uuid));
+  const states = {};
+  for (const { state } of units) states[state] = (states[state] ?? 0) + 1;
+  return {
+    gpus: gpus.filter((one) => !one.parent).length,
+    instances: gpus.filter((one) => one.parent).length,
+    units: units.length,
+    in_use: units.filter((one) => one.in_use).length,
+    free: states.idle ?? 0,
+    states,
+  };
+}
+
 /** The live answer of the server, held still from now on; `change` may bend it first. */
 export async function freeze(page, url, change = (picture) => picture) {
   const picture = change(await (await fetch(`${url}api/live`)).json());
+  picture.counts = countsOf(picture.gpus);
   await page.route("**/api/live/stream", (route) => {
     // Time goes on, or the page would rightly call a still picture old. The page asks again when the stream ends.
     const now = Date.now() / 1000 + (picture.skew ?? 0);
@@ -111,7 +128,7 @@ export async function freeze(page, url, change = (picture) => picture) {
     });
     route.fulfill({
       headers: { "content-type": "text/event-stream" },
-      body: `event: picture\nid: still\ndata: ${data}\n\n`,
+      body: `event: clock\ndata: {"now": ${now}}\n\nevent: picture\nid: still\ndata: ${data}\n\n`,
     });
   });
   return picture;

@@ -223,7 +223,7 @@ test("the palette jumps to node, GPU, user, job, pod and metric, by keyboard onl
       address,
     );
     await page.waitForSelector("dialog[open]", { state: "detached" });
-    await page.locator("body").click({ position: { x: 2, y: 300 } });
+    await page.locator("body").click({ position: { x: 2, y: 200 } });
   }
   await page.context().close();
 });

@@ -107,10 +107,12 @@ export async function openAtFixedTime(browser, { address, ...look }, answer) {
 export const fulfilStream = (route, picture) =>
   route.fulfill({
     headers: { "content-type": "text/event-stream" },
-    body: `event: picture\nid: recorded\ndata: ${JSON.stringify({
-      columns: { nodes: {}, gpus: {}, sessions: {} },
-      picture,
-    })}\n\n`,
+    body: `event: clock\ndata: {"now": ${picture.now}}\n\nevent: picture\nid: recorded\ndata: ${JSON.stringify(
+      {
+        columns: { nodes: {}, gpus: {}, sessions: {} },
+        picture,
+      },
+    )}\n\n`,
   });
 
 const FRAMES = 4;

@@ -65,6 +65,19 @@ def every_minute(first: int, last: int, value: float) -> list[tuple[float, float
     return [(second, value) for second in range(first, last, 60)]
 
 
+def slurm_gave(*indices: str, job: str = "4711", until: int = 4 * HOUR, start: int = HOUR) -> list[Series]:
+    """What only the agent that reads Slurm knows: the job's GPUs, used or not, and when it started."""
+    head = {"instance": "head:9400", "slurm_job": job}
+    span = every_minute(start, until, 1.0)
+    return [
+        *(
+            at("gpuscope_slurm_job_gres_info", span, **head, node="n1", gres="gpu", index=one)
+            for one in indices
+        ),
+        at("gpuscope_slurm_job_start_timestamp_seconds", every_minute(start, until, START + start), **head),
+    ]
+
+
 def scheduler_series() -> list[Series]:
     span = (HOUR, 4 * HOUR)
     return [
@@ -171,6 +184,39 @@ def test_the_time_without_readings_is_said() -> None:
         SimulatedUsage(END_MS, 6 * HOUR, 2, runs, cycle=15, scrape_at=0).simulate().series(), "4711"
     )
     assert [one for one in whole.not_known if "agent was down" in one or "not read" in one] == []
+
+
+def test_without_a_prolog_what_slurm_gave_and_nobody_used_is_held() -> None:
+    """Two GPUs were given, one was used at 80 % from ten minutes after the start on."""
+    runs = [Run("ann", "4711", 0, HOUR + 600, 4 * HOUR, 0.8)]
+    series = SimulatedUsage(END_MS, 6 * HOUR, 3, runs, cycle=15, scrape_at=0).simulate().series()
+    blind = receipt(series, "4711")
+    assert (len(blind.gpus), round(100 * (blind.efficiency or 0))) == (1, 80), "only its processes are known"
+    found = receipt([*series, *slurm_gave("0", "1")], "4711")
+    assert [(one.gpu, round(one.held_seconds / 60)) for one in found.gpus] == [("0", 180), ("1", 180)]
+    assert found.held_hours == pytest.approx(6, rel=0.005)
+    assert found.busy_hours == pytest.approx(0.8 * 170 / 60, rel=0.005)
+    assert found.efficiency == pytest.approx(0.8 * 170 / 360, rel=0.01)
+    assert found.unused_gpus == 1
+    assert [one for one in found.not_known if "not read" in one or "agent was down" in one] == []
+
+
+def test_a_job_that_never_used_its_gpus_has_a_receipt() -> None:
+    series = SimulatedUsage(END_MS, 6 * HOUR, 2, [], cycle=15, scrape_at=0).simulate().series()
+    found = receipt([*series, *slurm_gave("1")], "4711")
+    assert [(one.gpu, one.busy_seconds) for one in found.gpus] == [("1", 0.0)]
+    assert found.held_hours == pytest.approx(3, rel=0.02)
+    assert found.efficiency == 0.0
+
+
+def test_a_job_lasts_as_long_as_slurm_says_when_an_agent_restarts() -> None:
+    """The agent was down for 69 s of a job of 9:23: sacct says 9:23."""
+    length, down = 563, (HOUR + 240, HOUR + 309)
+    runs = [Run("ann", "4711", 0, HOUR, HOUR + length)]
+    simulated = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, restarts=[down[1]], gaps=[down], cycle=1, scrape_at=0)
+    found = receipt([*simulated.simulate().series(), *slurm_gave(start=HOUR, until=HOUR + length)], "4711")
+    assert found.seen_seconds < length - 30
+    assert found.run_seconds == pytest.approx(length, abs=16)
 
 
 def test_a_scrape_that_is_missing_is_not_a_gap_of_the_agent() -> None:

@@ -84,7 +84,7 @@ export type FindingTextKey = keyof typeof FINDING_TEXTS;
 
 /** What to do next, in English, by `next_key`; read as above. */
 export const STEP_TEXTS = {
-  allocated_unused: "ask its owner; let the job ask for fewer GPUs",
+  allocated_unused: "ask {owner} to request fewer GPUs",
   ecc_mode_change: "reboot to apply it, or find out who changed it",
   ecc_sram_threshold: "have the card replaced (RMA)",
   ecc_uncorrected: "drain the node, then nvidia-smi -r -i GPU",
@@ -97,7 +97,7 @@ export const STEP_TEXTS = {
   host_memory_low: "see who uses it (ps --sort=-rss); lower the number of data-loader workers",
   hot: "check fans, airflow and dust",
   hung: "look at the program with py-spy dump --pid PID; a rank that is missing hangs all others",
-  long_running: "ask its owner whether it is meant to be",
+  long_running: "ask {owner} whether it is meant to be",
   memory_hot: "check thermal pads and airflow",
   node_down: "check power, network and the agent: systemctl status gpuscope-agent on the node",
   "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
@@ -124,7 +124,7 @@ export const STEP_TEXTS = {
   "throttle.sync_boost": "find the slow GPU of the group, or end the group (nvidia-smi boost-slider)",
   throttled: "gpuscope explain throttle REASON says what to do",
   unused: "offer idle GPUs to users, or switch the node off",
-  used_unallocated: "ask its owner to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
+  used_unallocated: "ask {owner} to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
   waits_for_data: "raise the number of loader workers, or move decoding and augmentation to the GPU",
   waits_for_disk: "copy the data to a local disk, read fewer and larger files, or raise the number of loader workers",
   waits_for_network: "cache the data on the node, prefetch it, or raise the number of loader workers",

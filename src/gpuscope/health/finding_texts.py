@@ -113,6 +113,9 @@ STEP_TEXTS: Final[dict[str, str]] = {
     **{f"throttle.{row.reason}": row.next_step for row in THROTTLES.values() if row.hinders},
     "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
     "held_idle": "ask {owner} to free what is no longer needed",
+    "allocated_unused": "ask {owner} to request fewer GPUs",
+    "long_running": "ask {owner} whether it is meant to be",
+    "used_unallocated": "ask {owner} to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
     "only_some_work": "ask {owner} to check CUDA_VISIBLE_DEVICES and the launcher (torchrun, device_map)",
 }
 

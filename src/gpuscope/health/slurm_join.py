@@ -60,11 +60,11 @@ class NodesOfCluster:
     def _join_node(self, node: NodeFacts, rows: Iterable[Labels], count: int, now: float) -> None:
         gpus = {gpu.labels["uuid"]: gpu for gpu in node.gpus}
         split = {gpu.parent_uuid for gpu in node.gpus if gpu.parent_uuid}
-        by_index = gpus_by_slurm_index(_numbered(gpus, split), count)
+        by_index = gpus_by_index({uuid: gpu.labels for uuid, gpu in gpus.items()}, count)
         holders: dict[str, set[str]] = defaultdict(set)
         unplaced = set()
         for row in rows:
-            number = by_index.get(_to_index(row.get("index", "")))
+            number = by_index.get(to_index(row.get("index", "")))
             if number is None or not is_of_model(number, row.get("model", "")):
                 unplaced.add(row["slurm_job"])
             else:
@@ -131,19 +131,25 @@ def _name(node: NodeFacts) -> str:
     return node.labels.get("node") or next(filter(None, named), "") or node.labels["instance"]
 
 
-def _numbered(gpus: Mapping[str, GpuFacts], split: set[str]) -> Iterator[NumberedGpu]:
-    for uuid, gpu in gpus.items():
-        labels = gpu.labels
+def gpus_by_index(gpus: Mapping[str, Labels], count_in_slurm: int | None) -> Mapping[int, NumberedGpu]:
+    """The GPUs of one node by Slurm's index. `gpus` are the labels of their info series, by UUID."""
+    return gpus_by_slurm_index(_numbered(gpus), count_in_slurm)
+
+
+def _numbered(gpus: Mapping[str, Labels]) -> Iterator[NumberedGpu]:
+    split = {labels["parent_uuid"] for labels in gpus.values() if labels.get("parent_uuid")}
+    for uuid, labels in gpus.items():
         if uuid in split:
             continue
-        board = gpus.get(gpu.parent_uuid, gpu).labels
-        number = _to_index(board.get("minor", "") or board.get("gpu", ""))
-        if gpu.parent_uuid:
-            place = _to_index(labels.get("gpu_instance", "")), _to_index(labels.get("compute_instance", ""))
+        parent = labels.get("parent_uuid", "")
+        board = gpus.get(parent, labels)
+        number = to_index(board.get("minor", "") or board.get("gpu", ""))
+        if parent:
+            place = to_index(labels.get("gpu_instance", "")), to_index(labels.get("compute_instance", ""))
             yield NumberedGpu(uuid, number, labels.get("profile", "") or "?", place)
         else:
             yield NumberedGpu(uuid, number)
 
 
-def _to_index(text: str) -> int:
+def to_index(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else -1

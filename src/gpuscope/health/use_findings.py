@@ -7,7 +7,7 @@ is right for all of them. GPUs of an owner who works on others are `only_some_wo
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuscope.health.checks import CHECKS
@@ -165,7 +165,7 @@ def _allocated_unused(node: NodeFacts) -> Iterator[UseFinding]:
             labels = allocation.labels
             job = labels.get("slurm_job", "")
             pod = FindingOwner("pod", labels.get("namespace", ""), labels.get("pod", ""))
-            owner = pod if pod.name or not job else FindingOwner("job", "", job)
+            owner = pod if pod.name or not job else FindingOwner("job", "", job, _user_of_job(node, labels))
             if allocation.plain.get("gpuscope_allocation_used") == 0:
                 by_owner[owner].append(gpu)
             else:
@@ -175,6 +175,12 @@ def _allocated_unused(node: NodeFacts) -> Iterator[UseFinding]:
         if used[owner]:
             detail = Detail({"asked": len(gpus) + used[owner], "used": used[owner]}, "allocated_unused.some")
         yield UseFinding("allocated_unused", owner, sorted(gpus, key=_index), detail, "")
+
+
+def _user_of_job(node: NodeFacts, allocation: Mapping[str, str]) -> str:
+    """As the server has joined it from the cluster's queue, or as the node's own agent knows it."""
+    known = node.slurm.jobs.get(allocation["slurm_job"])
+    return allocation.get("user", "") or ("" if known is None else known.labels.get("user", ""))
 
 
 def _used_unallocated(node: NodeFacts, now: float) -> Iterator[UseFinding]:

@@ -58,9 +58,15 @@ class GpuWeights:
         labels = self._labels.get(key, {})
         if not labels.get("parent_uuid"):
             return 1.0
-        match = _SLICES.match(labels.get("profile", ""))
-        if match is None:
-            return 0.0
-        model = self.model(key)
-        slices = next((n for pattern, n in COMPUTE_SLICES if pattern.search(model)), DEFAULT_COMPUTE_SLICES)
-        return int(match[1] or match[2]) / slices
+        return slice_share(labels.get("profile", "") or "?", self.model(key))
+
+
+def slice_share(profile: str, model: str) -> float:
+    """Of the compute slices of its GPU: 1 without a profile, 0 if the profile is not known."""
+    if not profile:
+        return 1.0
+    match = _SLICES.match(profile)
+    if match is None:
+        return 0.0
+    slices = next((n for pattern, n in COMPUTE_SLICES if pattern.search(model)), DEFAULT_COMPUTE_SLICES)
+    return int(match[1] or match[2]) / slices

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
@@ -15,10 +15,12 @@ from gpuscope.prometheus_duration import duration_text
 from gpuscope.readings.throttle import NOT_THROTTLING
 from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
 from gpuscope.reports.gpu_identities import GpuIdentities, read_gpu_identities
+from gpuscope.reports.gpu_weights import slice_share
 from gpuscope.reports.job_question import HELD_SECONDS, JobQuestion, find_job, not_found
 from gpuscope.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
 from gpuscope.reports.receipt_notes import EXPLAINED_EFFICIENCY, find_notes
 from gpuscope.reports.report_sentence import ReportSentence
+from gpuscope.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units
 
 RUNNING_MS: Final = 120_000
 """A job whose last sample is younger runs."""
@@ -30,6 +32,8 @@ FINE_MS: Final = 5_000
 MAX_FINE_POINTS: Final = 10_000
 MAX_GPUS: Final = 4_096
 LOOK_BEFORE_MS: Final = 600_000
+MIN_STOPPED_SECONDS: Final = 30.0
+"""Two scrapes: the end of a job is known to one of them."""
 MIN_UNREAD_SECONDS: Final = 180.0
 """Shorter gaps come from the different read times of agents and schedulers."""
 _COUNTERS: Final = {
@@ -39,8 +43,6 @@ _COUNTERS: Final = {
     "unknown_seconds": "gpuscope_owner_unknown_seconds_total",
     "energy_joules": "gpuscope_owner_energy_joules_total",
 }
-UnitKey = tuple[str, str]
-"""Scraped instance and UUID."""
 
 
 async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt:
@@ -50,10 +52,14 @@ async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt
     if filled_until_ms is not None and is_filling:
         question = replace(question, end_ms=filled_until_ms)
     question = await find_job(engine, question)
-    span = await _find_span(engine, question)
-    if span is None:
+    spans = [await _find_span(engine, question), await _find_allocated_span(engine, question)]
+    found = [span for span in spans if span is not None]
+    if not found:
         raise await not_found(engine, question)
-    start_ms, last_ms = span
+    start_ms, last_ms = found[0]
+    # Its processes end with it or before it; what Slurm says of it is read once a minute.
+    if found[-1][1] - last_ms > RUNNING_MS:
+        last_ms = found[-1][1]
     reader = _ReceiptReader(engine, question, start_ms, max(last_ms, start_ms + MIN_SPAN_MS))
     receipt = await reader.read()
     receipt.is_running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
@@ -93,6 +99,31 @@ async def _find_span(engine: QueryEngine, question: JobQuestion) -> tuple[int, i
     return start_ms, int(grown.times_ms[there[growing[-1] + 1 if len(growing) else 0]])
 
 
+async def _find_allocated_span(engine: QueryEngine, question: JobQuestion) -> tuple[int, int] | None:
+    """Of a job that never had a process on a GPU, where no prolog tells its nodes: from Slurm's own series."""
+    if question.kind != "job":
+        return None
+    grid = ChunkGrid.of(question.start_ms, question.end_ms)
+    given = f"{JOB_GRES}{{{question.process_matchers}}}"
+    coarse = await grid.read(engine, "count_over_time", given)
+    if not coarse.labels:
+        return None
+    chunks = np.flatnonzero(coarse.present.any(axis=0))
+    fine_ms = max(FINE_MS, grid.step_ms // MAX_FINE_POINTS)
+    steps = f"(timestamp({given}))[{duration_text(grid.step_ms)}:{duration_text(fine_ms)}]"
+
+    async def sample_ms(function: str, chunk: int, otherwise_ms: int) -> int:
+        expression = f"{function}({function}_over_time({steps}))"
+        times = await engine.instant(expression, int(coarse.times_ms[chunk]))
+        return round(1000 * float(times.values[0])) if len(times.values) else otherwise_ms
+
+    first, last = int(chunks[0]), int(chunks[-1])
+    return (
+        await sample_ms("min", first, int(coarse.times_ms[first])),
+        await sample_ms("max", last, int(coarse.times_ms[last])),
+    )
+
+
 class _ReceiptReader:
     def __init__(self, engine: QueryEngine, question: JobQuestion, start_ms: int, end_ms: int) -> None:
         self._engine = engine
@@ -102,16 +133,25 @@ class _ReceiptReader:
         # With margins: the samples of its start and end are up to a scrape interval away.
         self._start_ms = start_ms - MARGIN_MS
         self._end_ms = min(end_ms + MARGIN_MS, question.end_ms)
+        self._slurm_seconds = 0.0
+        """From its start to its end, if Slurm's start is known."""
 
     async def read(self) -> JobReceipt:
         question = self._question
         gpus = await read_gpu_identities(self._engine, self._start_ms, self._end_ms)
         receipt = JobReceipt(question.kind, question.name, question.namespace)
         receipt.started_at = self._began_ms / 1000
+        await self._read_scheduler(receipt)
+        given = await self._read_allocated()
+        if given:
+            self._began_ms = min(self._began_ms, round(1000 * receipt.started_at))
+            self._start_ms = self._began_ms - MARGIN_MS
         units = await self._units(gpus)
+        await self._add_allocated(units, given, gpus)
         receipt.gpus = sorted(units.values(), key=lambda one: (one.node, len(one.gpu), one.gpu))
         receipt.run_seconds = receipt.seen_seconds
-        await self._read_scheduler(receipt)
+        if self._slurm_seconds - receipt.seen_seconds >= MIN_STOPPED_SECONDS:
+            receipt.run_seconds = self._slurm_seconds  # an agent was not running for a while
         # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
         boards = {one.uuid: gpus.board(one.uuid) for one in receipt.gpus}
         await self._read_throttling_and_xids(receipt, boards)
@@ -148,6 +188,40 @@ class _ReceiptReader:
                 if key in units:
                     setattr(units[key], attribute, value)
         return units
+
+    async def _read_allocated(self) -> set[UnitKey]:
+        """What Slurm gave the job, whether or not its nodes have a prolog that tells their agents."""
+        question = self._question
+        if question.kind != "job":
+            return set()
+        span = self._start_ms, self._end_ms
+        units = await allocated_units(self._engine, question.process_matchers, *span)
+        return units.get(question.name, set())
+
+    async def _add_allocated(
+        self, units: dict[UnitKey, ReceiptGpu], given: Collection[UnitKey], gpus: GpuIdentities
+    ) -> None:
+        """A GPU that was given to the job is held as long as it was read in the job's time."""
+        if not given:
+            return
+        boards = self._uuids(gpus.board(uuid) for _, uuid in given)
+        observed = f"gpuscope_gpu_observed_seconds_total{{{boards}}}"
+        grown = await counter_growth(self._engine, observed, self._began_ms, self._ended_ms)
+        seconds = {
+            (labels.get("instance", ""), labels.get("uuid", "")): (labels, total)
+            for labels, total in zip(map(dict, grown.labels), grown.totals.tolist(), strict=True)
+        }
+        for instance, uuid in sorted(given)[:MAX_GPUS]:
+            labels, total = seconds.get((instance, gpus.board(uuid)), ({}, 0.0))
+            key = instance, uuid
+            unit = units.get(key) or _new_unit({**labels, "instance": instance, "uuid": uuid}, gpus)
+            more = total - unit.held_seconds
+            if more < MARGIN_MS / 1000:  # the read times of agents and scheduler differ
+                continue
+            units[key] = unit
+            unit.held_seconds += more
+            unit.gpu_seconds += more * slice_share(unit.profile, unit.model)
+            unit.busy_seconds = unit.busy_seconds or 0.0  # no process: nothing of it is unknown
 
     async def _highest(self, selector: str) -> dict[UnitKey, float]:
         expression = f"max_over_time({selector}[{duration_text(self._end_ms - self._start_ms)}])"
@@ -186,6 +260,7 @@ class _ReceiptReader:
             receipt.limit_seconds = ends - started
         if started is not None:
             receipt.started_at = started
+            self._slurm_seconds = self._ended_ms / 1000 - started
 
     async def _last(self, selector: str) -> float | None:
         length = self._end_ms - self._start_ms
@@ -232,7 +307,6 @@ class _ReceiptReader:
         start_ms, end_ms = self._began_ms, self._ended_ms
         unread_seconds = start_ms / 1000 - receipt.started_at
         if unread_seconds >= MIN_UNREAD_SECONDS:
-            receipt.run_seconds += unread_seconds
             hours = unread_seconds / HOUR
             receipt.not_known.append(ReportSentence("unknown.first_hours", hours=hours, at=start_ms // 1000))
         elif receipt.waited_seconds is None and not await self._was_read_before(observed, start_ms):

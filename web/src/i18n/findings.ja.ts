@@ -78,7 +78,7 @@ export const findings: Record<FindingTextKey, string> = {
 };
 
 export const steps: Record<StepTextKey, string> = {
-  allocated_unused: "所有者に尋ね、ジョブが要求する GPU を減らしてもらいます。",
+  allocated_unused: "{owner} に、要求する GPU を減らすよう頼みます。",
   ecc_mode_change: "再起動して適用するか、誰が変えたか調べます。",
   ecc_sram_threshold: "カードを交換します(RMA)。",
   ecc_uncorrected: "ノードを空けてから GPU をリセットします: nvidia-smi -r -i GPU",
@@ -91,7 +91,7 @@ export const steps: Record<StepTextKey, string> = {
   host_memory_low: "誰が使っているか見て(ps --sort=-rss)、データローダーの数を減らします。",
   hot: "ファン、通風、ほこりを調べます。",
   hung: "py-spy dump --pid PID でプログラムを調べます。ランクが一つ欠けると他も止まります。",
-  long_running: "所有者に意図したものか尋ねます。",
+  long_running: "意図したものか {owner} に尋ねます。",
   memory_hot: "サーマルパッドと通風を調べます。",
   node_down: "電源、ネットワーク、エージェントを調べます: ノードで systemctl status gpuscope-agent",
   "node_down.never": "設定のアドレス、ファイアウォール、そこでエージェントが動いているかを確認します。",
@@ -119,7 +119,7 @@ export const steps: Record<StepTextKey, string> = {
   "throttle.sync_boost": "グループの遅い GPU を探すか、グループを解きます。",
   throttled: "gpuscope explain throttle REASON が対処を示します。",
   unused: "アイドルの GPU をユーザーに知らせるか、ノードの電源を切ります。",
-  used_unallocated: "所有者にジョブの投入を頼みます。ConstrainDevices=yes と pam_slurm_adopt で防げます。",
+  used_unallocated: "{owner} にジョブの投入を頼みます。ConstrainDevices=yes と pam_slurm_adopt で防げます。",
   waits_for_data: "ローダーのワーカーを増やすか、デコードと拡張を GPU に移します。",
   waits_for_disk: "データをローカルディスクに置く、ファイルを大きく少なくする、またはワーカーを増やします。",
   waits_for_network: "データをノードにキャッシュする、先読みする、またはワーカーを増やします。",

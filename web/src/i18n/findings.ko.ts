@@ -77,7 +77,7 @@ export const findings: Record<FindingTextKey, string> = {
 };
 
 export const steps: Record<StepTextKey, string> = {
-  allocated_unused: "소유자에게 물어보고, 작업이 더 적은 GPU를 요청하게 하세요.",
+  allocated_unused: "{owner}에게 더 적은 GPU를 요청해 달라고 하세요.",
   ecc_mode_change: "재부팅해 적용하거나 누가 바꿨는지 알아보세요.",
   ecc_sram_threshold: "카드를 교체하세요(RMA).",
   ecc_uncorrected: "노드를 비운 뒤 GPU를 재설정하세요: nvidia-smi -r -i GPU",
@@ -90,7 +90,7 @@ export const steps: Record<StepTextKey, string> = {
   host_memory_low: "누가 쓰는지 보고(ps --sort=-rss) 데이터 로더 수를 줄이세요.",
   hot: "팬, 공기 흐름, 먼지를 확인하세요.",
   hung: "py-spy dump --pid PID로 프로그램을 보세요. 랭크 하나가 빠지면 다른 랭크가 모두 멈춥니다.",
-  long_running: "소유자에게 의도한 것인지 물어보세요.",
+  long_running: "의도한 것인지 {owner}에게 물어보세요.",
   memory_hot: "서멀 패드와 공기 흐름을 확인하세요.",
   node_down: "전원, 네트워크, 에이전트를 확인하세요: 노드에서 systemctl status gpuscope-agent",
   "node_down.never": "설정의 주소, 방화벽, 그곳에서 에이전트가 실행 중인지 확인하세요.",
@@ -120,7 +120,7 @@ export const steps: Record<StepTextKey, string> = {
   throttled: "gpuscope explain throttle REASON이 할 일을 알려 줍니다.",
   unused: "유휴 GPU를 사용자에게 알리거나 노드를 끄세요.",
   used_unallocated:
-    "소유자에게 작업을 제출해 달라고 하세요. ConstrainDevices=yes와 pam_slurm_adopt로 막을 수 있습니다.",
+    "{owner}에게 작업을 제출해 달라고 하세요. ConstrainDevices=yes와 pam_slurm_adopt로 막을 수 있습니다.",
   waits_for_data: "로더 워커 수를 늘리거나 디코딩과 증강을 GPU로 옮기세요.",
   waits_for_disk: "데이터를 로컬 디스크로 복사하거나, 더 크고 적은 파일을 읽거나, 로더 워커 수를 늘리세요.",
   waits_for_network: "데이터를 노드에 캐시하거나 미리 가져오거나 로더 워커 수를 늘리세요.",

@@ -77,7 +77,7 @@ export const findings: Record<FindingTextKey, string> = {
 };
 
 export const steps: Record<StepTextKey, string> = {
-  allocated_unused: "询问使用者，让任务申请更少的 GPU。",
+  allocated_unused: "请 {owner} 申请更少的 GPU。",
   ecc_mode_change: "重启使其生效，或查明是谁改的。",
   ecc_sram_threshold: "请更换板卡（RMA）。",
   ecc_uncorrected: "先腾空节点，再重置 GPU：nvidia-smi -r -i GPU",
@@ -90,7 +90,7 @@ export const steps: Record<StepTextKey, string> = {
   host_memory_low: "查看谁在使用（ps --sort=-rss），减少数据加载进程数。",
   hot: "检查风扇、通风和灰尘。",
   hung: "用 py-spy dump --pid PID 查看程序；缺一个 rank 会让其他全部挂起。",
-  long_running: "询问使用者是否有意如此。",
+  long_running: "询问 {owner} 这是否是有意的。",
   memory_hot: "检查导热垫和通风。",
   node_down: "检查电源、网络和代理：在节点上运行 systemctl status gpuscope-agent",
   "node_down.never": "检查配置中的地址、防火墙，以及那里是否运行代理。",
@@ -117,7 +117,7 @@ export const steps: Record<StepTextKey, string> = {
   "throttle.sync_boost": "找出组中较慢的 GPU，或解除该组。",
   throttled: "gpuscope explain throttle REASON 会说明怎么做。",
   unused: "将空闲的 GPU 提供给用户，或关闭该节点。",
-  used_unallocated: "请使用者提交任务；ConstrainDevices=yes 和 pam_slurm_adopt 可防止这种情况。",
+  used_unallocated: "请 {owner} 提交任务；ConstrainDevices=yes 和 pam_slurm_adopt 可防止这种情况。",
   waits_for_data: "增加数据加载进程，或把解码和增强移到 GPU。",
   waits_for_disk: "把数据复制到本地磁盘，读取更少更大的文件，或增加数据加载进程。",
   waits_for_network: "在节点上缓存数据、预取，或增加数据加载进程。",
