@@ -20,7 +20,7 @@ from tests.labs.debian_programs import LabUnavailable, lab_cache, make_root, run
 
 PACKAGES = ("systemd", "systemd-sysv", "dbus", "python3", "libstdc++6")
 NAME = "gpuscope-systemd-lab"
-PATIENCE_SECONDS = 60
+PATIENCE_SECONDS = 300  # as in tests/waiting.py
 LAUNCHER = """#!/usr/bin/python3
 import sys
 

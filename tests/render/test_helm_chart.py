@@ -238,7 +238,8 @@ def test_the_helm_commands_of_the_guide_render(helm: Path) -> None:
     assert len(commands) >= 5
     for arguments in commands:
         line = f"{helm} template {arguments.replace('--reuse-values', '')}"
-        done = subprocess.run(["sh", "-c", line], cwd=ROOT, capture_output=True, text=True)
+        # Not sh: bash makes two words of {a,b}.
+        done = subprocess.run(["bash", "-c", line], cwd=ROOT, capture_output=True, text=True)
         assert done.returncode == 0, f"{line}: {done.stderr}"
 
 

@@ -123,7 +123,19 @@ def test_an_install_with_wrong_settings_says_which(lab: SystemdLab) -> None:
     assert (code, said.count("runs and answers at http://127.0.0.1:9500")) == (0, 1), said
 
 
+def test_the_server_tells_systemd_too_from_its_tighter_sandbox(lab: SystemdLab) -> None:
+    lab.write("/etc/gpuscope/prometheus.yml", "scrape_configs: []\n")
+    lab.write("/etc/gpuscope/server.env", "GPUSCOPE_LISTEN=127.0.0.1:9471\n")
+    # The lab's container cannot make user namespaces.
+    lab.write("/etc/systemd/system/gpuscope-server.service.d/lab.conf", "[Service]\nPrivateUsers=no\n")
+    code, said = install(lab, "server")
+    assert (code, said.count("gpuscope-server.service runs and answers at http://127.0.0.1:9471")) == (0, 1), (
+        said
+    )
+
+
 def test_uninstall_leaves_no_unit_but_the_data(lab: SystemdLab) -> None:
+    lab.inside("rm", "-rf", "/etc/systemd/system/gpuscope-server.service.d")
     lab.inside("gpuscope", "render", "systemd", "--uninstall")
     assert lab.inside("sh", "-c", "ls /etc/systemd/system | grep gpuscope || true") == ""
     assert lab.inside("systemctl", "list-units", "--all", "--no-legend", "gpuscope-*") == ""
