@@ -1,5 +1,5 @@
 import { describe, expect, it } from "vitest";
-import { columnOf, isolatedPlaces, newest, runsOf, summarise, timesOf } from "../src/charts/align";
+import { columnOf, isolatedPlaces, newest, runsOf, summarise, timesOf, valueRange } from "../src/charts/align";
 import { eventsOf, levelRows, spanRows, stateRows } from "../src/charts/rows";
 import {
   formatDuration,
@@ -268,5 +268,59 @@ describe("promql", () => {
     ];
     expect(describeMetric(metrics[0] ?? {}, commonLabels(metrics))).toBe('{gpu="0"}');
     expect(commonLabels(metrics.slice(1))).toEqual(new Set());
+  });
+});
+
+describe("the value axis", () => {
+  /** As uPlot adds up its ticks: each must be larger than the one before, and there must be few of them. */
+  const ticks = ([bottom, top]: [number, number]): number => {
+    const step = (top - bottom) / 50;
+    let count = 0;
+    for (let value = bottom; value <= top && count < 1000; value += step) count++;
+    return count;
+  };
+  const constants = [0, 5, 5e6, 8388608, 16777216, 2 ** 53, 1e16, 1e300, Number.MAX_VALUE, Number.MIN_VALUE, 1e-310];
+
+  it.each(constants.flatMap((value) => [value, -value]))("of the constant %d ends", (value) => {
+    const range = valueRange(value, value);
+    expect(range.every(Number.isFinite)).toBe(true);
+    expect(ticks(range)).toBeLessThan(60);
+    expect(ticks(valueRange(value, value, 0))).toBeLessThan(60);
+    if (Math.abs(value) < 1e300) {
+      expect(range[0]).toBeLessThan(value);
+      expect(range[1]).toBeGreaterThan(value);
+    }
+  });
+
+  it("of any two numbers has a length that ticks can divide", () => {
+    const words = new DataView(new ArrayBuffer(8));
+    let seed = 20261118;
+    const next = (): number => {
+      seed = (Math.imul(seed, 1664525) + 1013904223) >>> 0;
+      return seed;
+    };
+    const anyNumber = (): number => {
+      words.setUint32(0, next());
+      words.setUint32(4, next());
+      const value = words.getFloat64(0);
+      return Number.isFinite(value) ? value : 0;
+    };
+    for (let round = 0; round < 5000; round++) {
+      const first = anyNumber();
+      // Half of the pairs are neighbours: their difference is near the precision of a number.
+      const second = round % 2 ? anyNumber() : first * (1 + (next() % 8) * Number.EPSILON);
+      const [low, high] = first < second ? [first, second] : [second, first];
+      for (const [least, most] of [
+        [null, null],
+        [0, null],
+        [null, 100],
+        [0, 1],
+      ] as const) {
+        const range = valueRange(low, high, least, most);
+        const about = `${low} ${high} ${least} ${most}`;
+        expect(range.every(Number.isFinite), about).toBe(true);
+        expect(ticks(range), about).toBeLessThan(60);
+      }
+    }
   });
 });

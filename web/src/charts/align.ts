@@ -72,3 +72,27 @@ export function runsOf(column: Column): Run[] {
   });
   return runs;
 }
+
+const MAX_SHOWN = Number.MAX_VALUE / 8;
+
+/** The smallest length of an axis at these values. uPlot adds up its ticks: with a length near the precision of a number
+ *  (2e-9 at 8388608) a tick would not be larger than the one before it, and the loop would not end. */
+const leastLength = (...values: number[]): number => Math.max(1e-9, 1e-6 * Math.max(...values.map(Math.abs)));
+
+/** The ends of the value axis: a margin around the lowest and the highest value, unless an end is given. */
+export function valueRange(
+  low: number | null,
+  high: number | null,
+  least: number | null = null,
+  most: number | null = null,
+): [number, number] {
+  if (low === null || high === null) return [least ?? 0, most ?? (least ?? 0) + 1];
+  const [lowest, highest] = [low, high].map((value) => Math.min(Math.max(value, -MAX_SHOWN), MAX_SHOWN)) as [
+    number,
+    number,
+  ];
+  const length = Math.max(highest - lowest, leastLength(lowest, highest));
+  const bottom = least ?? lowest - length * 0.08;
+  const top = most ?? highest + Math.max(highest - bottom, length) * 0.06;
+  return [bottom, Math.max(top, bottom + leastLength(bottom, top))];
+}

@@ -2,7 +2,7 @@
 // time axis. Out: a chart that can be fed and torn down. Strips of states are the same chart with painted rows.
 import uPlot from "uplot";
 import type { Column } from "./align";
-import { isolatedPlaces, runsOf } from "./align";
+import { isolatedPlaces, runsOf, valueRange } from "./align";
 import { canvasFont, LIMIT_COLOURS, readColours, seriesColour, type Colours } from "./colours";
 
 export interface Line {
@@ -65,10 +65,7 @@ export function drawLines(host: HTMLElement, first: LineOptions): Chart<LineOpti
   chart.scales = {
     x: { time: true },
     y: {
-      range: (_, low, high) => {
-        const bottom = least ?? (low === null ? 0 : low - (high - low) * 0.08 - 1e-9);
-        return [bottom, most ?? Math.max(high === null ? 1 : high + (high - bottom) * 0.06, bottom + 1e-9)];
-      },
+      range: (_, low, high) => valueRange(low, high, least, most),
     },
   };
   chart.axes = [
