@@ -489,14 +489,15 @@ class Limits:
         parse_positive,
         "alerts",
         "maximum alerts kept at the same time; each 2 KiB of text counts as one; further new ones are refused "
-        "until others are resolved",
+        "until others are resolved; a quarter is for this server's own rules",
         why="100 MiB; a fleet of 8,000 GPUs with five alerts per GPU; senders send again what still fires",
     )
     max_alert_groups: int = _limit(
         10_000,
         parse_positive,
         "alerts",
-        "maximum groups of alerts; an alert that would start another group waits until a group is gone",
+        "maximum groups of alerts; an alert that would start another group waits until a group is gone; "
+        "a quarter is for this server's own rules",
         why="each group sends its own messages, and nobody reads as many",
     )
     max_alert_bytes: int = _limit(

@@ -130,7 +130,7 @@ ATTACKS = (
     Attack(
         "many alerts",
         "100,000 alerts, and 30 connections that request the list of alerts and read nothing",
-        "503 with the name of the limit above 50,000; lists are encoded while they are sent",
+        "503 with the name of the limit above 37,500; lists are encoded while they are sent",
         _many_alerts,
         slow=True,
     ),

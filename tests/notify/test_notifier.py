@@ -270,6 +270,40 @@ def test_alerts_are_bounded_and_room_comes_back(tmp_path: Path) -> None:
     assert bench.notifier.put([firing("A", resolved=True), firing("C")]) == 0
 
 
+def test_clients_cannot_shut_out_the_alerts_of_our_own_rules(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = Bench(tmp_path, limits=Limits(max_alerts=40, max_alert_groups=40))
+    for round_number in range(20):
+        refused = bench.notifier.put([firing(f"flood {round_number} {number}") for number in range(10)])
+        assert refused == (0 if round_number < 3 else 10)
+    bench.notifier.take([firing(f"own {number}") for number in range(10)])
+    bench.advance(6.0)
+    told = {name for names in bench.told() for name in names}
+    assert {f"own {number}" for number in range(10)} <= told
+    lines = [one.getMessage() for one in caplog.records if "refused" in one.getMessage()]
+    assert lines == ["alerts of clients: more than 30 alerts; new ones are refused (max_alerts)"]
+    families = {family.name: family for family in bench.notifier.families()}
+    [(labels, count)] = families["gpuscope_notify_refused_alerts_total"].samples
+    assert (labels.pairs, count) == ((("sender", "clients"),), 170)
+    # A client that repeats one of our alerts does not take it into its own share.
+    assert bench.notifier.put([firing("own 1")]) == 0
+
+
+def test_clients_cannot_use_all_groups(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    bench = Bench(tmp_path, limits=Limits(max_alert_groups=8))
+    bench.notifier.put([firing(f"flood {number}") for number in range(100)])
+    bench.notifier.take([firing("own")])
+    bench.advance(6.0)
+    assert ["own"] in bench.told()
+    assert "groups of alerts: there are 6; alerts that need another one wait (max_alert_groups)" in caplog.text
+    ended = [firing(f"flood {number}", resolved=True) for number in range(100)]
+    bench.notifier.put(ended)
+    bench.advance(40.0)
+    assert "groups of alerts: works again" in caplog.text
+
+
 def test_what_the_rule_engine_sends_is_bounded_before_it_is_looked_at(tmp_path: Path) -> None:
     bench = Bench(tmp_path, limits=Limits(max_alerts=2))
     before = LIMITS_REACHED.counts()["max_alerts"]

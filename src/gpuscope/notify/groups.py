@@ -9,12 +9,16 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 from collections.abc import Iterator, Mapping
 
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.notify.alert_routes import AlertRoute
+from gpuscope.notify.alert_store import for_clients
 from gpuscope.notify.stored_alert import StoredAlert, fingerprint, label_set_text
 
+log = logging.getLogger("gpuscope.notify")
 MAX_TIMER_DELAY_SECONDS = 1.0
 
 
@@ -52,7 +56,9 @@ class AlertGroups:
         self._groups: dict[tuple[str, str], AggregationGroup] = {}
         self._due: list[tuple[float, int, AggregationGroup]] = []
         self._order = itertools.count()
-        self._without_group: dict[str, StoredAlert] = {}
+        self._waiting: dict[bool, dict[str, StoredAlert]] = {True: {}, False: {}}
+        """Alerts without a group, by `is_own`."""
+        self._refusals = EpisodeLog(log, "groups of alerts")
         self._seen_at = float("-inf")
 
     def __len__(self) -> int:
@@ -68,9 +74,13 @@ class AlertGroups:
             place = (route.id, fingerprint(labels))
             group = self._groups.get(place)
             if group is None:
-                if len(self._groups) >= self._max_groups:
+                if len(self._groups) >= self._limit(alert.is_own):
                     LIMITS_REACHED.count("max_alert_groups")
-                    self._without_group[alert.fingerprint] = alert
+                    self._refusals.failed(
+                        f"there are {len(self._groups)}; alerts that need another one wait (max_alert_groups)",
+                        "max_alert_groups",
+                    )
+                    self._waiting[alert.is_own][alert.fingerprint] = alert
                     continue
                 group = self._groups[place] = AggregationGroup(route, labels)
                 is_old = alert.starts_at + route.group_wait < now
@@ -116,9 +126,16 @@ class AlertGroups:
             self._due = [(at - back, order, group) for at, order, group in self._due]  # still a heap
         self._seen_at = now
 
+    def _limit(self, is_own: bool) -> int:
+        """A quarter of the groups is for the alerts of this server's own rules."""
+        return self._max_groups if is_own else for_clients(self._max_groups)
+
     def _place_waiting(self, now: float) -> None:
         """Alerts that found no room get it as soon as a group is gone, if they still fire."""
-        while self._without_group and len(self._groups) < self._max_groups:
-            alert = self._without_group.pop(next(iter(self._without_group)))
-            if not alert.is_resolved(now):
-                self.insert(alert, now)
+        for is_own, waiting in self._waiting.items():
+            while waiting and len(self._groups) < self._limit(is_own):
+                alert = waiting.pop(next(iter(waiting)))
+                if not alert.is_resolved(now):
+                    self.insert(alert, now)
+        if not any(self._waiting.values()):
+            self._refusals.succeeded()

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuscope.clock import Clock, ConfirmedTime
+from gpuscope.episode_log import EpisodeLog
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alert_store import AlertStore
@@ -105,6 +106,8 @@ class Notifier:
         self._inbox_lock = threading.Lock()  # held for moments only, by threads that must not wait
         self._on_take = on_take
         self._alerts = AlertStore(max_alerts=limits.max_alerts)
+        self._own_refusals = EpisodeLog(log, "alerts of this server's rules", level=logging.ERROR)
+        self._client_refusals = EpisodeLog(log, "alerts of clients")
         self._maintained_at = self.started_at
         self._confirmed = ConfirmedTime("silences")
         self.counters.reloaded_at = self.started_at
@@ -160,7 +163,7 @@ class Notifier:
         """As `take`, but done on return: for the API. The number of alerts there was no room for."""
         with self.lock:
             self._empty_inbox()
-            refused = self._put(alerts)
+            refused = self._put(alerts, is_own=False)
         self._on_take()
         return refused
 
@@ -175,18 +178,27 @@ class Notifier:
         with self._inbox_lock:
             batches, self._inbox = self._inbox, deque()
         for batch in batches:
-            self._put(batch)
+            self._put(batch, is_own=True)
 
-    def _put(self, alerts: Sequence[Alert]) -> int:
+    def _put(self, alerts: Sequence[Alert], *, is_own: bool) -> int:
         now, refused = self._clock.now(), 0
         for alert in alerts:
-            stored = self._alerts.put(store_alert(alert, now, self.config.resolve_timeout), now)
+            received = store_alert(alert, now, self.config.resolve_timeout, is_own=is_own)
+            stored = self._alerts.put(received, now)
             if stored is None:
                 refused += 1
                 continue
             self.counters.received["resolved" if stored.is_resolved(now) else "firing"] += 1
             self._inhibitor.update(stored)
             self._groups.insert(stored, now)
+        episode = self._own_refusals if is_own else self._client_refusals
+        if refused:
+            self.counters.refused["rules" if is_own else "clients"] += refused
+            episode.failed(
+                f"more than {len(self._alerts)} alerts; new ones are refused (max_alerts)", "max_alerts"
+            )
+        elif alerts:
+            episode.succeeded()
         return refused
 
     def next_flush_at(self) -> float | None:

@@ -39,6 +39,8 @@ class NotifyCounters:
         self.suppressed: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
         self.invalid = 0
+        self.refused: Counter[str] = Counter()
+        """By sender: `rules` of this server, `clients` of the API."""
         self.latency_seconds: Counter[str] = Counter()
         self.channels: dict[ChannelKey, ChannelStatus] = {}
         self.is_reload_good = True
@@ -73,6 +75,8 @@ class NotifyCounters:
                   "status", self.received)  # fmt: skip
         yield _one("alertmanager_alerts_invalid_total", "counter", "Received alerts that were invalid.",
                    self.invalid)  # fmt: skip
+        yield _by("gpuscope_notify_refused_alerts_total", "New alerts refused by max_alerts, by sender.",
+                  "sender", self.refused)  # fmt: skip
         for name, help_text in (
             ("alerts", "How many alerts by state."),
             ("silences", "How many silences by state."),

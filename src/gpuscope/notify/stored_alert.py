@@ -54,6 +54,8 @@ class StoredAlert:
     is_timeout: bool = False
     """`ends_at` was not given: it is the time after which silence means resolved."""
     fingerprint: str = field(default="")
+    is_own: bool = False
+    """Of this server's own rules; others come from clients of the API."""
 
     def __post_init__(self) -> None:
         if not self.fingerprint:
@@ -83,7 +85,7 @@ class StoredAlert:
         return self.starts_at < newer.ends_at < self.ends_at or self.starts_at < newer.starts_at < self.ends_at
 
 
-def store_alert(alert: Alert, now: float, resolve_timeout: float) -> StoredAlert:
+def store_alert(alert: Alert, now: float, resolve_timeout: float, *, is_own: bool) -> StoredAlert:
     ends_at, is_timeout = alert.ends_at, False
     if ends_at is None and alert.valid_until:
         ends_at = alert.valid_until
@@ -92,7 +94,7 @@ def store_alert(alert: Alert, now: float, resolve_timeout: float) -> StoredAlert
     labels = {_utf8(name): _utf8(value) for name, value in alert.labels if value}
     annotations = {_utf8(name): _utf8(value) for name, value in alert.annotations}
     url = _utf8(alert.generator_url)
-    return StoredAlert(labels, annotations, alert.starts_at, ends_at, url, now, is_timeout)
+    return StoredAlert(labels, annotations, alert.starts_at, ends_at, url, now, is_timeout, is_own=is_own)
 
 
 def _utf8(text: str) -> str:
