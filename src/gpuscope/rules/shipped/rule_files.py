@@ -22,6 +22,8 @@ from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedR
 
 NOT_SHIPPED: Final = {"target_down": "HostDown covers every target"}
 MAX_COLUMNS: Final = 100
+_SPACE: Final = "\0"
+"""Stands for a space of a string while lines are wrapped."""
 OF_USE: Final = (*WAIT_CHECKS, *USE_CHECKS)
 
 HEADER: Final = """\
@@ -68,11 +70,13 @@ def _expression_lines(expression: str) -> Iterator[str]:
         )
         return
     yield "        expr: |"
-    for part in _parts(expression):
+    # A string in PromQL has no line break: its spaces are no place to wrap.
+    unbroken = re.sub(r'"(?:[^"\\]|\\.)*"', lambda string: string[0].replace(" ", _SPACE), expression)
+    for part in _parts(unbroken):
         wrapped = textwrap.wrap(
             part, MAX_COLUMNS - 10, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
         )
-        yield from (f"          {line}" for line in wrapped)
+        yield from (f"          {line.replace(_SPACE, ' ')}" for line in wrapped)
 
 
 def _parts(expression: str) -> Iterator[str]:
