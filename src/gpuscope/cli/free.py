@@ -112,7 +112,7 @@ def _look(
     if own is not None and first:
         require_gpu(own.collector.snapshot)
     if view.simulated and first:
-        print_simulated_warning(view.origin, len(view.gpus))
+        print_simulated_warning(view.origin, sum(not row.parent for row in view.gpus))
     return find_placements(view, wanted, _topology(picture))
 
 

@@ -73,8 +73,8 @@ def warn_if_simulated(args: argparse.Namespace) -> None:
 
 
 def print_simulated_warning(origin: str, gpus: int) -> None:
-    number = "a GPU is" if gpus == 1 else f"{gpus} GPUs are"
-    print(f"gpuscope: {number} simulated at {printable(origin)}; their numbers are not real", file=sys.stderr)
+    number = "1 GPU is" if gpus == 1 else f"{gpus} GPUs are"
+    print(f"gpuscope: {number} simulated at {printable(origin)}, not real", file=sys.stderr)
 
 
 def read_json(server: str, path: str, *, token: str = "") -> Any:
