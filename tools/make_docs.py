@@ -176,7 +176,8 @@ def findings_page() -> Iterator[str]:
         yield f"\n## {title}\n"
         yield "| kind | severity | what it means | next step |\n|---|---|---|---|"
         for check in kinds:
-            yield f"| `{check.kind}` | {check.severity} | {_cell(check.meaning)} | {_cell(check.next_step)} |"
+            next_step = check.next_step.replace("{gpu_list}", "GPU")
+            yield f"| `{check.kind}` | {check.severity} | {_cell(check.meaning)} | {_cell(next_step)} |"
     yield FINDINGS_OVER_TIME
     yield "| kind | what is lost | a finding is about |\n|---|---|---|"
     for row in PRICED:

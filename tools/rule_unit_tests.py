@@ -72,6 +72,7 @@ def _expected_annotations(group: str, rule: ShippedRule, case: Case) -> dict[str
         lookups = {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "not known to dcgm-exporter"}
     if group == "nvidia-gpu-exporter" and check.subject is Subject.GPU:
         place, lookups = "GPU u1 of node1", {"gpu": "node1:9835 GPU 0 (NVIDIA H100)"}
+    gpu = "GPU-u1" if group == "nvidia-gpu-exporter" else "0"
     if case.own_labels.isspace():  # an alert without labels
         place = "gpuscope"
     meaning = check.meaning
@@ -79,7 +80,7 @@ def _expected_annotations(group: str, rule: ShippedRule, case: Case) -> dict[str
         "summary": f"{place}: {meaning.rstrip('.')}",
         "description": f"{meaning} {case.detail}" if case.detail else meaning,
         **lookups,
-        "next_step": check.next_step,
+        "next_step": check.next_step.replace("{gpu_list}", gpu),
         "runbook_url": f"docs/rules.md#{check.alert.lower()}",
         **case.expected,
     }

@@ -15,7 +15,7 @@ import pytest
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict, driver, examine, gpus, machine
 from gpuscope.doctor import listener_checks as listeners
-from gpuscope.readings import MigInstance, Snapshot, SourceStatus, Uuid
+from gpuscope.readings import Driver, MigInstance, Snapshot, SourceStatus, Uuid
 from gpuscope.settings import Settings, load_settings
 from tests.fakes import gpu
 from tests.local_server import QuietHandler, serving_http
@@ -204,3 +204,24 @@ def test_simulated_gpus_need_no_driver(tmp_path: Path) -> None:
         assert word not in said
     real = words(examine(context(tmp_path, gpu(0), expected_gpus=1)))
     assert "problem: /dev/nvidia0 does not exist" in real
+
+
+def test_gpus_that_do_not_answer_are_named(tmp_path: Path) -> None:
+    seven = [gpu(index) for index in (5, 0, 1, 2, 4, 6, 7)]
+    for devices, driver_reading in (
+        ([*seven, gpu(3, lost=True)], Driver()),
+        (seven, Driver(gpu_count=8)),  # lost before this program started: the driver gives no handle
+    ):
+        told = words(gpus.visible_gpus(context(tmp_path, *devices, driver=driver_reading, expected_gpus=7)))
+        assert told.startswith("problem: 7 of 8 GPUs answer; no answer from GPU 3 -> ")
+    told = words(gpus.visible_gpus(context(tmp_path, *seven, driver=Driver(gpu_count=7), expected_gpus=7)))
+    assert told == "ok: 7 of 7 GPUs visible -> "
+
+
+def test_findings_come_by_gpu_and_their_commands_name_it(tmp_path: Path) -> None:
+    errors = {("uncorrected", "volatile"): 2.0}
+    devices = [gpu(index, ecc_errors=errors) for index in (10, 2, 9, 0)]
+    results = list(gpus.health(context(tmp_path, *devices)))
+    assert [result.fix for result in results] == [
+        f"drain the node, then nvidia-smi -r -i {index}" for index in (0, 2, 9, 10)
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -10,7 +11,14 @@ from gpuscope.health.checks import LIVE_CHECKS
 from gpuscope.health.facts import Sample, sort_samples
 from gpuscope.health.finding import Finding, FindingOwner
 from gpuscope.health.finding_owners import OwnerMemory
-from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill, join_indices
+from gpuscope.health.finding_texts import (
+    FINDING_TEXTS,
+    NOT_FINDINGS,
+    STEP_TEXTS,
+    fill,
+    join_indices,
+    place_values,
+)
 from gpuscope.health.findings import Judgement, judge, live_kinds
 from gpuscope.health.missing import Gone, GoneTarget, Missing
 from gpuscope.health.since_times import SinceTimes
@@ -265,3 +273,19 @@ def test_every_kind_has_its_texts_and_its_evidence_parses() -> None:
 def test_texts_are_filled_as_text() -> None:
     assert fill("{owner} and {other}", {"owner": "{gpus}"}) == "{gpus} and {other}"
     assert join_indices(["3", "0", "1", "2", "7", "0_7_0"]) == "0–3, 7, 0_7_0"
+
+
+@pytest.mark.parametrize(
+    ("gpus", "shown", "argument"),
+    [
+        (["3"], "3", "3"),
+        (["10", "2", "9"], "2, 9, 10", "2,9,10"),
+        (["0_7_0", "0_9_0", "1"], "1, 0_7_0, 0_9_0", "0,1"),
+    ],
+)
+def test_a_command_gets_the_gpus_as_nvidia_smi_takes_them(gpus: list[str], shown: str, argument: str) -> None:
+    assert place_values(gpus, "ann") == {"gpus": shown, "gpu_list": argument, "owner": "ann"}
+
+
+def test_no_advice_has_a_word_instead_of_a_gpu() -> None:
+    assert [text for text in STEP_TEXTS.values() if re.search(r"-i GPU|GPU -", text)] == []

@@ -87,7 +87,7 @@ export const STEP_TEXTS = {
   allocated_unused: "ask {owner} to request fewer GPUs",
   ecc_mode_change: "reboot to apply it, or find out who changed it",
   ecc_sram_threshold: "have the card replaced (RMA)",
-  ecc_uncorrected: "drain the node, then nvidia-smi -r -i GPU",
+  ecc_uncorrected: "drain the node, then nvidia-smi -r -i {gpu_list}",
   fabric_not_ready: "check the fabric manager or IMEX service, then reboot",
   failed_jobs: "run dcgmi diag -r 3 on the GPU, then NVIDIA's field diagnostic",
   fan_stopped: "replace the fan",

@@ -13,9 +13,16 @@ function valuesOf(finding: Finding): Record<string, string | number> {
   return {
     ...finding.args,
     gpus: formatIndices(finding.gpus),
+    gpu_list: gpuList(finding.gpus),
     owner: ownerLabel(finding.owner),
     ...(typeof reason === "string" ? { reason: tName("why", reason) } : {}),
   };
+}
+
+/** As nvidia-smi's -i takes it; of a MIG instance its GPU. */
+function gpuList(gpus: readonly string[]): string {
+  const whole = new Set(gpus.map((index) => index.split("_")[0] ?? index));
+  return [...whole].sort((a, b) => Number(a) - Number(b)).join(",");
 }
 
 /** GPU-hours lost: measured by the server, or of a finding of now, what its GPUs have lost since it began. */

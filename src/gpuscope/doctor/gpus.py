@@ -9,26 +9,41 @@ from gpuscope.doctor.slurm_access import reads_slurm
 from gpuscope.health.check import Severity
 from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import worst_first
+from gpuscope.health.finding_texts import join_indices
 from gpuscope.health.findings import USE_KINDS, judge
-from gpuscope.readings import ABSENT
+from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.server.live.collector_samples import snapshot_samples
 
 
 def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
-    seen = [device for device in context.snapshot.devices if not device.lost]
-    expected = context.snapshot.expected_gpus
-    if expected is ABSENT:
-        yield CheckResult(Verdict.NOTE, f"{len(seen)} GPUs visible; the PCI bus cannot be read for comparison")
+    snapshot = context.snapshot
+    seen = [device for device in snapshot.devices if not device.lost]
+    counts = [count for count in (snapshot.expected_gpus, snapshot.driver.gpu_count) if count is not ABSENT]
+    expected = max(len(snapshot.devices), *counts) if counts else len(snapshot.devices)
+    if silent := _silent_gpus(snapshot):
+        fix = "look for its last XID in dmesg; drain the node, then reset the GPU or power-cycle the node"
+        what = f"{len(seen)} of {expected} GPUs answer; no answer from GPU {join_indices(silent)}"
+        yield CheckResult(Verdict.BAD, what, fix)
     elif len(seen) < expected:
         fix = "map all devices into the container (--gpus all), or check `lspci -d 10de:` and dmesg"
         visible = context.environment.get("NVIDIA_VISIBLE_DEVICES")
         why = f" (NVIDIA_VISIBLE_DEVICES={visible})" if visible else ""
         yield CheckResult(Verdict.BAD, f"{len(seen)} of {expected} GPUs visible{why}", fix)
+    elif snapshot.expected_gpus is ABSENT:
+        yield CheckResult(Verdict.NOTE, f"{len(seen)} GPUs visible; the PCI bus cannot be read for comparison")
     elif seen:
-        yield CheckResult(Verdict.GOOD, f"{len(seen)} of {max(expected, len(seen))} GPUs visible")
+        yield CheckResult(Verdict.GOOD, f"{len(seen)} of {expected} GPUs visible")
     else:
         fix = "lspci -d 10de: lists NVIDIA devices; gpuscope up --demo shows a simulated fleet"
         yield CheckResult(_unless_slurm(context), "this machine has no NVIDIA GPU on its PCI bus", fix)
+
+
+def _silent_gpus(snapshot: Snapshot) -> list[str]:
+    """Lost GPUs, also one that was lost before this program started: then only its index is known."""
+    answering = {device.index for device in snapshot.devices if not device.lost}
+    listed = 0 if snapshot.driver.gpu_count is ABSENT else snapshot.driver.gpu_count
+    lost = {device.index for device in snapshot.devices if device.lost}
+    return [str(index) for index in sorted(lost | set(range(listed)) - answering)]
 
 
 def _unless_slurm(context: DoctorContext) -> Verdict:

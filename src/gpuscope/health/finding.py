@@ -67,10 +67,16 @@ class Finding:
 _SEVERITY_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
 
 
-def worst_first(finding: Finding) -> tuple[int, float, str, str]:
-    """Sort key: most severe, then oldest; an unknown beginning stands last."""
+def worst_first(finding: Finding) -> tuple[int, float, str, tuple[tuple[int, str], ...], str]:
+    """Sort key: most severe, then oldest, then by node and GPU; an unknown beginning stands last."""
     since = float("inf") if finding.since is None else finding.since
-    return _SEVERITY_ORDER[finding.severity], since, finding.node, finding.id
+    gpus = tuple(map(by_number, finding.gpus))
+    return _SEVERITY_ORDER[finding.severity], since, finding.node, gpus, finding.id
+
+
+def by_number(index: str) -> tuple[int, str]:
+    """Sort key of GPU indices: 10 stands after 9."""
+    return len(index), index
 
 
 def finding_id(*parts: str) -> str:

@@ -1,7 +1,8 @@
 """The English sentences of findings, by text key; the page has the same keys in its other languages.
 
-`{gpus}` is filled with the finding's GPUs, `{owner}` with its owner, the other names with its arguments. The
-next step of a kind is in its check's row; the ones here depend on an XID's action or a throttle reason.
+`{gpus}` is filled with the finding's GPUs, `{gpu_list}` with the same as nvidia-smi's `-i` takes it, `{owner}`
+with its owner, the other names with its arguments. The next step of a kind is in its check's row; the ones here
+depend on an XID's action or a throttle reason.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpuscope.health.checks import CHECKS
+from gpuscope.health.finding import by_number
 from gpuscope.health.throttles import THROTTLES
 from gpuscope.health.xids import XidAction
 
@@ -129,6 +131,13 @@ class _Blank(dict[str, object]):
 
 def fill(text: str, values: Mapping[str, object]) -> str:
     return text.format_map(_Blank(values))
+
+
+def place_values(gpus: Iterable[str], owner: str) -> dict[str, object]:
+    """The values of the names that every text may have."""
+    names = list(dict.fromkeys(gpus))
+    whole = dict.fromkeys(name.partition("_")[0] for name in names)  # of a MIG instance: its GPU
+    return {"gpus": join_indices(names), "gpu_list": ",".join(sorted(whole, key=by_number)), "owner": owner}
 
 
 def join_indices(gpus: Iterable[str]) -> str:

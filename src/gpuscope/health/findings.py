@@ -19,7 +19,7 @@ from gpuscope.health.facts import FleetFacts, GpuFacts, NodeFacts
 from gpuscope.health.finding import NO_OWNER, Finding, FindingOwner, finding_id
 from gpuscope.health.finding_details import Detail, describe_gpu, evidence_query
 from gpuscope.health.finding_owners import OwnersBefore, main_owner
-from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill, join_indices
+from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill, place_values
 from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.health.node_findings import NodeDetail, missing_details, node_details
 from gpuscope.health.states import STATE_OF_KIND, USES, State, merge_instance_use, state_of_use
@@ -276,7 +276,7 @@ class _Builder:
         indices = tuple(gpu.labels["gpu"] for gpu in gpus)
         uuids = tuple(gpu.labels["uuid"] for gpu in gpus)
         why_key, next_key = detail.why_key or check.kind, detail.next_key or check.kind
-        values = {**detail.args, "gpus": join_indices(indices), "owner": owner.label}
+        values = {**detail.args, **place_values(indices, owner.label)}
         return Finding(
             id=finding_id(check.kind, *id_parts),
             kind=check.kind,

@@ -201,7 +201,6 @@ def _xid(
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 _TEMPERATURE = 'gpuscope_gpu_temperature_celsius{{sensor="{}"}}'
 _THRESHOLD = 'gpuscope_gpu_temperature_threshold_celsius{{threshold="{}"}}'
-_RESET = "drain the node, then nvidia-smi -r -i GPU; if it returns, replace the card"
 
 GPU_CHECKS: Final = (
     _gpu("gpu_lost", "GpuNotAnswering", _CRITICAL, _DOWN,
@@ -244,7 +243,7 @@ GPU_CHECKS: Final = (
          ('gpuscope_gpu_ecc_errors_total{error="uncorrected",lifetime="volatile"} > 0',
           _has_uncorrected_errors),
          "Uncorrectable memory errors since the driver was loaded: results of this GPU are suspect.",
-         "drain the node, then nvidia-smi -r -i GPU",
+         "drain the node, then nvidia-smi -r -i {gpu_list}",
          inhibited_by=("row_remap_failed",)),
     _gpu("ecc_sram_threshold", "EccSramThreshold", _CRITICAL, _SRAM,
          "So many SRAM errors that NVIDIA replaces the card.", "have the card replaced (RMA)"),

@@ -228,7 +228,7 @@ TEXT_READINGS: Final = {
 DRIVER_READINGS: Final = {1: "driver_version", 2: "nvml_version"}
 """Fields of the machine, which every GPU's row repeats: field id -> attribute of `Driver`."""
 
-REQUESTED_DRIVER_READINGS: Final = {5: "cuda_version", 74: "confidential_compute"}
+REQUESTED_DRIVER_READINGS: Final = {4: "gpu_count", 5: "cuda_version", 74: "confidential_compute"}
 """As `DRIVER_READINGS`, but read only on request."""
 
 _BLANK_TEXT: Final = frozenset({"<<<NULL>>>", "<<<NOT_FOUND>>>", "<<<NOT_SUPPORTED>>>", "<<<NOT_PERM>>>"})

@@ -27,6 +27,7 @@ class Driver:
     nvml_version: Maybe[str] = ABSENT
     cuda_version: Maybe[str] = ABSENT
     confidential_compute: Maybe[int] = ABSENT  # 1 if the GPUs are in confidential computing mode
+    gpu_count: Maybe[int] = ABSENT  # that the driver lists, also one that was lost before the agent started
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,7 @@ from typing import Final
 from gpuscope.health.check import Severity
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.finding import NO_OWNER, Argument, Finding, FindingOwner, finding_id
-from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, join_indices
+from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, place_values
 from gpuscope.health.lost_time import LOST_TIME, GroupBy, LossScope, LostTime
 from gpuscope.reports.finding_coverage import Coverage, coverage_of
 from gpuscope.reports.finding_episodes import Episode, episodes_by_subject, first_seen
@@ -155,7 +155,7 @@ def _make(
     gpus = tuple(weights.index(one) for one in gpu_keys)
     args: dict[str, Argument] = {"count": len(group.members) if row.min_owners else len(gpus)}
     why_key = f"past.{row.kind}" if f"past.{row.kind}" in FINDING_TEXTS else row.kind
-    values = {**args, "gpus": join_indices(dict.fromkeys(gpus)), "owner": group.owner.label or "–"}
+    values = {**args, **place_values(gpus, group.owner.label or "–")}
     finding = Finding(
         id=finding_id("past", *key),
         kind=row.kind,

@@ -81,7 +81,7 @@ export const steps: Record<StepTextKey, string> = {
   allocated_unused: "{owner} に、要求する GPU を減らすよう頼みます。",
   ecc_mode_change: "再起動して適用するか、誰が変えたか調べます。",
   ecc_sram_threshold: "カードを交換します(RMA)。",
-  ecc_uncorrected: "ノードを空けてから GPU をリセットします: nvidia-smi -r -i GPU",
+  ecc_uncorrected: "ノードを空けてから GPU をリセットします: nvidia-smi -r -i {gpu_list}",
   fabric_not_ready: "ファブリックマネージャーか IMEX サービスを調べ、再起動します。",
   failed_jobs: "この GPU で dcgmi diag -r 3 を実行し、次に NVIDIA のフィールド診断を行います。",
   fan_stopped: "ファンを交換します。",

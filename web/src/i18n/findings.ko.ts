@@ -80,7 +80,7 @@ export const steps: Record<StepTextKey, string> = {
   allocated_unused: "{owner}에게 더 적은 GPU를 요청해 달라고 하세요.",
   ecc_mode_change: "재부팅해 적용하거나 누가 바꿨는지 알아보세요.",
   ecc_sram_threshold: "카드를 교체하세요(RMA).",
-  ecc_uncorrected: "노드를 비운 뒤 GPU를 재설정하세요: nvidia-smi -r -i GPU",
+  ecc_uncorrected: "노드를 비운 뒤 GPU를 재설정하세요: nvidia-smi -r -i {gpu_list}",
   fabric_not_ready: "패브릭 관리자나 IMEX 서비스를 확인한 뒤 재부팅하세요.",
   failed_jobs: "이 GPU에서 dcgmi diag -r 3을 실행한 뒤 NVIDIA의 현장 진단을 하세요.",
   fan_stopped: "팬을 교체하세요.",

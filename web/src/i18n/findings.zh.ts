@@ -80,7 +80,7 @@ export const steps: Record<StepTextKey, string> = {
   allocated_unused: "请 {owner} 申请更少的 GPU。",
   ecc_mode_change: "重启使其生效，或查明是谁改的。",
   ecc_sram_threshold: "请更换板卡（RMA）。",
-  ecc_uncorrected: "先腾空节点，再重置 GPU：nvidia-smi -r -i GPU",
+  ecc_uncorrected: "先腾空节点，再重置 GPU：nvidia-smi -r -i {gpu_list}",
   fabric_not_ready: "检查 fabric manager 或 IMEX 服务，然后重启。",
   failed_jobs: "在该 GPU 上运行 dcgmi diag -r 3，再做 NVIDIA 的现场诊断。",
   fan_stopped: "请更换风扇。",

@@ -7,6 +7,7 @@ processes, and for dcgm-exporter all XIDs but the last of a GPU.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final
 
 from gpuscope.health.check import Subject
@@ -142,4 +143,5 @@ def dcgm_rules() -> tuple[ShippedRule, ...]:
 
 def nvidia_smi_rules() -> tuple[ShippedRule, ...]:
     place = f"GPU {{{{ $labels.uuid }}}} of {NODE_PLACE}"
-    return tuple(_rule(*row, place, _SMI_LOOKUPS) for row in NVIDIA_SMI)
+    rules = (_rule(*row, place, _SMI_LOOKUPS) for row in NVIDIA_SMI)
+    return tuple(replace(rule, gpu_argument="GPU-{{ $labels.uuid }}") for rule in rules)

@@ -27,6 +27,8 @@ class ShippedRule:
     """Templates by annotation: what the labels do not say, such as model and owner."""
     next_step: str = ""
     """Template, where the labels decide; empty for the one of the check."""
+    gpu_argument: str = "{{ $labels.gpu }}"
+    """Template: the GPU as nvidia-smi's `-i` takes it."""
 
     @property
     def alert(self) -> str:
@@ -38,7 +40,7 @@ class ShippedRule:
             "summary": f"{self.place}: {meaning.rstrip('.')}",
             "description": f"{meaning} {self.detail}" if self.detail else meaning,
             **self.lookups,
-            "next_step": self.next_step or self.check.next_step,
+            "next_step": (self.next_step or self.check.next_step).replace("{gpu_list}", self.gpu_argument),
             "runbook_url": f"docs/rules.md#{self.alert.lower()}",
         }
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +63,7 @@ class Session:
             self._calls.runner.failures["nvmlDeviceGetCount"] += 1
             count = ABSENT
         listed = list(known)
+        self.driver = replace(self.driver, gpu_count=count)
         if count is not ABSENT:
             found = [self._find_gpu(index, known, previous, lost_at) for index in range(count)]
             listed = [gpu for gpu in found if gpu is not None]
