@@ -40,10 +40,11 @@ def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
 
 def _silent_gpus(snapshot: Snapshot) -> list[str]:
     """Lost GPUs, also one that was lost before this program started: then only its index is known."""
-    answering = {device.index for device in snapshot.devices if not device.lost}
-    listed = 0 if snapshot.driver.gpu_count is ABSENT else snapshot.driver.gpu_count
     lost = {device.index for device in snapshot.devices if device.lost}
-    return [str(index) for index in sorted(lost | set(range(listed)) - answering)]
+    listed = snapshot.driver.gpu_count
+    if listed is not ABSENT and listed > len(snapshot.devices):
+        lost |= set(range(listed)) - {device.index for device in snapshot.devices}
+    return [str(index) for index in sorted(lost)]
 
 
 def _unless_slurm(context: DoctorContext) -> Verdict:
