@@ -109,7 +109,7 @@ class Notifier:
         self._own_refusals = EpisodeLog(log, "alerts of this server's rules", level=logging.ERROR)
         self._client_refusals = EpisodeLog(log, "alerts of clients")
         self._maintained_at = self.started_at
-        self._confirmed = ConfirmedTime("silences")
+        self._confirmed = ConfirmedTime()
         self.counters.reloaded_at = self.started_at
         self._use(config, channels)
 

@@ -67,15 +67,22 @@ class Retention:
         self._own_stats = own_stats
         self._disk = disk
         self._clock = RetentionClock(clock, contents)
+        self._spares = False
+        """Blocks are kept that are too old by a clock that is not confirmed."""
         self._suspects: set[int] = set()
         self._idle_targets: set[int] = set()
         self._collected_ms: int | None = None
 
     def run(self, now: int) -> None:
-        expiry = self._clock.now_ms()
+        confirmed, spared = self._clock.now_ms(), 0
         for state in self._contents.states():
-            old = [block for block in state.blocks if block.last < expiry - self._kept_ms(state)]
-            self._drop(old, "older than the retention")
+            kept_ms = self._kept_ms(state)
+            self._drop(
+                [block for block in state.blocks if block.last < confirmed - kept_ms],
+                "older than the retention",
+            )
+            spared += sum(confirmed <= block.last + kept_ms < now for block in state.blocks)
+        self._log_spared(spared, (now - confirmed) / HOUR_MS)
         self._shrink()
         if self._collected_ms is None or abs(now - self._collected_ms) >= _COLLECT_INTERVAL_MS:
             self._collected_ms = now
@@ -100,6 +107,17 @@ class Retention:
                 "a removed target" if state is None else state.name,
                 reason,
             )
+
+    def _log_spared(self, blocks: int, hours: float) -> None:
+        """Once for each step of the clock that would have deleted something."""
+        if blocks and not self._spares:
+            log.warning(
+                "store: the clock has jumped %.1f hours ahead; until it has gone on for a day, %d "
+                "blocks are kept that are too old by this clock",
+                hours,
+                blocks,
+            )
+        self._spares = bool(blocks)
 
     def _shrink(self) -> None:
         allowed = self._options.retention_bytes

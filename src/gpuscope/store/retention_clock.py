@@ -24,7 +24,7 @@ class RetentionClock:
     def __init__(self, clock: MillisecondClock, contents: Contents) -> None:
         self._clock = clock
         self._contents = contents
-        self._confirmed = ConfirmedTime("old samples")
+        self._confirmed = ConfirmedTime()
         self._is_started = False
 
     def now_ms(self) -> int:
