@@ -149,6 +149,45 @@ def test_what_a_neighbour_has_too_much_is_not_lost() -> None:
     assert max(one.lost for one in found.buckets) <= found.invariant.lost + 1e-9
 
 
+def given_by_slurm(simulated: SimulatedUsage, job: str, index: int, start: int, end: int) -> list[Series]:
+    """What the agent that reads Slurm has of a job's GPU; the node's own agent has no prolog."""
+
+    def series(name: str, first: int, last: int, **labels: str) -> Series:
+        seconds = np.arange(first, last, SCRAPE_SECONDS, dtype=np.int64)
+        pairs = {"__name__": name, "instance": "head:9400", "job": "gpuscope", **labels}
+        return Series(tuple(sorted(pairs.items())), simulated.start_ms + 1000 * seconds, np.ones(len(seconds)))
+
+    place = {"node": "n1", "gres": "gpu", "index": str(index)}
+    return [
+        series("gpuscope_slurm_up", 0, int(simulated.seconds)),
+        series("gpuscope_slurm_job_info", start, end, slurm_job=job, user="ann", account="nlp"),
+        series("gpuscope_slurm_job_gres_info", start, end, slurm_job=job, **place),
+    ]
+
+
+@pytest.mark.parametrize("source", ["samples", "auto"])
+@pytest.mark.parametrize(("by", "name"), [("job", "7"), ("user", "ann"), ("node", "n1")])
+def test_what_slurm_gave_and_nobody_used_is_held_without_a_prolog(
+    by: str, name: str, source: HistorySource
+) -> None:
+    """Job 7 had two GPUs for four of eight hours and used one of them."""
+    runs = [Run("ann", "7", 0, 2 * HOUR, 6 * HOUR, 0.5)]
+    simulated = SimulatedUsage(END_MS, 8 * HOUR, 3, runs).simulate()
+    series = with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms)
+    blind = report(series, by, source, simulated.start_ms, simulated.end_ms)
+    given = [one for index in (0, 1) for one in given_by_slurm(simulated, "7", index, 2 * HOUR, 6 * HOUR)]
+    known = list({one.labels: one for one in (*series, *given)}.values())
+    found = report(known, by, source, simulated.start_ms, simulated.end_ms)
+    assert found.invariant.gpu_hours == blind.invariant.gpu_hours
+    assert found.invariant.free == pytest.approx(blind.invariant.free - 4, rel=0.01)
+    assert found.invariant.holds
+    assert found.invariant.difference == pytest.approx(blind.invariant.difference, abs=1e-9)
+    (row,) = [one for one in found.rows if one.names == (name,)]
+    assert row.held == pytest.approx(8, rel=0.01)
+    assert row.busy == pytest.approx(2, rel=0.01)
+    assert row.idle_held == pytest.approx(4, rel=0.01)
+
+
 def test_an_hour_whose_evaluation_was_missed_is_read_from_samples() -> None:
     simulated = SimulatedUsage(END_MS, 8 * HOUR, runs=[Run("ann", "1", 0, 0, 8 * HOUR)]).simulate()
     series = with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms, missed=[4])

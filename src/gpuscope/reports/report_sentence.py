@@ -16,6 +16,14 @@ SentenceValue = str | int | float
 
 REPORT_TEXTS: Final[dict[str, str]] = {
     "missing.filling": "the past is still being filled in: complete until {at}, where the report ends",
+    "missing.allocations": (
+        "Slurm gave away GPUs {count} times in the range, too many to read: GPUs that a job held without a "
+        "process count as free on nodes without a prolog"
+    ),
+    "missing.allocations_refused": (
+        "the engine does not say which GPUs Slurm gave away: those that a job held without a process count as "
+        "free on nodes without a prolog: {reason}"
+    ),
     "missing.refused": "the engine refused {hours:.1f} h of the range, which are not in the report: {reason}",
     "missing.samples_gone": (
         "samples of the first {hours:.1f} h are no longer kept; "

@@ -9,16 +9,37 @@ and MPS shares are left out too: how much of a GPU they are is not known.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
 
 from gpuscope.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.go_quote import quote
 from gpuscope.health.slurm_join import gpus_by_index, to_index
 from gpuscope.prometheus_duration import duration_text
+from gpuscope.promql.frame import Floats
+from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
 from gpuscope.slurm_gpu_index import NumberedGpu, is_of_model, short_node_name
 
 UnitKey = tuple[str, str]
 """Scraped instance and UUID."""
-JOB_GRES = "gpuscope_slurm_job_gres_info"
+NodeGpus = Mapping[str, Mapping[str, Mapping[int, NumberedGpu]]]
+"""By short node name and instance: the GPUs by Slurm's index."""
+JOB_GRES: Final = "gpuscope_slurm_job_gres_info"
+MIN_UNUSED_SECONDS: Final = 60.0
+"""Slurm's placements are read once a minute: less comes from the different read times."""
+MAX_ALLOCATIONS: Final = 10_000
+"""Series of one report; their samples are counted in two queries."""
+
+
+class TooManyAllocations(Exception):
+    """Not an error: the report goes on without them, and says so."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__(f"{count} allocations")
+        self.count = count
 
 
 async def allocated_units(
@@ -28,21 +49,25 @@ async def allocated_units(
     given = await engine.series([f'{JOB_GRES}{{{matchers},gres="gpu"}}'], start_ms, end_ms)
     if not given:
         return {}
+    if len(given) > MAX_ALLOCATIONS:
+        raise TooManyAllocations(len(given))
     nodes = await _gpus_of_nodes(engine, start_ms, end_ms)
     units: dict[str, set[UnitKey]] = defaultdict(set)
     for pairs in given:
         labels = dict(pairs)
-        for instance, by_index in nodes.get(short_node_name(labels.get("node", "")), {}).items():
-            gpu = by_index.get(to_index(labels.get("index", "")))
-            if gpu is not None and is_of_model(gpu, labels.get("model", "")):
-                units[labels.get("slurm_job", "")].add((instance, gpu.uuid))
+        units[labels.get("slurm_job", "")].update(_units_of(labels, nodes))
     return dict(units)
 
 
-async def _gpus_of_nodes(
-    engine: QueryEngine, start_ms: int, end_ms: int
-) -> dict[str, dict[str, Mapping[int, NumberedGpu]]]:
-    """By short node name and instance: the GPUs by Slurm's index."""
+def _units_of(labels: Mapping[str, str], nodes: NodeGpus) -> Iterator[UnitKey]:
+    """The unit that a series of a job's GPU is about; several if a node has several agents."""
+    for instance, by_index in nodes.get(short_node_name(labels.get("node", "")), {}).items():
+        gpu = by_index.get(to_index(labels.get("index", "")))
+        if gpu is not None and is_of_model(gpu, labels.get("model", "")):
+            yield instance, gpu.uuid
+
+
+async def _gpus_of_nodes(engine: QueryEngine, start_ms: int, end_ms: int) -> NodeGpus:
     infos: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     names: dict[str, str] = {}  # MIG instances have no label `node`
     for pairs in await engine.series(["gpuscope_gpu_info", "gpuscope_mig_info"], start_ms, end_ms):
@@ -60,3 +85,91 @@ async def _gpus_of_nodes(
         name = short_node_name(names[instance] or instance)
         nodes[name][instance] = gpus_by_index(gpus, counts.get(name))
     return nodes
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedAllocation:
+    """A unit that Slurm gave to a job, and no process was on it."""
+
+    job: str
+    unit: UnitKey
+    by_chunk: Floats
+    """GPU-seconds, as the agent's counters of free time have them."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedAllocations:
+    chunks: ChunkGrid
+    listed: list[UnusedAllocation]
+    users: Mapping[str, str]
+    """By job."""
+    accounts: Mapping[str, str]
+    """By job."""
+
+
+async def unused_allocations(engine: QueryEngine, start_ms: int, end_ms: int) -> UnusedAllocations | None:
+    """Time that agents counted as free and Slurm had given away; None where Slurm gave nothing.
+
+    In each chunk a unit was given for the share of the cluster agent's samples that say so. What is held of
+    that is used; the rest is not, as far as the unit was free. Raises TooManyAllocations.
+    """
+    units = await allocated_units(engine, 'slurm_job!=""', start_ms, end_ms)
+    if not units:
+        return None
+    chunks = ChunkGrid.of(start_ms, end_ms)
+    shares = await _given_shares(engine, chunks, await _gpus_of_nodes(engine, start_ms, end_ms))
+    uuids = quote("|".join(sorted({uuid for _, uuid in shares if uuid.replace("-", "").isalnum()})))
+    free = await _growth_of_units(engine, f"gpuscope_gpu_free_seconds_total{{uuid=~{uuids}}}", chunks)
+    held = await _growth_of_units(engine, f"gpuscope_gpu_held_seconds_total{{uuid=~{uuids}}}", chunks)
+    listed = []
+    nothing = np.zeros(chunks.count)
+    for unit, by_job in shares.items():
+        given = np.minimum(1.0, sum(by_job.values(), nothing))
+        free_seconds, held_seconds = free.get(unit, nothing), held.get(unit, nothing)
+        unused = np.clip(given * (free_seconds + held_seconds) - held_seconds, 0.0, free_seconds)
+        total = np.maximum(sum(by_job.values(), nothing), 1e-9)
+        for job, share in by_job.items():
+            amounts = unused * share / total
+            if amounts.sum() >= MIN_UNUSED_SECONDS:
+                listed.append(UnusedAllocation(job, unit, amounts))
+    infos = [
+        dict(labels)
+        for labels in await engine.series(["gpuscope_slurm_job_info", "gpuscope_job_info"], start_ms, end_ms)
+    ]
+    return UnusedAllocations(
+        chunks,
+        listed,
+        {one.get("slurm_job", ""): one["user"] for one in infos if one.get("user")},
+        {one.get("slurm_job", ""): one["account"] for one in infos if one.get("account")},
+    )
+
+
+async def _given_shares(
+    engine: QueryEngine, chunks: ChunkGrid, nodes: NodeGpus
+) -> dict[UnitKey, dict[str, Floats]]:
+    """By unit and job: the share of each chunk in which the job had the unit."""
+    given = await chunks.read(engine, "count_over_time", f'{JOB_GRES}{{gres="gpu"}}')
+    read = await chunks.read(engine, "count_over_time", "gpuscope_slurm_up")
+    samples: dict[str, Floats] = {}  # by the instance of the agent that reads Slurm
+    for pairs, values, present in zip(read.labels, read.values, read.present, strict=True):
+        samples[dict(pairs).get("instance", "")] = np.where(present, values, 0.0)
+    shares: dict[UnitKey, dict[str, Floats]] = defaultdict(dict)
+    for pairs, values, present in zip(given.labels, given.values, given.present, strict=True):
+        labels = dict(pairs)
+        counts = samples.get(labels.get("instance", ""))
+        if counts is None:
+            continue
+        share = np.where(present & (counts > 0), values / np.maximum(counts, 1.0), 0.0)
+        for unit in _units_of(labels, nodes):
+            job = labels.get("slurm_job", "")
+            shares[unit][job] = np.minimum(1.0, shares[unit].get(job, np.zeros(chunks.count)) + share)
+    return shares
+
+
+async def _growth_of_units(engine: QueryEngine, selector: str, chunks: ChunkGrid) -> dict[UnitKey, Floats]:
+    grown = await counter_growth(engine, selector, chunks.start_ms, chunks.end_ms)
+    found: dict[UnitKey, Floats] = {}
+    for pairs, amounts in zip(grown.labels, grown.by_chunk, strict=True):
+        labels = dict(pairs)
+        found[labels.get("instance", ""), labels.get("uuid", "")] = amounts
+    return found

@@ -9,16 +9,24 @@ from typing import Final
 
 import numpy as np
 
+from gpuscope.engines.engine_errors import EngineBadQuery, EngineQueryError
 from gpuscope.engines.query_engine import EngineInfo, QueryEngine, describe
+from gpuscope.owners.owner_account import IDLE_STRETCH_SECONDS
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Floats
 from gpuscope.reports.board_spans import OBSERVED, BoardSpan, board_spans
 from gpuscope.reports.gpu_identities import GpuIdentities, is_instance, read_gpu_identities, read_pod_label
-from gpuscope.reports.known_parts import MIN_CLOCK_SECONDS, early_notes, find_missing, source_notes
+from gpuscope.reports.known_parts import MAX_REASON, MIN_CLOCK_SECONDS, early_notes, find_missing, source_notes
 from gpuscope.reports.rates import Rates
 from gpuscope.reports.report_range import HOUR_MS, Buckets, RangePiece
 from gpuscope.reports.report_sentence import ReportSentence
 from gpuscope.reports.rollup_hours import HistorySource, RollupHours, plan_pieces, read_rollup_hours
+from gpuscope.reports.slurm_allocations import (
+    TooManyAllocations,
+    UnitKey,
+    UnusedAllocations,
+    unused_allocations,
+)
 from gpuscope.reports.usage import HOUR, JOULES_PER_KWH, Invariant, UsageBucket, UsageReport, UsageRow
 from gpuscope.reports.usage_grouping import RowNames, UsageGrouping
 from gpuscope.reports.usage_history import PieceRefused, RangeGrowth, UsageHistory
@@ -136,10 +144,12 @@ class _RowGaps:
     unpriced_seconds: defaultdict[str, float] = field(default_factory=lambda: defaultdict(float))
     """By model."""
     no_energy_seconds: float = 0.0
+    sentences_about_allocations: list[ReportSentence] = field(default_factory=list)
 
     def sentences(self) -> Iterator[ReportSentence]:
         for model, seconds in sorted(self.unpriced_seconds.items()):
             yield ReportSentence("missing.no_rate", model=model or "unknown", hours=seconds / HOUR)
+        yield from self.sentences_about_allocations
         if self.no_energy_seconds >= MIN_NO_ENERGY_SECONDS:
             yield ReportSentence("missing.no_energy", hours=self.no_energy_seconds / HOUR)
 
@@ -159,7 +169,10 @@ class _UsageReader:
         history = UsageHistory(engine, buckets, pieces, with_daily)
         boards = await self._boards(history)
         gpus = await read_gpu_identities(engine, question.start_ms, question.end_ms)
-        rows, owners, gaps = await self._rows(history, gpus)
+        gaps = _RowGaps()
+        unused = await self._unused_allocations(pieces, gaps)
+        seconds = _move_to_held(boards, unused, buckets) if unused is not None else {}
+        rows, owners = await self._rows(history, gpus, unused, seconds, gaps)
         held = boards.held.total / HOUR
         invariant = _invariant(boards, owners if question.grouping.is_by_owner else held)
         report = UsageReport(
@@ -226,10 +239,32 @@ class _UsageReader:
             wall_by_bucket=by_bucket,
         )
 
+    async def _unused_allocations(self, pieces: list[RangePiece], gaps: _RowGaps) -> UnusedAllocations | None:
+        """What Slurm gave away and no process used, on nodes whose agents do not know it."""
+        if not pieces:
+            return None
+        try:
+            return await unused_allocations(self._engine, pieces[0].start_ms, pieces[-1].end_ms)
+        except TooManyAllocations as error:
+            gaps.sentences_about_allocations.append(ReportSentence("missing.allocations", count=error.count))
+        except EngineBadQuery:
+            raise
+        except EngineQueryError as error:
+            reason = str(error)[:MAX_REASON]
+            gaps.sentences_about_allocations.append(
+                ReportSentence("missing.allocations_refused", reason=reason)
+            )
+        return None
+
     async def _rows(
-        self, history: UsageHistory, gpus: GpuIdentities
-    ) -> tuple[dict[tuple[str, ...], UsageRow], float, _RowGaps]:
-        """The rows, the hours of all owners, and those without a price or energy."""
+        self,
+        history: UsageHistory,
+        gpus: GpuIdentities,
+        unused: UnusedAllocations | None,
+        unused_seconds: Mapping[tuple[str, UnitKey], float],
+        gaps: _RowGaps,
+    ) -> tuple[dict[tuple[str, ...], UsageRow], float]:
+        """The rows and the hours of all owners; `gaps` gets those without a price or energy."""
         question, grouping = self._question, self._question.grouping
         pod_labels: Mapping[tuple[str, str], str] = {}
         if grouping.label:
@@ -241,8 +276,9 @@ class _UsageReader:
             column: await history.growth(counter, grouping.matchers, by_owner_only=by_owner_only)
             for column, counter in grouping.counters.items()
         }
+        if unused is not None:
+            _add_unused(grown, grouping, unused, unused_seconds)
         rows: dict[tuple[str, ...], UsageRow] = {}
-        gaps = _RowGaps()
         for labels, seconds in grown["held"].totals.items():
             found = dict(labels)
             row = rows.setdefault(names.of(found), UsageRow(names.of(found)))
@@ -257,7 +293,56 @@ class _UsageReader:
             for row in rows.values():
                 if row.energy_kwh is not None:
                     row.co2_kg = row.energy_kwh * question.co2_grams_per_kwh / 1000
-        return rows, grown["held"].total / HOUR, gaps
+        return rows, grown["held"].total / HOUR
+
+
+def _move_to_held(
+    boards: _Boards, unused: UnusedAllocations, buckets: Buckets
+) -> dict[tuple[str, UnitKey], float]:
+    """Moves what Slurm gave away from free to held; returns the seconds of each job and unit.
+
+    Never more than a unit was free: the sums stay exact.
+    """
+    free_of = {_unit_key(labels): labels for labels in boards.free.totals}
+    held_of = {_unit_key(labels): labels for labels in boards.held.totals}
+    moved: dict[tuple[str, UnitKey], float] = {}
+    for one in unused.listed:
+        labels, wanted = free_of.get(one.unit), float(one.by_chunk.sum())
+        if labels is None:
+            continue
+        seconds = min(wanted, boards.free.totals[labels])
+        boards.free.totals[labels] -= seconds
+        boards.held.totals[held_of.get(one.unit, labels)] += seconds
+        grid = unused.chunks
+        ends_ms = grid.start_ms + grid.step_ms * np.arange(1, grid.count + 1)
+        by_bucket = buckets.spread(grid.start_ms, ends_ms, one.by_chunk * (seconds / wanted))
+        boards.free.by_bucket -= by_bucket
+        boards.held.by_bucket += by_bucket
+        moved[one.job, one.unit] = seconds
+    return moved
+
+
+def _unit_key(labels: Labels) -> UnitKey:
+    found = dict(labels)
+    return found.get("instance", ""), found.get("uuid", "")
+
+
+def _add_unused(
+    grown: Mapping[str, RangeGrowth],
+    grouping: UsageGrouping,
+    unused: UnusedAllocations,
+    seconds: Mapping[tuple[str, UnitKey], float],
+) -> None:
+    """Gives it to the owner of each row's kind: the job, its user or its account; or to the unit itself."""
+    names = {"user": unused.users, "account": unused.accounts}
+    for (job, (instance, uuid)), amount in seconds.items():
+        name = job if grouping.kind == "job" else names.get(grouping.kind, {}).get(job, "")
+        if grouping.is_by_owner and not name:
+            continue  # a pod has no job; of a job whose user is not known the time is unattributed
+        labels: Labels = (("instance", instance), ("name", name), ("slurm_job", job), ("uuid", uuid))
+        grown["held"].totals[labels] = amount
+        grown["busy"].totals[labels] = 0.0
+        grown["idle_held"].totals[labels] = amount if amount >= IDLE_STRETCH_SECONDS else 0.0
 
 
 def _add_to_row(
