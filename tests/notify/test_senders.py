@@ -19,7 +19,7 @@ import pytest
 from gpuscope.cli import main
 from gpuscope.errors import UsageError
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig
+from gpuscope.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig, WebhookConfig
 from gpuscope.notify.channel_senders import SENDERS, build_channels
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.message_templates import Messages
@@ -324,6 +324,74 @@ def test_headers_may_name_another_sender_and_recipient_than_the_envelope() -> No
         assert shown is None or parsed["To"] == shown
         assert len(parsed.get_all("To")) == len(parsed.get_all("From")) == 1
         assert "Bcc" not in parsed
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "thief@evil.org, ann",
+        "thief@evil.org; ann",
+        "thief@evil.org,",
+        "x <thief@evil.org> ",
+        "thief@evil.org(",
+        "thief@evil.org <ann",
+        '"x" <thief@evil.org>, a',
+        "thief@evil.org\n, ann",
+        "thief@evil.org ann",
+        "thief@evil.org",
+        "a:thief@evil.org;",
+    ],
+)
+def test_a_label_adds_no_recipient(value: str, caplog: pytest.LogCaptureFixture) -> None:
+    to = "admins@example.org, {{ .CommonLabels.node }}@example.org"
+    sender = mail_sender(replace(mail_config(1), to=to))
+    assert sender.message(notification("ann"))[2] == ["admins@example.org", "ann@example.org"]
+    assert sender.message(notification(value))[2] == ["admins@example.org"]
+    assert "mail: left out a recipient: to: " in caplog.text
+    alone = mail_sender(replace(mail_config(1), to="{{ .CommonLabels.node }}@example.org"))
+    with pytest.raises(SendError, match="to: "):
+        alone.message(notification(value))
+    reply = mail_sender(mail_config(1, headers=(("Reply-To", "{{ .CommonLabels.node }}@example.org"),)))
+    with pytest.raises(SendError, match="Reply-To: "):
+        reply.message(notification(value))
+
+
+def test_the_configuration_may_list_several_recipients() -> None:
+    def recipients(to: str, value: str) -> list[str]:
+        return mail_sender(replace(mail_config(1), to=to)).message(notification(value))[2]
+
+    whole = "{{ .CommonLabels.node }}"
+    assert recipients(whole, "Ann <ann@example.org>") == ["ann@example.org"]
+    with pytest.raises(SendError, match="separate addresses"):
+        recipients(whole, "ann@example.org, thief@evil.org")
+    each = "{{ range .Alerts }}{{ .Labels.node }}@example.org, {{ end }}ops@example.org"
+    assert recipients(each, "ann")[-1] == "ops@example.org"
+    assert set(recipients(each, "ann")) == {"ann@example.org", "ops@example.org"}
+    with pytest.raises(SendError, match="separate addresses"):
+        recipients(each, "thief@evil.org, ann")
+    assert recipients('{{ if eq .Status "a,b" }}x{{ else }}ann{{ end }}@example.org', "n") == [
+        "ann@example.org"
+    ]
+
+
+@pytest.mark.parametrize("value", ["127.0.0.1:1/#", "evil@127.0.0.1:1/?", "evil.org/", "127.0.0.1:1\\"])
+def test_a_label_does_not_change_the_host_of_a_webhook(value: str) -> None:
+    config = WebhookConfig(
+        url=SecretText("http://{{ .CommonLabels.node }}.hooks.invalid/{{ .CommonLabels.node }}")
+    )
+    sender = SENDERS["webhook"](config, Messages(NotificationTemplates()))
+    with pytest.raises(SendError, match="changes its host"):
+        sender.send(notification(value), 1.0)
+
+
+def test_a_label_may_be_a_part_of_a_webhooks_path_or_its_whole_url(sink: Sink) -> None:
+    for url, value in (
+        (sink.url + "/team/{{ .CommonLabels.node }}", "ml/a"),
+        ("{{ .CommonLabels.node }}", sink.url),
+    ):
+        config = WebhookConfig(url=SecretText(url))
+        SENDERS["webhook"](config, Messages(NotificationTemplates())).send(notification(value), 10.0)
+    assert len(sink.requests) == 2
 
 
 def test_mail_without_tls_is_not_sent_unless_allowed() -> None:

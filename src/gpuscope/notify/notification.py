@@ -88,6 +88,18 @@ class Notification:
         """With its first alerts only."""
         return replace(self, alerts=self.alerts[:count])
 
+    def without(self, characters: re.Pattern[str]) -> Notification:
+        """With `_` for these characters in all values of labels and annotations."""
+
+        def plain(values: Mapping[str, str]) -> dict[str, str]:
+            return {name: characters.sub("_", value) for name, value in values.items()}
+
+        alerts = [
+            replace(one, labels=plain(one.labels), annotations=plain(one.annotations)) for one in self.alerts
+        ]
+        groups, routes = plain(self.group_labels), plain(self.route_labels)
+        return replace(self, alerts=alerts, group_labels=groups, route_labels=routes)
+
     def to_json_receiver(self) -> str:
         """Escaped for a regular expression, as Alertmanager writes it for its own links."""
         return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", self.receiver)

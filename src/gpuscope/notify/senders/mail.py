@@ -6,6 +6,7 @@ add a header or a recipient.
 
 from __future__ import annotations
 
+import logging
 import re
 import smtplib
 import socket
@@ -33,6 +34,11 @@ MAX_REPLY_BYTES = 64 << 10
 """Of all replies to one mail; a server sends a few hundred."""
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]+")
 _ADDRESS = re.compile(r"[^\s<>@,;:\"()\\]+@[^\s<>@,;:\"()\\]+")
+_SEPARATORS = re.compile(r"[\s<>,;:\"()\[\]\\\x00-\x1f]")
+_LIST_COMMA = re.compile(r",(?![^{]*\}\})")
+"""Not one within {{ }}."""
+_ONE_ACTION = re.compile(r"\{\{[^{}]*\}\}")
+log = logging.getLogger("gpuscope.notify")
 
 
 def one_header_line(text: str) -> str:
@@ -122,11 +128,15 @@ class EmailSender:
         def expand(text: str) -> str:
             return self._messages.expand(text, notification)
 
-        sender, recipients = _addresses(expand(config.sender), "from"), _addresses(expand(config.to), "to")
+        sender = self._addresses(config.sender, "from", notification)
+        recipients = self._addresses(config.to, "to", notification)
         if len(sender) != 1:
             raise SendError("from must be exactly one address", may_retry=False)
         mail = EmailMessage(policy=SMTP)
         headers = {name: one_header_line(expand(text)) for name, text in config.headers}
+        for name, text in config.headers:
+            if name.title() == "Reply-To" and "{{" in text:  # the other headers address nobody
+                headers[name] = ", ".join(map(str, self._addresses(text, name, notification)))
         headers.setdefault("Subject", one_header_line(expand(default_template("email.default.subject"))))
         for name, value in headers.items():
             mail[name] = value
@@ -140,6 +150,46 @@ class EmailSender:
             self._add_thread(mail, notification)
         self._add_bodies(mail, notification)
         return mail, sender[0].addr_spec, [one.addr_spec for one in recipients]
+
+    def _addresses(self, text: str, key: str, notification: Notification) -> list[Address]:
+        """The addresses of a list of templates. Labels are what users choose: one of them in a template must
+        not add a recipient, so an entry in which it does is left out."""
+        found: list[Address] = []
+        refused: SendError | None = None
+        for entry in self._entries(text):
+            try:
+                found += self._addresses_of(entry, key, notification)
+            except SendError as error:
+                if "{{" not in entry:
+                    raise
+                log.error("mail: left out a recipient: %s", error)
+                refused = error
+        if not found:
+            raise refused or SendError(f"{key}: no mail address", may_retry=False)
+        return found
+
+    def _entries(self, text: str) -> list[str]:
+        """What the configuration lists, separated by commas, or the whole if these are within a template."""
+        entries = [entry for entry in _LIST_COMMA.split(text) if entry.strip()]
+        try:
+            for entry in entries:
+                self._messages.check(entry)
+        except ValueError:
+            return [text]
+        return entries
+
+    def _addresses_of(self, entry: str, key: str, notification: Notification) -> list[Address]:
+        expanded = self._messages.expand(entry, notification)
+        addresses = _parse_addresses(expanded, key)
+        if expanded == self._messages.expand(entry, notification.without(_SEPARATORS)):
+            return addresses
+        if _ONE_ACTION.fullmatch(entry.strip()) and len(addresses) == 1:
+            return addresses  # the configuration leaves the whole address to the label
+        raise SendError(
+            f"{key}: a label in {entry.strip()[:100]!r} has characters that separate addresses: "
+            f"{expanded[:100]!r}",
+            may_retry=False,
+        )
 
     def _add_thread(self, mail: EmailMessage, notification: Notification) -> None:
         """Refers to a mail that was never sent: mail programs put the replies to it together."""
@@ -239,7 +289,7 @@ def _limit(client: smtplib.SMTP, deadline: float) -> None:
         connection.settimeout(max(0.001, deadline - time.monotonic()))
 
 
-def _addresses(text: str, key: str) -> list[Address]:
+def _parse_addresses(text: str, key: str) -> list[Address]:
     found = []
     for name, address in getaddresses([one_header_line(text)]):
         if _ADDRESS.fullmatch(address) is None:

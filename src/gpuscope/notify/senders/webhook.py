@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
+from typing import Final
+from urllib.parse import urlsplit
 
 from gpuscope.errors import UsageError
 from gpuscope.notify.channel_configs import WebhookConfig
@@ -53,6 +56,9 @@ def _typed(text: str) -> object:
     return text if isinstance(value, str) else value
 
 
+_URL_SEPARATORS: Final = re.compile(r"[\s/:@?#\\\[\]]")
+
+
 class WebhookSender:
     def __init__(self, config: WebhookConfig, messages: Messages) -> None:
         self._config = config
@@ -63,7 +69,16 @@ class WebhookSender:
         document: object = webhook_body(notification, config.max_alerts)
         if config.payload is not None:
             document = expand_document(config.payload, self._messages, notification)
-        url = self._messages.expand(config.url.reveal(), notification)
+        url = self._url(notification)
+        post_json(url, document, config.http, attempt_seconds(timeout_seconds, config.timeout))
+
+    def _url(self, notification: Notification) -> str:
+        template = self._config.url.reveal()
+        url = self._messages.expand(template, notification)
         if not url:
             raise SendError("the webhook's URL is empty", may_retry=False)
-        post_json(url, document, config.http, attempt_seconds(timeout_seconds, config.timeout))
+        plain = urlsplit(self._messages.expand(template, notification.without(_URL_SEPARATORS)))
+        # Labels are what users choose: in a URL whose host the configuration names, they must not name another.
+        if plain.netloc and plain.netloc != urlsplit(url).netloc:
+            raise SendError("a label or an annotation in the webhook's URL changes its host", may_retry=False)
+        return url
