@@ -1,9 +1,11 @@
-"""deploy/slurm's prolog and epilog, run as slurmd runs them: with nothing but its variables."""
+"""deploy/slurm's prolog, epilog and health check, run as slurmd runs them: with nothing but its variables."""
 
 from __future__ import annotations
 
 import subprocess
 from pathlib import Path
+
+import pytest
 
 from gpuscope.owners.job_files import read_job_files
 
@@ -74,3 +76,36 @@ def test_odd_variables_and_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     run("gpuscope-prolog", tmp_path / "file", SLURM_JOB_ID="7", SLURM_JOB_GPUS="0")
     run("gpuscope-epilog", tmp_path / "file", SLURM_JOB_ID="7")
+
+
+def test_a_lock_that_is_held_delays_a_job_by_a_second_at_most(tmp_path: Path) -> None:
+    """And no user can hold it: that takes a file one can open, for reading too."""
+    program(tmp_path / "flock", f'echo "$*" >> {tmp_path}/waits\nexit 1\n')  # somebody holds it
+    path = f"{tmp_path}:/usr/bin:/bin"
+    run("gpuscope-prolog", tmp_path, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", PATH=path)
+    assert claims(tmp_path) == {("0", "7")}, "the job is noted all the same"
+    run("gpuscope-epilog", tmp_path, SLURM_JOB_ID="7", PATH=path)
+    assert claims(tmp_path) == set()
+    assert (tmp_path / "waits").read_text() == "-w 1 9\n" * 2
+    locks = [path for path in (tmp_path / "jobs").iterdir() if "lock" in path.name]
+    assert [lock.stat().st_mode & 0o777 for lock in locks] == [0o600]
+
+
+def program(path: Path, text: str) -> None:
+    path.write_text(f"#!/bin/sh\n{text}")
+    path.chmod(0o755)
+
+
+@pytest.mark.parametrize("given", ["-f FILE", "-fFILE", "SLURM_CONF"])
+def test_the_health_check_has_the_configuration_of_its_slurmd(tmp_path: Path, given: str) -> None:
+    """slurmd gives it neither PATH nor SLURM_CONF. The parent stands in for slurmd."""
+    conf = str(tmp_path / "other.conf")
+    program(tmp_path / "gpuscope", f'echo "$SLURM_CONF" > {tmp_path}/seen\n')
+    program(tmp_path / "logger", "true\n")
+    check = f"env -i GPUSCOPE={tmp_path}/gpuscope PATH={tmp_path} /bin/sh {SCRIPTS}/gpuscope-health-check"
+    arguments = [] if given == "SLURM_CONF" else ["slurmd", *given.replace("FILE", conf).split()]
+    environment = {"PATH": "/usr/bin:/bin", **({"SLURM_CONF": conf} if given == "SLURM_CONF" else {})}
+    # Two commands: a shell replaces itself by a single one.
+    done = subprocess.run(["/bin/sh", "-c", f"{check}; true", *arguments], env=environment, timeout=60)
+    assert done.returncode == 0
+    assert (tmp_path / "seen").read_text().strip() == conf

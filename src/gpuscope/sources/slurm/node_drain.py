@@ -1,4 +1,5 @@
-"""Drains and resumes one Slurm node with scontrol, and reads why it is drained. Needs Slurm's operator rights.
+"""Drains and resumes one Slurm node with scontrol, and reads its GPUs and why it is drained. Needs Slurm's
+operator rights.
 
 The only place that changes anything in Slurm; it is used by `gpuscope nodecheck --drain`.
 """
@@ -12,8 +13,10 @@ from pathlib import Path
 
 from gpuscope.command_runner import Command
 from gpuscope.errors import SourceError
+from gpuscope.sources.slurm.gres import parse_gres
 from gpuscope.sources.slurm.slurm_commands import IF_MISSING, client_environment
 
+_GRES = re.compile(r"\bGres=(\S+)")
 _STATE = re.compile(r"\bState=(\S+)")
 # Free text, then who set it and when; both are Slurm's.
 _REASON = re.compile(r"\bReason=(.*?) \[([^\]@\s]+)@([^\]\s]+)\]")
@@ -22,6 +25,7 @@ _REASON = re.compile(r"\bReason=(.*?) \[([^\]@\s]+)@([^\]\s]+)\]")
 @dataclass(frozen=True, slots=True)
 class NodeDrain:
     is_drained: bool
+    gpus: int = 0  # that jobs may have here: the node's Gres in slurm.conf
     reason: str = ""
     by: str = ""
     at: float | None = None
@@ -32,11 +36,13 @@ def parse_node(text: str) -> NodeDrain:
     state = _STATE.search(text)
     if state is None:
         raise SourceError("scontrol show node printed no state")
+    gres = _GRES.search(text)
+    gpus = sum(one.count for one in parse_gres(gres[1] if gres else "") if one.kind == "gpu")
     reason = _REASON.search(text)
     if reason is None:
-        return NodeDrain("DRAIN" in state[1].upper())
+        return NodeDrain("DRAIN" in state[1].upper(), gpus)
     at = float(reason[3]) if reason[3].isascii() and reason[3].isdigit() and len(reason[3]) < 13 else None
-    return NodeDrain("DRAIN" in state[1].upper(), reason[1].strip(), reason[2], at)
+    return NodeDrain("DRAIN" in state[1].upper(), gpus, reason[1].strip(), reason[2], at)
 
 
 class NodeControl:
