@@ -39,9 +39,16 @@ def checked(cluster: SlurmCluster, driver: FakeDriver) -> Iterator[Path]:
     cluster.run("scontrol", "update", f"NodeName={NODE}", "State=UNDRAIN")
 
 
-def configure(cluster: SlurmCluster, driver: FakeDriver, variables: Path, *, drain: bool) -> None:
+def configure(
+    cluster: SlurmCluster,
+    driver: FakeDriver,
+    variables: Path,
+    *,
+    drain: bool,
+    expected: str = "--expected-gpus 4",
+) -> None:
     state = cluster.outside / "drain-state"
-    flags = f"--node {NODE} --source nvml --expected-gpus 4 --slurm-bin-dir {cluster.clients}"
+    flags = f"--node {NODE} --source nvml {expected} --slurm-bin-dir {cluster.clients}"
     values = {
         **driver.env,
         "PATH": f"{cluster.outside}:/usr/sbin:/usr/bin:/sbin:/bin",
@@ -80,6 +87,24 @@ def test_a_node_is_drained_and_resumed(cluster: SlurmCluster, driver: FakeDriver
     driver.find(3)
     cluster.wait("the resume", lambda: "DRAIN" not in node_record(cluster))
     cluster.wait("the line of the resume", lambda: "resumed" in logged(cluster))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trouble", ["hangs", "is unloaded"])
+def test_a_node_whose_driver_does_not_answer_is_drained(
+    cluster: SlurmCluster, driver: FakeDriver, checked: Path, trouble: str
+) -> None:
+    """Only Slurm knows how many GPUs there are: nobody has seen them."""
+    if trouble == "hangs":
+        driver.hang("*")
+    else:
+        driver.unload()
+    configure(cluster, driver, checked, drain=True, expected="")
+    cluster.wait("the drain", lambda: "DRAIN" in node_record(cluster))
+    assert "Reason=gpuscope gpus_missing: 0 of 4 GPUs that Slurm has here answer" in node_record(cluster)
+    driver.heal()
+    driver.reload()
+    cluster.wait("the resume", lambda: "DRAIN" not in node_record(cluster))
 
 
 @pytest.mark.slow
