@@ -95,6 +95,13 @@ def test_a_state_that_is_not_known_is_shown() -> None:
     assert values(families(state)["gpuscope_slurm_node_state"])["a", "melted"] == 1
 
 
+def test_a_suspended_job_is_told_from_those_that_run() -> None:
+    jobs = (job(1), job(2, state="SUSPENDED"))
+    found = families(SlurmState(up=True, jobs=jobs))
+    assert [key[0] for key in values(found["gpuscope_slurm_job_info"])] == ["1", "2"], "it keeps its GPUs"
+    assert values(found["gpuscope_slurm_job_suspended"]) == {("2",): 1}
+
+
 def test_jobs_with_gpus_get_series_first_and_the_rest_is_counted() -> None:
     jobs = (*(job(n, gres=()) for n in range(10)), job(99))
     state = SlurmState(up=True, jobs=jobs, max_job_series=2)

@@ -238,6 +238,8 @@ def _job_samples(cluster: SlurmCluster, imitators: Collection[str]) -> Samples:
         times = dict(re.findall(r"\b(SubmitTime|StartTime|EndTime|TimeLimit)=(\S+)", record))
         found[series("job_submit_timestamp_seconds", slurm_job=number)] = int(times["SubmitTime"])
         found[series("job_start_timestamp_seconds", slurm_job=number)] = int(times["StartTime"])
+        if "JobState=SUSPENDED" in record:
+            found[series("job_suspended", slurm_job=number)] = 1
         if times["TimeLimit"] != "UNLIMITED":
             found[series("job_end_timestamp_seconds", slurm_job=number)] = int(times["EndTime"])
         if number in imitators:

@@ -17,6 +17,8 @@ export interface SlurmJob {
   gpus: number | undefined;
   startedAt: number | undefined;
   endsAt: number | undefined;
+  /** Keeps its GPUs and does not run. */
+  suspended: boolean;
   nodes: string[];
   /** Processes of the job that are on GPUs now. */
   sessions: LiveSession[];
@@ -132,6 +134,7 @@ const index = (samples: readonly InstantSample[], label: string): Map<string, In
 function jobsOf(byName: Samples, picture: LivePicture): SlurmJob[] {
   const of = (name: string): Map<string, InstantSample> => index(byName.get(name) ?? [], "slurm_job");
   const [gpus, starts, ends] = [of("job_gpus"), of("job_start_timestamp_seconds"), of("job_end_timestamp_seconds")];
+  const suspended = of("job_suspended");
   const nodes = groupBy(byName.get("job_node_info") ?? [], (one) => text(one, "slurm_job"));
   const sessions = groupBy(
     picture.sessions.filter((one) => one.job),
@@ -160,6 +163,7 @@ function jobsOf(byName: Samples, picture: LivePicture): SlurmJob[] {
       gpus: number(gpus.get(job)),
       startedAt: number(starts.get(job)),
       endsAt: number(ends.get(job)),
+      suspended: number(suspended.get(job)) === 1,
       nodes: (nodes.get(job) ?? []).map((one) => text(one, "node")).sort(naturalOrder),
       sessions: own,
       busy,

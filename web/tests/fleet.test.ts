@@ -217,6 +217,19 @@ describe("rows of grouped sessions", () => {
   });
 });
 
+it("tells a suspended job from one that runs", () => {
+  const one = (name: string, job: string) => ({
+    metric: { __name__: `gpuscope_slurm_${name}`, slurm_job: job },
+    value: [1000, "1"] as [number, string],
+  });
+  const answer = [one("up", ""), one("job_info", "7"), one("job_info", "8"), one("job_suspended", "8")];
+  const jobs = sortSlurm(answer, picture([]))?.jobs.map((job) => [job.job, job.suspended]);
+  expect(jobs).toEqual([
+    ["7", false],
+    ["8", true],
+  ]);
+});
+
 describe("a Slurm job's GPUs without a process", () => {
   const sample = (name: string, labels: Record<string, string>, value: number) => ({
     metric: { __name__: `gpuscope_slurm_${name}`, ...labels },

@@ -162,6 +162,7 @@ export const views = {
   "slurm.axis_key": "The line is now. A filled bar is active, a pale one is planned.",
 
   "jobstate.running": "running",
+  "jobstate.suspended": "suspended",
   "jobstate.pending": "pending",
   "jobstate.completed": "completed",
   "jobstate.failed": "failed",

@@ -165,6 +165,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "slurm.axis_key": "線は現在です。濃い棒は有効、薄い棒は予定です。",
 
   "jobstate.running": "実行中",
+  "jobstate.suspended": "一時停止",
   "jobstate.pending": "待機中",
   "jobstate.completed": "完了",
   "jobstate.failed": "失敗",

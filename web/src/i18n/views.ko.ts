@@ -164,6 +164,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "slurm.axis_key": "선은 현재 시각입니다. 진한 막대는 진행 중, 옅은 막대는 예정입니다.",
 
   "jobstate.running": "실행 중",
+  "jobstate.suspended": "일시 중단",
   "jobstate.pending": "대기 중",
   "jobstate.completed": "완료",
   "jobstate.failed": "실패",

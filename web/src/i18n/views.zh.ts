@@ -162,6 +162,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "slurm.axis_key": "竖线表示现在；深色为生效中，浅色为计划中。",
 
   "jobstate.running": "运行中",
+  "jobstate.suspended": "已挂起",
   "jobstate.pending": "等待中",
   "jobstate.completed": "已完成",
   "jobstate.failed": "失败",

@@ -1,4 +1,5 @@
-// Jobs that run, and what each makes of its GPUs: never an average without its spread.
+// Jobs that run, and what each makes of its GPUs: never an average without its spread. A suspended job keeps its GPUs, so it
+// is listed and marked; it is not counted as running.
 import type { JSX } from "preact";
 import { ABSENT, formatDuration } from "../format";
 import { t } from "../i18n";
@@ -35,6 +36,7 @@ export function jobColumns(): Column<SlurmJob>[] {
       cell: (row) => (
         <a href={linkTo("job", row.job)}>
           <Name text={row.array || row.job} />
+          {row.suspended && <span class="warn"> {t("jobstate.suspended")}</span>}
         </a>
       ),
       value: (row) => row.job,

@@ -102,7 +102,7 @@ function countOf(slurm: Slurm, tab: (typeof TABS)[number]): number {
     case "queue":
       return slurm.queue.reduce((sum, row) => sum + row.jobs, 0);
     case "running":
-      return slurm.jobs.length + slurm.withoutSeries;
+      return slurm.jobs.filter((one) => !one.suspended).length + slurm.withoutSeries;
     case "nodes":
       return slurm.nodes.length;
     case "reservations":

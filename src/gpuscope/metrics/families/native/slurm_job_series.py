@@ -14,7 +14,7 @@ from gpuscope.metrics.families.native import slurm_table as rows
 from gpuscope.metrics.families.native.metric import LabelCache
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import ABSENT, Maybe
-from gpuscope.readings.slurm import HOLDS_RESOURCES, PENDING, Gres, SlurmJob, SlurmState
+from gpuscope.readings.slurm import HOLDS_RESOURCES, PENDING, SUSPENDED, Gres, SlurmJob, SlurmState
 
 MAX_NODES_PER_JOB = 1024
 MAX_LIST_CHARACTERS = 1024  # of a label with a list; a target with a label of 64 KiB is refused as a whole
@@ -32,6 +32,7 @@ def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]
     yield cache.family(rows.JOB_SUBMIT, {number: job.submitted_at for number, job in numbers})
     yield cache.family(rows.JOB_START, {number: job.started_at for number, job in numbers})
     yield cache.family(rows.JOB_END, {number: job.ends_at for number, job in numbers})
+    yield cache.family(rows.JOB_SUSPENDED, {number: 1 for number, job in numbers if job.state == SUSPENDED})
     yield from _placement_families(cache, state, shown)
     yield from _pending_families(cache, jobs, state.max_pending_series)
 

@@ -141,6 +141,9 @@ JOB_GPUS = _gauge("job_gpus", "GPUs the job holds.", "slurm_job", unit="count")
 JOB_SUBMIT = _gauge("job_submit_timestamp_seconds", "When the job was submitted.", "slurm_job")
 JOB_START = _gauge("job_start_timestamp_seconds", "When the job started.", "slurm_job")
 JOB_END = _gauge("job_end_timestamp_seconds", "When the job's time limit ends it.", "slurm_job")
+JOB_SUSPENDED = _gauge(
+    "job_suspended", "1 while the job is suspended; absent while it runs.", "slurm_job", unit="0 or 1"
+)
 JOB_NODE = _info("job_node", "A node the job runs on; the value is 1.", "slurm_job", "node")
 JOB_GRES = _info(
     "job_gres",
