@@ -105,7 +105,7 @@ def test_the_values_of_helm_commands_are_in_the_chart(page: Path) -> None:
     if not CHART.exists():
         pytest.skip("the Helm chart is not in this tree")
     values = read_yaml(CHART.read_text())
-    for path in re.findall(r"--set ([^=\s]+)=", page.read_text()):
+    for path in re.findall(r"--set '?([^=\s]+)=", page.read_text()):
         found = values
         for key in path.split("."):
             # A free-form map (labels) has keys that the defaults do not name.

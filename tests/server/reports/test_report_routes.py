@@ -71,7 +71,7 @@ def test_html_has_a_policy_of_its_own() -> None:
         ("by=users", "by: 'users' is not one of user, account"),
         ("since=soon", "since: 'soon' is not a duration"),
         ("start=5&end=4", "the range is empty"),
-        ("since=9999999d", "the range is 9,999,999 days long; at most 3,660 days are read"),
+        ("since=99999d", "the range is 99,999 days long; at most 3,660 days are read"),
         ("start=0&end=99999999999", "at most 3,660 days are read"),
         ("start=x", "start: 'x' is not a time"),
         ("kind=cost", "kind: 'cost' is not one of usage, idle"),
