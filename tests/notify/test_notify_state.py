@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -32,6 +35,25 @@ def test_a_damaged_file_is_refused_with_the_remedy(tmp_path: Path) -> None:
     path.write_text("not a database, but long enough to be taken for one" * 100)
     with pytest.raises(UsageError, match="move the file away"):
         NotifyState(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a small file system, which needs root")
+def test_without_free_inodes_the_file_with_the_silences_stays(tmp_path: Path) -> None:
+    if subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "nr_inodes=8", "none", str(tmp_path)], check=False
+    ).returncode:
+        pytest.skip("no permission to mount")
+    try:
+        state = NotifyState(tmp_path / "n.sqlite")
+        state.save_silence(SILENCE)
+        state.close()
+        with contextlib.suppress(OSError):
+            for number in range(20):
+                (tmp_path / str(number)).touch()
+        with pytest.raises(UsageError, match="it has the silences, so keep it; free space and inodes"):
+            NotifyState(tmp_path / "n.sqlite")
+    finally:
+        subprocess.run(["umount", str(tmp_path)], check=True)
 
 
 def test_where_nothing_can_be_written_the_log_goes_on_and_silences_are_refused(

@@ -273,6 +273,29 @@ def test_dmesg_returns_the_lines_after_the_last_seen_line(tmp_path: Path) -> Non
     assert [event.log_microseconds for event in read(source)] == [91_000_000]
 
 
+@pytest.mark.parametrize(
+    ("priority", "is_kernel"), [(3, True), (7, True), (8, False), (11, False), (14, False)]
+)
+def test_what_a_program_wrote_to_kmsg_is_no_xid(priority: int, is_kernel: bool) -> None:
+    """The kernel gives it another facility than its own, whatever the program asks for."""
+    assert (parse_kmsg_record(f"{priority},5,77,-;{XID}\n".encode()) is not None) is is_kernel
+    entry = {"MESSAGE": XID, "_SOURCE_MONOTONIC_TIMESTAMP": "77", "SYSLOG_FACILITY": str(priority // 8)}
+    assert (commands.parse_journal_line(json.dumps(entry).encode()) is not None) is is_kernel
+
+
+def test_dmesg_is_asked_for_the_kernels_records_and_a_second_line_is_none(tmp_path: Path) -> None:
+    """A text with a line break, or one longer than is read at once, continues in what looks like a line."""
+    log = tmp_path / "log"
+    long = "x" * (commands.MAX_LINE_BYTES - len("[    4.000000] "))
+    forged = f"[    2.000000] usb: product\n[    2.000000] {XID}\n[    4.000000] {long}[    4.000001] {XID}\n"
+    log.write_text(f"[    1.000000] {XID}\n{forged}")
+    script = f'[ "$*" = --kernel ] && cat {log} || echo "[    3.000000] {XID}"'
+    source = KernelLog(
+        DmesgReader(write_program(tmp_path / "dmesg", script), Beat()), FakeClock().now, FakeClock().since_boot
+    )
+    assert [event.log_microseconds for event in read(source)] == [1_000_000]
+
+
 def test_lines_out_of_order_are_all_counted(tmp_path: Path) -> None:
     dmesg = write_program(tmp_path / "dmesg", f"printf '[    3.000002] {XID}\\n[    3.000001] {XID}\\n'")
     source = KernelLog(DmesgReader(dmesg, Beat()), FakeClock().now, FakeClock().since_boot)

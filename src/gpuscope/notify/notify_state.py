@@ -21,7 +21,7 @@ from gpuscope.notify.alert_matchers import AlertMatcher
 from gpuscope.notify.channels import ChannelKey
 from gpuscope.notify.notification_history import NotificationRecord, NotifiedAlert, Outcome
 from gpuscope.notify.notification_log import LogEntry, LogKey
-from gpuscope.notify.silences import Silence, SilenceError
+from gpuscope.notify.silences import Silence, SilenceNotStored
 from gpuscope.series import MatchOp
 
 log = logging.getLogger("gpuscope.notify")
@@ -53,7 +53,7 @@ class NotifyState:
             except OSError as error:
                 raise UsageError(f"{path}: {error.strerror}; choose another folder with --data") from None
             except sqlite3.Error as error:
-                raise UsageError(f"{path}: {error}; move the file away to start with an empty one") from None
+                raise UsageError(f"{path}: {error}; {_advice(error)}") from None
 
     def _open(self) -> sqlite3.Connection:
         if self._opened is None:
@@ -101,7 +101,7 @@ class NotifyState:
                 "insert or replace into silences values (?, ?)", (silence.id, json.dumps(_document(silence)))
             )
         except (sqlite3.Error, OSError) as error:
-            raise SilenceError(f"the silence could not be stored: {error}") from None
+            raise SilenceNotStored(f"the silence could not be stored: {error}") from None
 
     def forget_silences(self, ids: Iterable[str]) -> None:
         self._write(("delete from silences where id = ?", [(one,) for one in ids]))
@@ -138,6 +138,15 @@ class NotifyState:
             self._episode.failed(str(error), kind=type(error).__name__)
         else:
             self._episode.succeeded()
+
+
+def _advice(error: sqlite3.Error) -> str:
+    """Only a damaged file may go: with it go the silences."""
+    if error.sqlite_errorcode & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB):
+        return "it is damaged: move the file away to start without silences"
+    return (
+        "it has the silences, so keep it; free space and inodes of its file system, and check its permissions"
+    )
 
 
 class MemoryState:

@@ -30,6 +30,10 @@ class SilenceError(Exception):
     """The request is wrong; the text is the answer."""
 
 
+class SilenceNotStored(SilenceError):
+    """The disk does not take it: the same request may succeed later."""
+
+
 class SilenceNotFound(SilenceError):
     pass
 

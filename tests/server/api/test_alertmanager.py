@@ -12,7 +12,7 @@ import pytest
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.notify.alerting_config import load_alerting
 from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import MemoryState
+from gpuscope.notify.notify_state import MemoryState, NotifyState
 from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.server.api.alertmanager import AlertmanagerApi
 from gpuscope.server.api.notification_routes import NotificationRoutes
@@ -296,6 +296,16 @@ def test_silences(client: Client) -> None:
 )
 def test_wrong_silences(wrong: dict[str, Any], code: int, client: Client) -> None:
     assert client.post("/api/v2/silences", json=silence(**wrong)).status_code == code
+
+
+def test_a_full_disk_is_no_mistake_of_the_client(tmp_path: Path) -> None:
+    """The sender of a silence may try it again: 503, not 400."""
+    (tmp_path / "alertmanager.yml").write_text("route: {receiver: a}\nreceivers: [{name: a}]\n")
+    state = NotifyState(Path("/proc/gpuscope/n.sqlite"))  # no folder can be made there, not even by root
+    notifier = Notifier(load_alerting(tmp_path / "alertmanager.yml"), {}, ManualClock(), state, Limits())
+    with Client(Router(AlertmanagerApi(notifier, ManualClock(), Limits()).routes())) as full:
+        answer = full.post("/api/v2/silences", json=silence())
+        assert (answer.status_code, "could not be stored" in answer.text) == (503, True)
 
 
 def test_changes_of_silences_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,15 @@ from gpuscope.notify.alert_matchers import AlertMatcher
 from gpuscope.notify.alerting_config import AlertReceiver
 from gpuscope.notify.notifier import AlertStatus, Notifier
 from gpuscope.notify.notify_counters import ALERTMANAGER_VERSION
-from gpuscope.notify.silences import ACTIVE, EXPIRED, PENDING, Silence, SilenceError, SilenceNotFound
+from gpuscope.notify.silences import (
+    ACTIVE,
+    EXPIRED,
+    PENDING,
+    Silence,
+    SilenceError,
+    SilenceNotFound,
+    SilenceNotStored,
+)
 from gpuscope.server.api.alertmanager_json import (
     alert_json,
     group_json,
@@ -263,6 +271,8 @@ class AlertmanagerApi:
                 silence_id = self._notifier.silences.set(silence, now)
         except SilenceNotFound as error:
             return _answer(str(error), 404)
+        except SilenceNotStored as error:
+            return _answer(str(error), 503)
         except (ValueError, SilenceError) as error:
             raise InvalidRequest(error) from None
         word = "changed" if silence.id else "added"
@@ -293,6 +303,8 @@ class AlertmanagerApi:
                 self._notifier.silences.expire(silence_id, self._clock.now())
         except SilenceNotFound:
             return Response(b"", 404, JSON)
+        except SilenceNotStored as error:
+            return _answer(str(error), 503)
         except SilenceError as error:
             return _answer(str(error), 500)
         self._log_change(request, "ended", silence_id)

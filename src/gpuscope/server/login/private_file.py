@@ -45,7 +45,10 @@ class PrivateFile:
         """Reads the file for the first time. A damaged file is an error and is never overwritten."""
         try:
             self._document, self._identity = self._load()
-        except (OSError, ValueError) as error:
+        except OSError as error:
+            advice = "it has the users and tokens, so keep it; check its permissions and the file system"
+            raise UsageError(f"{self.path}: {_reason(error)}; {advice}") from None
+        except ValueError as error:
             raise UsageError(f"{self.path}: {_reason(error)}; repair the file or move it away") from None
         with contextlib.suppress(OSError):
             self._restrict_mode()

@@ -21,6 +21,7 @@ from gpuscope.sources.kernel_log.record import DRIVER_PREFIX, Batch, KernelLogRe
 POLL_SECONDS: Final = 10.0
 TIMEOUT_SECONDS: Final = 20.0
 MAX_LINE_BYTES: Final = 65536
+KERNEL_FACILITY: Final = "0"
 
 _DMESG_LINE = re.compile(r"\[ *(\d{1,12})\.(\d{6})\](?:\[[^\]]*\])? (.*)", re.ASCII | re.DOTALL)
 
@@ -40,8 +41,11 @@ def each_line(command: Sequence[str], take: Callable[[bytes], None]) -> None:
     timer.start()
     try:
         with process:  # waits for its end
+            is_begun = False
             while process.stdout is not None and (line := process.stdout.readline(MAX_LINE_BYTES)):
-                take(line)
+                if not is_begun:  # the rest of a line that is too long must not pass for another one
+                    take(line)
+                is_begun = not line.endswith(b"\n")
     finally:
         timer.cancel()
     if process.returncode < 0:
@@ -67,7 +71,7 @@ class JournalReader:
             "--dmesg",
             "--boot",
             "--output=json",
-            "--output-fields=MESSAGE,_SOURCE_MONOTONIC_TIMESTAMP",
+            "--output-fields=MESSAGE,_SOURCE_MONOTONIC_TIMESTAMP,SYSLOG_FACILITY",
             "--no-pager",
             "--quiet",
         )
@@ -109,6 +113,8 @@ class JournalReader:
 
 def parse_journal_line(line: bytes) -> KernelLogRecord | None:
     entry = _json_object(line) or {}
+    if entry.get("SYSLOG_FACILITY", KERNEL_FACILITY) != KERNEL_FACILITY:
+        return None  # a program wrote it to /dev/kmsg
     message = entry.get("MESSAGE")
     if isinstance(message, list):  # journald writes a message that is not UTF-8 as a list of bytes
         message = bytes(n for n in message if isinstance(n, int) and 0 <= n < 256).decode("utf-8", "replace")
@@ -135,12 +141,16 @@ def _whole(value: object) -> int | None:
 
 
 class DmesgReader:
-    """The kernel's buffer, printed as a whole by each run; lines after the last seen line are new."""
+    """The kernel's buffer, printed as a whole by each run; lines after the last seen line are new.
+
+    A record with a line break is printed as several lines with the same time: only the first of them is known
+    to begin a record. `--kernel` leaves out what programs wrote.
+    """
 
     name = "dmesg"
 
     def __init__(self, program: str = "dmesg", monotonic: Monotonic = time.monotonic) -> None:
-        self._command = (program,)
+        self._command = (program, "--kernel")
         self._monotonic = monotonic
         self._next_read = float("-inf")
         self._last_line = b""
@@ -153,12 +163,15 @@ class DmesgReader:
             return None
         self._next_read = self._monotonic() + POLL_SECONDS
         lines: list[bytes] = []
-        last = self._last_line
+        last, time_before = self._last_line, b""
 
         def take(line: bytes) -> None:
+            nonlocal time_before
+            time = line.partition(b"]")[0]
+            is_continued, time_before = time == time_before, time
             if line == last:
                 lines.clear()
-            elif DRIVER_PREFIX in line:
+            elif DRIVER_PREFIX in line and not is_continued:
                 lines.append(line)
             self._last_line = line
 

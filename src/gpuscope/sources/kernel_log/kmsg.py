@@ -1,7 +1,8 @@
 """Reads /dev/kmsg: the kernel log by record, each with a sequence number that is unique within one boot.
 
 Every read() returns one record, starting with the oldest after opening. EPIPE means that records were
-overwritten before they were read; the next read continues after the gap.
+overwritten before they were read; the next read continues after the gap. Records that programs wrote are
+skipped.
 """
 
 from __future__ import annotations
@@ -18,6 +19,8 @@ from gpuscope.sources.kernel_log.record import DRIVER_PREFIX, Batch, KernelLogRe
 MAX_RECORD_BYTES: Final = 16384
 MAX_RECORDS_A_READ: Final = 50_000
 
+_KERNEL_PRIORITIES: Final = frozenset(b"%d" % priority for priority in range(8))
+"""Of facility 0. A program that writes to /dev/kmsg gets another one: anybody could report an XID."""
 _ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
 
 
@@ -28,6 +31,8 @@ def parse_kmsg_record(raw: bytes) -> KernelLogRecord | None:
     if len(fields) < 3 or not (fields[1].isdigit() and fields[2].isdigit()):
         return None
     if len(fields[1]) > 20 or len(fields[2]) > 20:  # neither is longer than 64 bits
+        return None
+    if fields[0] not in _KERNEL_PRIORITIES:
         return None
     line = rest.partition(b"\n")[0]  # followed by the record's device and subsystem
     text = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), line)
