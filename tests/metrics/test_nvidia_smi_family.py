@@ -419,9 +419,10 @@ def test_own_names_are_reserved() -> None:
 @pytest.mark.parametrize(
     ("driver", "spelling"),
     [
-        ("535.104.05", "throttle"),
-        ("550.163.01", "throttle"),
-        ("554.99", "throttle"),
+        ("470.256.02", "throttle"),
+        ("525.147.05", "throttle"),
+        ("535.261.03", "event"),
+        ("550.163.01", "event"),
         ("555.42", "event"),
         ("590.48.01", "event"),
         ("devel", "event"),

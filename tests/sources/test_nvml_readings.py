@@ -235,6 +235,30 @@ def test_throttle_reasons_and_their_time(rig: Rig) -> None:
     assert after.violation_seconds["power"] - before.violation_seconds["power"] == pytest.approx(30)
 
 
+@pytest.mark.parametrize(
+    ("version", "has_times"),
+    [
+        ("470.256.02", False), ("525.147.05", False), ("535.261.03", False), ("550.163.01", False),
+        ("570.172.08", False), ("575.51.03", True), ("575.64.05", True), ("580.65.06", True),
+        ("580.82.07", True), ("580.126.09", True), ("590.48.01", True), ("615.71.02", True),
+    ],
+)  # fmt: skip
+def test_throttle_times_of_every_release(rig: Rig, version: str, has_times: bool) -> None:
+    """Their field ids have moved twice; at the wrong ones are settings, or nothing."""
+    rig.driver.reload(version)
+    rig.driver.set(0, reasons=["sw_power_cap", "hw_thermal"])
+    before = rig.device()
+    after = rig.tick(30).devices[0]
+    gained = {
+        reason: after.throttled_seconds[reason] - seconds
+        for reason, seconds in before.throttled_seconds.items()
+    }
+    expected = {"sw_power_cap": 30, "sync_boost": 0}
+    if has_times:
+        expected |= {"hw_thermal_slowdown": 30, "sw_thermal_slowdown": 0, "hw_power_brake_slowdown": 0}
+    assert gained == pytest.approx(expected)
+
+
 def test_energy_is_the_integral_of_power(rig: Rig) -> None:
     rig.driver.set(0, power_mw=250_000)
     before = rig.device()

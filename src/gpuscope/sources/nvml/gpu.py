@@ -156,7 +156,11 @@ class NvmlGpu:
             (*rows.DEVICE_ROWS, *rows.fan_rows(fans), *rows.nvlink_rows(links)),
             {
                 Tier.FAST: fields.FAST_FIELDS,
-                Tier.MEDIUM: (*fields.MEDIUM_FIELDS, *fields.nvlink_fields(links)),
+                Tier.MEDIUM: (
+                    *fields.MEDIUM_FIELDS,
+                    *fields.throttle_time_fields(self.calls.library.driver_version),
+                    *fields.nvlink_fields(links),
+                ),
                 Tier.SLOW: fields.SLOW_FIELDS,
             },
         )

@@ -16,6 +16,7 @@ from functools import cache, partial
 from typing import Any
 
 from gpuscope.errors import SourceError, SourceMissing
+from gpuscope.readings import ABSENT, Maybe
 from gpuscope.sources.nvml import codes
 from gpuscope.sources.nvml.job_runner import abandoned_threads
 from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan
@@ -50,6 +51,8 @@ class Library:
 
     def __init__(self, tier_plan: TierPlan = NO_REQUESTS) -> None:
         self.tier_plan = tier_plan
+        self.driver_version: Maybe[str] = ABSENT
+        """Set by the session: some field ids depend on it."""
         try:
             import pynvml
         except ImportError:

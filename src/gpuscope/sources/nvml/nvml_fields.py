@@ -11,6 +11,8 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from gpuscope.readings import Maybe
+from gpuscope.readings.driver_releases import throttle_time_ids
 from gpuscope.sources.nvml import codes
 from gpuscope.sources.nvml.call_table import Convert, Label, as_is, divided_by, milliwatts, put, times
 from gpuscope.sources.nvml.driver_calls import DriverCalls
@@ -49,9 +51,6 @@ FAST_FIELDS: Final = (
 MEDIUM_FIELDS: Final = (
     NvmlField("throttled_seconds", "sw_power_cap", 74, convert=nanoseconds),
     NvmlField("throttled_seconds", "sync_boost", 76, convert=nanoseconds),
-    NvmlField("throttled_seconds", "sw_thermal_slowdown", 269, convert=nanoseconds),
-    NvmlField("throttled_seconds", "hw_thermal_slowdown", 270, convert=nanoseconds),
-    NvmlField("throttled_seconds", "hw_power_brake_slowdown", 271, convert=nanoseconds),
     NvmlField("violation_seconds", "power", 74, convert=nanoseconds),
     NvmlField("violation_seconds", "thermal", 75, convert=nanoseconds),
     NvmlField("violation_seconds", "sync_boost", 76, convert=nanoseconds),
@@ -61,6 +60,17 @@ MEDIUM_FIELDS: Final = (
     NvmlField("violation_seconds", "total_app_clocks", 80, convert=nanoseconds),
     NvmlField("violation_seconds", "total_base_clocks", 81, convert=nanoseconds),
 )
+
+
+def throttle_time_fields(driver_version: Maybe[str]) -> tuple[NvmlField, ...]:
+    ids = throttle_time_ids(driver_version)
+    if ids is None:
+        return ()
+    return tuple(
+        NvmlField("throttled_seconds", reason, field_id, convert=nanoseconds)
+        for reason, field_id in ids._asdict().items()
+    )
+
 
 SLOW_FIELDS: Final = (
     NvmlField("retired_pages", "single_bit", 29),

@@ -57,6 +57,7 @@ class Session:
         self._calls.retry_refused()  # these few calls are repeated even if they were refused
         if self.driver is ABSENT:
             self.driver = self._read_driver()
+            self._library.driver_version = self.driver.driver_version
         try:
             count = self._calls.result(("nvmlDeviceGetCount", ()))
         except GpuLostError:  # not about one GPU; calls to each GPU show which is lost

@@ -1,7 +1,7 @@
 """Names of nvidia-smi's query fields, and the names that older drivers use for some of them.
 
-`--query-field-names` is checked against them. As in nvidia_gpu_exporter, drivers since 555 use "event" and
-older ones "throttle"; metric names depend on it.
+`--query-field-names` is checked against them. Newer drivers say "event" where older ones say "throttle"; metric
+names depend on it.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from typing import Final
 
 from gpuscope.metrics.families.nvidia_smi.table import SMI_COLUMNS
 from gpuscope.readings import Maybe
+from gpuscope.readings.driver_releases import says_event_reasons
 
 EVENT_REASONS: Final = "clocks_event_reasons."
 THROTTLE_REASONS: Final = "clocks_throttle_reasons."
-FIRST_DRIVER_WITH_EVENT_REASONS: Final = 555
 
 # Fields without a reading, or exported outside the columns.
 _OTHER_FIELDS = """
@@ -51,12 +51,6 @@ def spell_reasons(cells: dict[str, str], driver: Maybe[str], only: Iterable[str]
         return cells | {
             field: cells[with_newer_name(field)] for field in asked if with_newer_name(field) in cells
         }
-    if not _is_older(driver):
+    if says_event_reasons(driver):
         return cells
     return {with_older_name(header): cell for header, cell in cells.items()}
-
-
-def _is_older(driver: Maybe[str]) -> bool:
-    """A version that cannot be parsed counts as new."""
-    major = driver.partition(".")[0] if isinstance(driver, str) else ""
-    return major.isascii() and major.isdigit() and int(major) < FIRST_DRIVER_WITH_EVENT_REASONS
