@@ -115,7 +115,9 @@ class Scene:
         return [pod for pod in listed if "deletionTimestamp" not in pod["metadata"]]
 
     def pods_with_any_state(self, namespace: str) -> list[str]:
-        return [pod["metadata"]["name"] for pod in self.lab.get("pods", "-n", namespace)["items"]]
+        """Also those that are ending; not those of `helm test`, which Helm leaves there if they failed."""
+        listed = self.lab.get("pods", "-n", namespace, "-l", "app.kubernetes.io/component!=test")["items"]
+        return [pod["metadata"]["name"] for pod in listed]
 
     def main_pid(self, pod: Any) -> int:
         """Of the pod's container, on the machine; 0 while it starts."""
