@@ -4,6 +4,7 @@ part."""
 from __future__ import annotations
 
 import random
+import shutil
 import sqlite3
 from pathlib import Path
 
@@ -12,6 +13,7 @@ import pytest
 
 from gpuscope.store import Store, StoreDamagedError
 from gpuscope.store.schema import FILE_NAME
+from gpuscope.store.wal_check import committed_frames
 from tests.store.support import HandClock, SamplesByLabels, contents_of, fill, labels, tick, timed_tick
 
 
@@ -42,6 +44,50 @@ def count_samples(contents: SamplesByLabels) -> int:
 
 def _pairs(samples: dict[int, int]) -> list[tuple[int, int]]:
     return sorted(samples.items())
+
+
+def copy_of_open_store(folder: Path, copy: Path) -> list[int]:
+    """As kill -9 leaves it: 20 commits, each with a new series, in the write-ahead log."""
+    clock = HandClock()
+    with Store(folder, clock=clock) as store:
+        target = store.target("node")
+        for number in range(20):
+            clock.at += 15_000
+            ids = store.resolve(target, [labels("m", number=str(number))])
+            store.append(tick(target, clock.at, ids, [1.0]))
+        shutil.copytree(folder, copy)
+    return committed_frames(copy / FILE_NAME)
+
+
+@pytest.mark.parametrize(("place", "kept"), [("header", 0), ("first frame", 0), ("middle", 10), ("salts", 10)])
+def test_a_damaged_write_ahead_log_is_said(
+    tmp_path: Path, place: str, kept: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    committed = copy_of_open_store(tmp_path / "a", tmp_path / "b")
+    wal = tmp_path / "b" / f"{FILE_NAME}-wal"
+    data = bytearray(wal.read_bytes())
+    frame_bytes = 24 + 4096
+    after = committed[-11]  # ten of the appends come after this frame
+    at = {"header": 17, "first frame": 32 + 300, "middle": 32 + after * frame_bytes + 500}
+    data[at.get(place, 32 + after * frame_bytes + 9)] ^= 0xFF
+    wal.write_bytes(data)
+    with Store(tmp_path / "b") as store:
+        assert len(store.label_values("number")) == kept
+        lost = sum(number > after for number in committed) if kept else len(committed)
+        assert f"of its {len(committed)} transactions {lost} are lost" in caplog.text
+        assert "is damaged" in str(store.own_stats.last_error)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 3000, 24 + 4096])
+def test_an_interrupted_write_is_no_damage(tmp_path: Path, cut: int, caplog: pytest.LogCaptureFixture) -> None:
+    copy_of_open_store(tmp_path / "a", tmp_path / "b")
+    wal = tmp_path / "b" / f"{FILE_NAME}-wal"
+    wal.write_bytes(wal.read_bytes() + (bytes(100) if not cut else b""))
+    if cut:
+        wal.write_bytes(wal.read_bytes()[:-cut])
+    with Store(tmp_path / "b") as store:
+        assert len(store.label_values("number")) >= 18
+    assert "damaged" not in caplog.text
 
 
 def test_a_damaged_label_name(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

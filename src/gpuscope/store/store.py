@@ -8,6 +8,7 @@ also while another process writes to it.
 
 from __future__ import annotations
 
+import logging
 import sqlite3
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
@@ -35,7 +36,10 @@ from gpuscope.store.schema import FILE_NAME, connect, migrate
 from gpuscope.store.store_errors import StoreClosedError, StoreDamagedError, StoreError, from_sqlite, is_damage
 from gpuscope.store.target_names import OwnInstances, is_verified
 from gpuscope.store.tick import Appended, Int64s, Tick
+from gpuscope.store.wal_check import committed_frames, lost_commits
 from gpuscope.store.write_side import WriteSide
+
+log = logging.getLogger(__name__)
 
 DAMAGE_MARK = "damaged"
 
@@ -99,8 +103,15 @@ class Store:
             return self._load()
 
     def _load(self) -> tuple[sqlite3.Connection, Loaded]:
+        committed = committed_frames(self._path)
         db = connect(self._path)
         try:
+            if lost := lost_commits(db, committed):
+                self.own_stats.last_error = (
+                    f"the write-ahead log {self._path}-wal is damaged: of its {len(committed)} transactions "
+                    f"{lost} are lost, with the samples and the new series in them"
+                )
+                log.error("store: %s", self.own_stats.last_error)
             migrate(db, self._clock.now_ms())
             return db, load(db, self._clock.now_ms())
         except BaseException:
