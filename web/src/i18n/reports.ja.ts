@@ -24,9 +24,9 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.not_read": "{hours} GPU時間がありません。エージェントが停止していたか、GPU を読めませんでした",
   "missing.parts_differ": "内訳の合計が GPU時間と {hours} 時間異なり、0.1 % を超えています",
   "missing.allocations":
-    "期間中の Slurm の割り当ては {count} 件で多すぎるため読めません。prolog のないノードでは、プロセスなしで占有された GPU が空きと数えられます",
+    "期間中の Slurm の割り当ては {count} 件で多すぎるため読めません。prolog のないノードでは、ジョブがプロセスなしで占有した GPU が空きと数えられます",
   "missing.allocations_refused":
-    "Slurm が割り当てた GPU をエンジンから読めません。prolog のないノードでは、プロセスなしで占有された GPU が空きと数えられます: {reason}",
+    "Slurm が割り当てた GPU をエンジンから読めません。prolog のないノードでは、ジョブがプロセスなしで占有した GPU が空きと数えられます: {reason}",
   "missing.refused": "エンジンが期間のうち {hours} 時間を拒否したため、レポートに含まれません: {reason}",
   "missing.samples_gone":
     "最初の {hours} 時間のサンプルはもう保存されていません。ロールアップは 1 時間単位なので、レポートはその分遅く始まります",

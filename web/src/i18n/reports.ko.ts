@@ -23,9 +23,9 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.not_read": "{hours} GPU시간이 없습니다. 에이전트가 중단되었거나 GPU를 읽지 못했습니다",
   "missing.parts_differ": "부분의 합이 GPU시간과 {hours}시간 다르며, 0.1 %를 넘습니다",
   "missing.allocations":
-    "기간 중 Slurm 할당이 {count}건으로 너무 많아 읽을 수 없습니다. prolog가 없는 노드에서 프로세스 없이 점유된 GPU는 비어 있는 것으로 셉니다",
+    "기간 중 Slurm 할당이 {count}건으로 너무 많아 읽을 수 없습니다. prolog가 없는 노드에서 작업이 프로세스 없이 점유한 GPU는 비어 있는 것으로 셉니다",
   "missing.allocations_refused":
-    "엔진에서 Slurm이 할당한 GPU를 읽을 수 없습니다. prolog가 없는 노드에서 프로세스 없이 점유된 GPU는 비어 있는 것으로 셉니다: {reason}",
+    "엔진에서 Slurm이 할당한 GPU를 읽을 수 없습니다. prolog가 없는 노드에서 작업이 프로세스 없이 점유한 GPU는 비어 있는 것으로 셉니다: {reason}",
   "missing.refused": "엔진이 기간 중 {hours}시간을 거부하여 보고서에 없습니다: {reason}",
   "missing.samples_gone":
     "처음 {hours}시간의 샘플은 더 이상 보관되지 않습니다. 롤업은 시간 단위이므로 보고서가 그만큼 늦게 시작합니다",

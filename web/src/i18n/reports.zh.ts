@@ -21,9 +21,9 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.not_read": "缺少 {hours} GPU 小时：代理停止，或 GPU 未被读取",
   "missing.parts_differ": "各部分之和与 GPU 小时相差 {hours} 小时，超过 0.1 %",
   "missing.allocations":
-    "时段内 Slurm 分配了 {count} 次，过多而无法读取：在没有 prolog 的节点上，没有进程但被占用的 GPU 计为空闲",
+    "时段内 Slurm 分配了 {count} 次，过多而无法读取：在没有 prolog 的节点上，作业占用但没有进程的 GPU 计为空闲",
   "missing.allocations_refused":
-    "引擎无法给出 Slurm 分配的 GPU：在没有 prolog 的节点上，没有进程但被占用的 GPU 计为空闲：{reason}",
+    "引擎无法给出 Slurm 分配的 GPU：在没有 prolog 的节点上，作业占用但没有进程的 GPU 计为空闲：{reason}",
   "missing.refused": "引擎拒绝了时段中的 {hours} 小时，报告中没有这些数据：{reason}",
   "missing.samples_gone": "最初 {hours} 小时的样本已不再保留；汇总以整小时为单位，因此报告相应推迟开始",
   "missing.silent_node": "{node}：缺少 {hours} GPU 小时；{at} 之后没有样本：代理已停止，或样本尚未到达",
