@@ -67,6 +67,7 @@ def collected(*readings: Reading) -> Snapshot:
 
 
 KEYS: dict[str, str | tuple[str, ...]] = {
+    "clock_default_application_hertz": "graphics",
     "cpu_affinity": "0",
     "cpu_guest_seconds": ("0", "user"),
     "cpu_seconds": ("0", "user"),

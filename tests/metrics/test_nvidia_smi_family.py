@@ -438,6 +438,30 @@ def test_clock_reasons_are_spelled_as_the_drivers_nvidia_smi_does(driver: Maybe[
     assert all(name.startswith(f"nvidia_smi_clocks_{spelling}_reasons_") for name in reasons)
 
 
+@pytest.mark.parametrize(
+    ("driver", "is_there"), [("550.163.01", True), ("580.95.05", True), ("590.48.01", False)]
+)
+def test_fields_that_newer_drivers_have_removed(driver: str, is_there: bool) -> None:
+    clocks = {"graphics": 1.095e9, "memory": 1.215e9}
+    device = replace(
+        DEVICE,
+        clock_application_hertz=clocks,
+        clock_default_application_hertz=clocks,
+        power_management=1.0,
+        display_attached=0.0,
+    )
+    shot = replace(snapshot(device), driver=Driver(driver_version=driver))
+    values = {family.name: family.samples[0][1] for family in NvidiaSmiBuilder().to_families(shot)}
+    wanted = {
+        "nvidia_smi_clocks_applications_graphics_clock_hz": 1.095e9,
+        "nvidia_smi_clocks_default_applications_graphics_clock_hz": 1.095e9,
+        "nvidia_smi_clocks_default_applications_memory_clock_hz": 1.215e9,
+        "nvidia_smi_display_mode": 0.0,
+        "nvidia_smi_power_management": 1.0,
+    }
+    assert {name: values[name] for name in wanted if name in values} == (wanted if is_there else {})
+
+
 def test_clock_reasons_requested_by_name_keep_their_name() -> None:
     shot = replace(snapshot(DEVICE), driver=Driver(driver_version="590.48.01"))
     fields = ("clocks_throttle_reasons.active", "clocks_event_reasons.gpu_idle")

@@ -52,6 +52,8 @@ LEVELS: dict[str, tuple[str, Any, float]] = {
     "clock_video_max": ("clock_max_hertz", "video", 1e6),
     "clock_graphics_app": ("clock_application_hertz", "graphics", 1e6),
     "clock_memory_app": ("clock_application_hertz", "memory", 1e6),
+    "clock_graphics_app_default": ("clock_default_application_hertz", "graphics", 1e6),
+    "clock_memory_app_default": ("clock_default_application_hertz", "memory", 1e6),
     "pstate": ("performance_state", None, 1),
     "fan_percent": ("fan_speed_ratio", "0", 0.01),
     "fan_rpm": ("fan_rpm", "0", 1),
@@ -102,6 +104,7 @@ LEVELS: dict[str, tuple[str, Any, float]] = {
     "remap_banks_none": ("row_remap_banks", "none", 1),
     "compute_mode": ("compute_mode", None, 1),
     "persistence_mode": ("persistence_mode", None, 1),
+    "power_management": ("power_management", None, 1),
     "accounting_mode": ("accounting_enabled", None, 1),
     "accounting_buffer": ("accounting_buffer_size", None, 1),
     "pcie_gen_device_max": ("pcie_link_generation_gpu_max", None, 1),
@@ -150,7 +153,9 @@ def test_every_number_arrives_in_its_unit(rig: Rig, model: str) -> None:
     # 7, 8, 9 … for each: no two numbers are alike, and none can stand for another.
     values = {key: 7 + place for place, key in enumerate(sorted(has))}
     values |= {"memory_total": 1 << 36, "pstate": 2} | {"ecc_mode": 1, "ecc_pending": 0}
-    values |= dict.fromkeys(has & {"persistence_mode", "accounting_mode", "display_mode", "display_active"}, 1)
+    values |= dict.fromkeys(
+        has & {"persistence_mode", "power_management", "accounting_mode", "display_mode", "display_active"}, 1
+    )
     rig.driver.set(0, **{key: value for key, value in values.items() if key in has})
     rig.read()
     device = rig.tick().devices[0]

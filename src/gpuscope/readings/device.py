@@ -128,6 +128,7 @@ class Device(GpuOrInstance):
     clock_hertz: ByLabel = NO_VALUES  # by clock: graphics, sm, memory, video
     clock_max_hertz: ByLabel = NO_VALUES
     clock_application_hertz: ByLabel = NO_VALUES
+    clock_default_application_hertz: ByLabel = NO_VALUES  # after a reset of the applications' clocks
     performance_state: Maybe[float] = ABSENT
     throttle_reasons: Maybe[int] = ABSENT  # the driver's bit mask; readings/throttle.py has the names
     throttle_reasons_supported: Maybe[int] = ABSENT  # the bits of that mask that this GPU can set
@@ -181,6 +182,7 @@ class Device(GpuOrInstance):
 
     compute_mode: Maybe[float] = ABSENT  # 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
     persistence_mode: Maybe[float] = ABSENT
+    power_management: Maybe[float] = ABSENT  # 1 if a power limit can be enforced
     mig_enabled: Maybe[float] = ABSENT
     mig_pending: Maybe[float] = ABSENT
     display_active: Maybe[float] = ABSENT

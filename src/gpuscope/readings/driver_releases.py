@@ -35,6 +35,12 @@ _THROTTLE_TIMES: Final[tuple[tuple[Release, ThrottleTimeIds | None], ...]] = (
 # clocks_event_reasons. NVML has had the new word since 535 (nvidia-ml-py 12.535.77; not in 11.525.150).
 _EVENT_REASONS_SINCE: Final[Release] = (535, 0)
 
+# nvidia-smi answers them with "[Requested functionality has been deprecated]", which is no number.
+_REMOVED_SMI_FIELDS: Final = (
+    ((590, 0), ("display_mode", "power.management", "clocks.applications.", "clocks.default_applications.")),
+    ((0, 0), ()),
+)
+
 
 def parse_release(driver_version: Maybe[str]) -> Release:
     """`535.183.06` is (535, 183)."""
@@ -48,6 +54,12 @@ def throttle_time_ids(driver_version: Maybe[str]) -> ThrottleTimeIds | None:
     """None: this driver does not count them."""
     release = parse_release(driver_version)
     return next(ids for since, ids in _THROTTLE_TIMES if release >= since)
+
+
+def removed_smi_fields(driver_version: Maybe[str]) -> tuple[str, ...]:
+    """Beginnings of the query fields that this driver's nvidia-smi does not answer any more."""
+    release = parse_release(driver_version)
+    return next(fields for since, fields in _REMOVED_SMI_FIELDS if release >= since)
 
 
 def says_event_reasons(driver_version: Maybe[str]) -> bool:

@@ -90,6 +90,7 @@ def _limits(model: Model) -> Fields:
     if model.application_mhz is not None:
         graphics, memory = model.application_mhz * MHZ, model.memory_mhz * MHZ
         fields["clock_application_hertz"] = {"graphics": graphics, "memory": memory}
+        fields["clock_default_application_hertz"] = {"graphics": graphics, "memory": memory}
     return fields
 
 
@@ -99,6 +100,7 @@ def _modes(model: Model, mig: bool) -> Fields:
         "ecc_pending": float(model.ecc),
         "compute_mode": 0.0,
         "persistence_mode": float(not model.fans),
+        "power_management": 1.0,
         "display_active": 0.0,
         "display_attached": 0.0,
         "accounting_enabled": 0.0,

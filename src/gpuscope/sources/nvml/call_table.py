@@ -254,13 +254,10 @@ DEVICE_ROWS: Final = (
         for clock, clock_id in CLOCKS.items()
     ),
     *(
-        call_row(
-            SLOW,
-            "clock_application_hertz",
-            "nvmlDeviceGetApplicationsClock",
-            CLOCKS[clock],
-            convert=megahertz,
-            label=clock,
+        call_row(SLOW, reading, call, CLOCKS[clock], convert=megahertz, label=clock)
+        for reading, call in (
+            ("clock_application_hertz", "nvmlDeviceGetApplicationsClock"),
+            ("clock_default_application_hertz", "nvmlDeviceGetDefaultApplicationsClock"),
         )
         for clock in ("graphics", "memory")
     ),
@@ -317,6 +314,7 @@ DEVICE_ROWS: Final = (
     ),
     call_row(SLOW, "compute_mode", "nvmlDeviceGetComputeMode"),
     call_row(SLOW, "persistence_mode", "nvmlDeviceGetPersistenceMode"),
+    call_row(SLOW, "power_management", "nvmlDeviceGetPowerManagementMode"),
     call_row(SLOW, "display_active", "nvmlDeviceGetDisplayActive"),
     call_row(SLOW, "display_attached", "nvmlDeviceGetDisplayMode"),
     call_row(SLOW, "accounting_enabled", "nvmlDeviceGetAccountingMode"),

@@ -19,10 +19,9 @@ THROTTLE_REASONS: Final = "clocks_throttle_reasons."
 # Fields without a reading, or exported outside the columns.
 _OTHER_FIELDS = """
     uuid index count timestamp hostname driver_version kmd_version driver_model.current driver_model.pending
-    pci.domain pci.bus pci.device pcie.link.gen.hostmax display_mode addressing_mode
-    inforom.checksum_validation gom.current gom.pending power.management edpp_multiplier
+    pci.domain pci.bus pci.device pcie.link.gen.hostmax addressing_mode
+    inforom.checksum_validation gom.current gom.pending edpp_multiplier
     dramEncryption.mode.current dramEncryption.mode.pending
-    clocks.default_applications.graphics clocks.default_applications.memory
     fabric.status platform.peer_type platform.gpu_fabric_guid
 """
 

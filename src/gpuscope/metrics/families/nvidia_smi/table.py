@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gpuscope.metrics.catalogue.row import reader
 from gpuscope.readings import ABSENT, Device, Driver
+from gpuscope.readings.driver_releases import removed_smi_fields
 from gpuscope.readings.throttle import THROTTLE_REASONS
 
 MIB: Final = 1 << 20
@@ -161,6 +162,7 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("pcie.link.gen.gpumax", "pcie_link_generation_gpu_max", _whole),
     SmiColumn("pcie.link.width.current", "pcie_link_width", _whole),
     SmiColumn("pcie.link.width.max", "pcie_link_width_max", _whole),
+    SmiColumn("display_mode", "display_attached", _enabled),
     SmiColumn("display_attached", "display_attached", _yes),
     SmiColumn("display_active", "display_active", _enabled),
     SmiColumn("persistence_mode", "persistence_mode", _enabled),
@@ -215,6 +217,7 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("temperature.gpu", "temperature_celsius.gpu", _whole),
     SmiColumn("temperature.gpu.tlimit", "temperature_margin_celsius", _whole),
     SmiColumn("temperature.memory", "temperature_celsius.memory", _whole),
+    SmiColumn("power.management", "power_management", _enabled),
     SmiColumn("power.draw [W]", "power_watts", _watts),
     SmiColumn("power.draw.average [W]", "power_average_watts", _watts),
     SmiColumn("power.draw.instant [W]", "power_instant_watts", _watts),
@@ -228,7 +231,8 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
         for clock in ("graphics", "sm", "memory", "video")
     ),
     *(
-        SmiColumn(f"clocks.applications.{clock} [MHz]", f"clock_application_hertz.{clock}", _mhz)
+        SmiColumn(f"clocks.{which}applications.{clock} [MHz]", f"clock_{which}application_hertz.{clock}", _mhz)
+        for which in ("", "default_")
         for clock in ("graphics", "memory")
     ),
     *(
@@ -264,7 +268,10 @@ def print_cells(device: Device, driver: Driver, count: int) -> dict[str, str]:
         cells["driver_version"] = driver.driver_version
     if device.pci_bus_id is not ABSENT:
         cells |= _pci_cells(device.pci_bus_id)
+    removed = removed_smi_fields(driver.driver_version)
     for header, read, print_reading in _READERS:
+        if header.startswith(removed):
+            continue
         value = read(device)
         if value is ABSENT or (isinstance(value, float) and not abs(value) < MAX_NUMBER):
             continue
