@@ -10,6 +10,7 @@ import {
   shortModel,
   toSentence,
 } from "../src/format";
+import { nodeCommand } from "../src/parts/add-node";
 import { fillExpression, fillLegend, panelById, PANELS, toRegex } from "../src/panels";
 import { commonLabels, describeMetric, placeAt, rank } from "../src/promql";
 import { formatRoute, parseRoute } from "../src/router";
@@ -322,5 +323,14 @@ describe("the value axis", () => {
         expect(ticks(range), about).toBeLessThan(60);
       }
     }
+  });
+});
+
+describe("the command that adds a node", () => {
+  it("names the node that its token is bound to", () => {
+    const command = nodeCommand("https://gpus.example.org", "secret", "node7");
+    expect(command).toContain("--remote-write 'https://gpus.example.org/api/v1/write'");
+    expect(command.endsWith("--node 'node7'")).toBe(true);
+    expect(nodeCommand("http://127.0.0.1:9470", "", "")).not.toContain("--node");
   });
 });

@@ -91,7 +91,9 @@ export function valueRange(
     number,
     number,
   ];
-  const length = Math.max(highest - lowest, leastLength(lowest, highest));
+  // Around a constant the margin is a share of the value, so that the labels of the axis differ.
+  const spread = highest > lowest ? highest - lowest : Math.abs(highest);
+  const length = Math.max(spread, leastLength(lowest, highest));
   const bottom = least ?? lowest - length * 0.08;
   const top = most ?? highest + Math.max(highest - bottom, length) * 0.06;
   return [bottom, Math.max(top, bottom + leastLength(bottom, top))];
