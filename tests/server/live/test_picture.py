@@ -135,6 +135,36 @@ def test_a_mig_instance_has_its_gpus_model_and_wakes_it() -> None:
     )
 
 
+def under(instance: str, samples: list[Sample]) -> list[Sample]:
+    return [(metric, {**labels, "instance": instance}, value) for metric, labels, value in samples]
+
+
+def test_a_node_that_pushes_and_is_scraped_is_counted_once() -> None:
+    """With its sessions and findings: two rows of one process end the live stream, and two findings of one
+    idle GPU cost twice as much."""
+    idle: Sample = ("gpuscope_process_idle_since_seconds", {**LABELS, "pid": "7"}, NOW - 3600)
+    scraped = [*node(), NOT_BUSY, *session(0.0), idle, XID]
+    alone = fleet_state(scraped, now=NOW, source="test")
+    twice = fleet_state([*scraped, *under("gpu-a01", scraped)], now=NOW, source="test")
+    assert {one["kind"] for one in alone["findings"]} == {"held_idle", "xid_hardware"}
+    for rows in ("gpus", "sessions", "findings", "counts"):
+        assert twice[rows] == alone[rows]  # type: ignore[literal-required]
+
+
+def test_of_two_reports_of_a_gpu_the_fresh_one_is_shown() -> None:
+    """An agent that was scraped and now pushes: the old series stay for five minutes."""
+    samples = [*node(NOW - 200), BUSY, *under("gpu-a01", [*node(), NOT_BUSY])]
+    assert [gpu["state"] for gpu in fleet_state(samples, now=NOW, source="test")["gpus"]] == ["idle"]
+
+
+@pytest.mark.parametrize(
+    ("ahead", "shown"), [([3600.0], NOW), ([3600.0, -20.0], NOW - 20), ([0.0, -20.0], NOW)]
+)
+def test_a_clock_that_is_ahead_makes_no_numbers_new(ahead: list[float], shown: float) -> None:
+    nodes = [sample for n, by in enumerate(ahead) for sample in under(f"n{n}", node(NOW + by))]
+    assert fleet_state(nodes, now=NOW, source="test")["taken_at"] == shown
+
+
 def test_nothing_at_all() -> None:
     state = fleet_state([], now=NOW, source="t")
     assert (state["gpus"], state["nodes"], state["sessions"], state["simulated"]) == ([], [], [], False)

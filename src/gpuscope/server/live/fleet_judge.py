@@ -10,7 +10,7 @@ answer does not wait for it, a later one has it.
 from __future__ import annotations
 
 import logging
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Final
@@ -19,7 +19,7 @@ from gpuscope.episode_log import EpisodeLog
 from gpuscope.health.facts import FleetFacts, NodeFacts, Sample, sort_samples
 from gpuscope.health.finding import Finding, FindingOwner
 from gpuscope.health.finding_owners import OwnerMemory
-from gpuscope.health.findings import Judgement, is_stale, judge_node, missing_findings
+from gpuscope.health.findings import GpuKey, Judgement, is_stale, judge_node, missing_findings
 from gpuscope.health.idle_times import IdleTimes
 from gpuscope.health.missing import Gone, Missing
 from gpuscope.health.since_times import SinceTimes
@@ -72,6 +72,10 @@ class JudgedNode:
     """The slow ranks that its GPUs wait for."""
     judgement: Judgement
 
+    @property
+    def is_unread(self) -> bool:
+        return self.stale or self.unread_since is not None
+
 
 @dataclass(frozen=True, slots=True)
 class JudgedFleet:
@@ -84,6 +88,8 @@ class JudgedFleet:
     """With their beginnings, most severe first."""
     missing: Missing
     """Without nodes that have fresh numbers again."""
+    repeated: Set[GpuKey] = frozenset()
+    """GPUs that another node reports too, as an agent does that pushes and is scraped: each GPU counts once."""
 
 
 class FleetJudge:
@@ -120,11 +126,14 @@ class FleetJudge:
             instance: self._judge_node(instance, one, now, missing, owners, waiting.get(instance, ()))
             for instance, one in self._sorted.items()
         }
+        repeated = _repeated_gpus(self._judged.values())
         found = missing_findings(nodes, missing, now)
         found += [one for node in self._judged.values() for one in node.judgement.findings]
+        if repeated:
+            found = [one for one in found if not _is_about(one, repeated)]
         findings = self._since_times.apply(found, now)
         self._undated = self._since_times.undated(findings, now) if self._query_history is not None else []
-        return JudgedFleet(now, self._judged, self._clusters, findings, missing)
+        return JudgedFleet(now, self._judged, self._clusters, findings, missing, repeated)
 
     def _sort(self, samples: FleetSamples, missing: Missing, now: float) -> None:
         """Replaces what has changed in `_sorted`."""
@@ -237,6 +246,24 @@ class FleetJudge:
             if owner is not None:
                 self._owners_in_history[key] = owner
                 self._learned.add(finding.instance)
+
+
+def _repeated_gpus(nodes: Collection[JudgedNode]) -> set[GpuKey]:
+    """Every report of a GPU but one: the first of a node with fresh numbers."""
+    keys = [key for node in nodes for key in node.judgement.states]
+    if len({uuid for _, uuid in keys}) == len(keys):
+        return set()
+    best_first = sorted(nodes, key=lambda node: (node.gone is not None, node.is_unread))
+    reporters: dict[str, str] = {}
+    for node in best_first:
+        for instance, uuid in node.judgement.states:
+            reporters.setdefault(uuid, instance)
+    return {(instance, uuid) for instance, uuid in keys if reporters[uuid] != instance}
+
+
+def _is_about(finding: Finding, gpus: Set[GpuKey]) -> bool:
+    """Whether all the GPUs of a finding are among these."""
+    return bool(finding.uuids) and all((finding.instance, uuid) in gpus for uuid in finding.uuids)
 
 
 def _waiting_ranks(ranks: Iterable[Ranks]) -> dict[str, list[Ranks]]:

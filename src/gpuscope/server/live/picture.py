@@ -7,13 +7,13 @@ same over all of them. A number that is not known has no key. A node that is gon
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
 from gpuscope.health.finding import Finding
-from gpuscope.health.findings import GpuState, is_stale, node_name
+from gpuscope.health.findings import GpuKey, GpuState, is_stale, node_name
 from gpuscope.health.gpu_counts import CountedGpu, count_gpus
 from gpuscope.health.missing import Gone
 from gpuscope.health.states import State
@@ -112,8 +112,10 @@ class LivePictures:
     def make(self, judged: JudgedFleet) -> LivePicture:
         rows = self._rows_of_nodes(judged)
         shown = _in_order(rows)
+        if judged.repeated:
+            shown = [_without_repeated(one, judged.repeated) for one in shown]
         nodes = [one.node for one in shown]
-        gpus = _gpus_of(shown, rows)
+        gpus = _joined(shown, [one.gpus for one in shown], _by_number)
         picture: LivePicture = {
             "now": judged.now,
             "simulated": any(one.is_simulated for one in rows),
@@ -127,7 +129,8 @@ class LivePictures:
             "findings": self._findings_json(judged.findings),
         }
         if taken := [node["taken_at"] for node in nodes if "taken_at" in node]:
-            picture["taken_at"] = max(taken)
+            # A node whose clock is ahead tells nothing about the age of the others' numbers.
+            picture["taken_at"] = max((at for at in taken if at <= judged.now), default=judged.now)
         return picture
 
     def _rows_of_nodes(self, judged: JudgedFleet) -> list[_NodeRows]:
@@ -167,18 +170,16 @@ def _in_order(rows: Iterable[_NodeRows]) -> list[_NodeRows]:
     return sorted(shown, key=lambda one: one.node["name"])
 
 
-def _gpus_of(shown: Sequence[_NodeRows], rows: Iterable[_NodeRows]) -> list[LiveGpu]:
-    gpus = _joined(shown, [one.gpus for one in shown], _by_number)
-    if len({gpu["uuid"] for gpu in gpus}) == len(gpus):
-        return gpus
-    # A GPU that two targets report is shown once, as the first of them has it.
-    is_shown = {id(one) for one in shown}
-    first: dict[str, LiveGpu] = {}
-    for one in rows:
-        if id(one) in is_shown:
-            for gpu in one.gpus:
-                first.setdefault(gpu["uuid"], gpu)
-    return [gpu for gpu in gpus if first[gpu["uuid"]] is gpu]
+def _without_repeated(rows: _NodeRows, repeated: Set[GpuKey]) -> _NodeRows:
+    """Of GPUs that another node reports too, neither the GPU nor its sessions."""
+    uuids = {uuid for instance, uuid in repeated if instance == rows.node["instance"]}
+    if not uuids:
+        return rows
+    return replace(
+        rows,
+        gpus=[gpu for gpu in rows.gpus if gpu["uuid"] not in uuids],
+        sessions=[session for session in rows.sessions if session["uuid"] not in uuids],
+    )
 
 
 def _counts(gpus: Iterable[LiveGpu]) -> LiveCounts:

@@ -192,8 +192,10 @@ def _match_rows(
     old: list[object], new: list[object], changes: dict[str, Any]
 ) -> tuple[Sequence[int], npt.NDArray[np.int64]]:
     """The old places of the rows that stay, ascending; rows that changed their order are removed and added."""
-    places = {key: at for at, key in enumerate(old)}
-    found = [(at, places[key]) for at, key in enumerate(new) if key in places]
+    places: dict[object, list[int]] = {}  # several of a key that labels repeat, as the PIDs "7" and "07" do
+    for place in reversed(range(len(old))):
+        places.setdefault(old[place], []).append(place)
+    found = [(at, places[key].pop()) for at, key in enumerate(new) if places.get(key)]
     staying = _longest_ascending([place for _, place in found])
     before = np.full(len(new), -1, dtype=np.int64)
     for at, place in found:
