@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.notify.idle_policy.idle_holders import read_idle_holders
+from gpuscope.notify.idle_policy.idle_holders import IdleHolder, read_idle_holders
 from gpuscope.promql import Engine
 from gpuscope.store import Store
 from tests.store.support import HandClock, tick
@@ -29,3 +30,65 @@ def test_an_idle_time_counts_for_three_minutes(tmp_path: Path, seconds: int, is_
         engine = EmbeddedEngine(store, Engine(store))
         reading = asyncio.run(read_idle_holders(engine, clock.at + seconds * 1000, lambda labels: True))
     assert [holder.longest_idle for holder in reading.holders] == ([7200.0] if is_read else [])
+
+
+JOB = {"kind": "job", "name": "40", "gpu": "0", "uuid": "GPU-1"}
+
+
+def read_job(folder: Path, *series: Mapping[str, str], forged: str = "n9") -> IdleHolder:
+    """Job 40, idle on n1/0 for two hours, and what `series` say about it; those of n9 are not verified."""
+    clock = HandClock()
+    samples = [({"__name__": "gpuscope_owner_idle_seconds", **JOB}, 7200.0)]
+    samples += [({"slurm_job": "40", **labels}, 1.0) for labels in series]
+    with Store(folder, clock=clock) as store:
+        for number, (labels, value) in enumerate(samples):
+            target = store.target(f"target {number}")
+            ids = store.resolve(target, [tuple(sorted({"instance": "n1", **labels}.items()))])
+            store.append(tick(target, clock.at, ids, [value]))
+        engine = EmbeddedEngine(store, Engine(store))
+        reading = asyncio.run(read_idle_holders(engine, clock.at, lambda labels: labels["instance"] != forged))
+    (holder,) = reading.holders
+    return holder
+
+
+RECORD = {"__name__": "gpuscope_slurm_job_info", "user": "ann", "partition": "gpu"}
+GPUS = {"__name__": "gpuscope_slurm_job_gpus"}
+
+
+def test_a_task_of_an_array_has_its_own_name_in_a_command(tmp_path: Path) -> None:
+    """One task has the number of its array, and `scancel 40` would end all of them."""
+    holder = read_job(tmp_path, {**RECORD, "array_job": "40", "array_task": "3"}, GPUS)
+    assert (holder.command_name, holder.allocated) == ("40_3", 1)
+
+
+def test_only_a_verified_agent_that_reads_slurm_names_a_task(tmp_path: Path) -> None:
+    forged = {**RECORD, "array_job": "99", "array_task": "1", "instance": "n9"}
+    of_environment = {"__name__": "gpuscope_job_info", "user": "ann", "array": "98_1"}
+    assert read_job(tmp_path, forged, of_environment, RECORD, GPUS).command_name == "40"
+
+
+def test_without_the_record_of_slurm_the_number_of_gpus_is_not_enough(tmp_path: Path) -> None:
+    assert read_job(tmp_path, GPUS).allocated is None
+    assert read_job(tmp_path / "forged", GPUS, {**RECORD, "instance": "n9"}).allocated is None
+
+
+def test_a_suspended_job_is_not_idle(tmp_path: Path) -> None:
+    """Slurm has stopped it: for a job of a higher priority, or an administrator has."""
+    holder = read_job(tmp_path, RECORD, GPUS, {"__name__": "gpuscope_slurm_job_suspended"})
+    assert (holder.idle_seconds, holder.held) == ({}, {"n1/0"})
+
+
+def test_the_leader_of_a_heterogeneous_job_is_known(tmp_path: Path) -> None:
+    assert read_job(tmp_path, {**RECORD, "het_job": "40"}, GPUS).het_job == "40"
+
+
+def test_a_process_that_says_it_is_of_another_users_job_makes_the_user_uncertain(tmp_path: Path) -> None:
+    """Where no cgroup names the job, it is what SLURM_JOB_ID says, which every process can set."""
+    holder = read_job(tmp_path, {"__name__": "gpuscope_job_info", "user": "eve"}, RECORD, GPUS)
+    assert (holder.user, holder.other_user) == ("ann", "eve")
+
+
+def test_a_series_that_anybody_may_have_sent_does_not_make_the_user_known(tmp_path: Path) -> None:
+    forged = {"__name__": "gpuscope_job_info", "user": "eve", "partition": "gpu", "instance": "n9"}
+    holder = read_job(tmp_path, forged, GPUS)
+    assert (holder.user, holder.partition) == ("", "")

@@ -293,6 +293,49 @@ def test_a_job_that_may_be_excepted_is_not_ended() -> None:
     assert found[1].reason == "its partition is not known, so it may be one of the exceptions"
 
 
+def test_an_unverified_series_does_not_show_that_a_job_is_no_exception() -> None:
+    """Whoever has a write token could name another user for a job of which nothing else is known."""
+    watch = Watch(acting(exceptions=IdleExceptions(users=frozenset({"root"}))))
+    found = []
+    for minute in range(130, 200):
+        idle = holder(minute)
+        idle.user, idle.described_by = "", [{"user": "eve"}]
+        found += watch.step(minute, idle).actions
+    assert [one.kind for one in found] == ["warned", "withheld"]
+    assert found[1].reason == "its user is not known, so it may be one of the exceptions"
+
+
+@pytest.mark.parametrize(
+    ("changes", "reason"),
+    [
+        ({"het_job": "16"}, "it is a part of the heterogeneous job 16, whose other parts may work"),
+        ({"other_user": "eve"}, "its user is not certain: ann or eve"),
+        ({"user": ""}, "its user is not known, and is a word of the command"),
+    ],
+)
+def test_a_job_that_the_command_may_confuse_with_others_is_not_ended(
+    changes: dict[str, str], reason: str
+) -> None:
+    watch, found = Watch(PolicySteps(IdlePolicy(command=(*CANCEL, "{user}"), is_dry_run=False))), []
+    for minute in range(130, 200):
+        idle = holder(minute)
+        for name, value in changes.items():
+            setattr(idle, name, value)
+        found += watch.step(minute, idle).actions
+    assert [(one.kind, one.reason) for one in found[1:]] == [("withheld", reason)]
+
+
+def test_the_command_and_the_advice_name_one_task_of_an_array() -> None:
+    watch = Watch(acting())
+    steps = []
+    for minute in range(130, 200):
+        idle = holder(minute)
+        idle.array_task = "17_3"
+        steps.append(watch.step(minute, idle))
+    assert [one.command for step in steps for one in step.actions if one.kind == "run"] == [("scancel", "17_3")]
+    assert dict(steps[0].alerts[0].annotations)["next_step"] == "scancel 17_3"
+
+
 @pytest.mark.parametrize("name", ["--signal=KILL", "1;reboot", "$(id)", "17 18", "-u root", ""])
 def test_a_name_that_is_no_job_number_never_gets_into_a_command(name: str) -> None:
     watch, found = Watch(acting()), []

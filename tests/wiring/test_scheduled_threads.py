@@ -116,6 +116,7 @@ def idle_job(seconds: float, node: Mapping[str, str]) -> dict[tuple[tuple[str, s
         "gpuscope_owner_idle_seconds": ({**OWNER, **gpu}, seconds),
         "gpuscope_owner_processes": ({**OWNER, **gpu}, 1.0),
         "gpuscope_slurm_job_gpus": (job, 1.0 if node is NODE else 2.0),
+        "gpuscope_slurm_job_info": ({**job, "user": "ann", "account": "nlp", "partition": "gpu"}, 1.0),
         "gpuscope_job_info": ({**job, "user": "ann", "account": "nlp", "partition": "gpu"}, 1.0),
     }
     return {
@@ -175,8 +176,8 @@ def test_a_write_token_cannot_end_the_work_of_others(server: PolicyServer) -> No
 
     def attack(minute: int) -> None:
         refused = server.push(8000 + 60 * minute, NODE, ahead=30_000).refused
-        assert refused == {"scraped_here": 4}
-        assert server.push(8000 + 60 * minute, {"job": "evil", "instance": "n1:9400"}).accepted == 4
+        assert refused == {"scraped_here": 5}
+        assert server.push(8000 + 60 * minute, {"job": "evil", "instance": "n1:9400"}).accepted == 5
 
     server.minutes(60, lambda minute: 0.0, attack)
     assert "run" not in server.kinds()

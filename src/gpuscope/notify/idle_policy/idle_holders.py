@@ -45,11 +45,22 @@ class IdleHolder:
     """How many GPUs Slurm has given to the job; None if no agent that reads Slurm says so."""
     unverified: set[str] = field(default_factory=set)
     """Those of `idle_seconds` that somebody else may have written."""
+    array_task: str = ""
+    """`40_3` if the job is a task of an array: one of the tasks has the number of the whole array."""
+    het_job: str = ""
+    """The leader of the heterogeneous job that the job is a part of."""
     user: str = ""
+    other_user: str = ""
+    """Another user that a verified series names."""
     account: str = ""
     partition: str = ""
     described_by: list[Mapping[str, str]] = field(default_factory=list)
     """The labels of every series that describes it, verified or not: one of them is enough for an exception."""
+
+    @property
+    def command_name(self) -> str:
+        """What names this holder, and nothing else, in a command."""
+        return self.array_task or self.key.name
 
     @property
     def longest_idle(self) -> float:
@@ -92,9 +103,14 @@ async def read_idle_holders(engine: QueryEngine, at_ms: int, is_verified: IsVeri
     for labels, _ in await query(f"gpuscope_owner_processes{{{_KINDS}}}"):
         key = HolderKey(labels.get("kind", ""), labels.get("name", ""), labels.get("namespace", ""))
         holders.setdefault(key, IdleHolder(key)).held.add(_gpu(labels))
-    _count_allocated(holders, await query("gpuscope_slurm_job_gpus"), is_verified)
+    for labels, _ in await query("gpuscope_slurm_job_suspended"):
+        if suspended := holders.get(HolderKey("job", labels.get("slurm_job", ""))):
+            suspended.idle_seconds.clear()  # Slurm has stopped it; its GPUs are still held
+    records = await query("gpuscope_slurm_job_info")
+    _read_slurm(holders, records, await query("gpuscope_slurm_job_gpus"), is_verified)
     accounted = await query(f"gpuscope_owner_unattributed_processes{{{_KINDS}}}")
-    _describe(holders, await query("gpuscope_job_info"), await query("gpuscope_pod_labels"), is_verified)
+    jobs = await query("gpuscope_job_info")
+    _describe(holders, jobs, records, await query("gpuscope_pod_labels"), is_verified)
     return IdleReading(
         list(holders.values()),
         frozenset(
@@ -105,18 +121,32 @@ async def read_idle_holders(engine: QueryEngine, at_ms: int, is_verified: IsVeri
     )
 
 
-def _count_allocated(
-    holders: Mapping[HolderKey, IdleHolder], counts: list[LabelledValue], is_verified: IsVerified
+def _read_slurm(
+    holders: Mapping[HolderKey, IdleHolder],
+    records: list[LabelledValue],
+    counts: list[LabelledValue],
+    is_verified: IsVerified,
 ) -> None:
-    """One that is not verified can raise the number, which protects the job, but cannot give it."""
-    verified = set()
+    """What is not verified can protect a job, by more GPUs or as a part of a heterogeneous job. The number of
+    its GPUs and its name are only taken from an agent that reads Slurm and is verified."""
+    recorded, counted = set(), set()
+    for labels, _ in records:
+        holder = holders.get(HolderKey("job", labels.get("slurm_job", "")))
+        if holder is None:
+            continue
+        holder.het_job = labels.get("het_job", "") or holder.het_job
+        if is_verified({**labels, "__name__": "gpuscope_slurm_job_info"}):
+            recorded.add(holder.key)
+            if array := labels.get("array_job", ""):
+                holder.array_task = f"{array}_{labels.get('array_task', '')}"
     for labels, count in counts:
         holder = holders.get(HolderKey("job", labels.get("slurm_job", "")))
-        if holder is not None:
-            holder.allocated = max(count, holder.allocated or 0.0)
-            if is_verified({**labels, "__name__": "gpuscope_slurm_job_gpus"}):
-                verified.add(holder.key)
-    for key in holders.keys() - verified:
+        if holder is None:
+            continue
+        holder.allocated = max(count, holder.allocated or 0.0)
+        if is_verified({**labels, "__name__": "gpuscope_slurm_job_gpus"}):
+            counted.add(holder.key)
+    for key in holders.keys() - (recorded & counted):
         holders[key].allocated = None
 
 
@@ -127,12 +157,15 @@ def _gpu(labels: Mapping[str, str]) -> str:
 def _describe(
     holders: Mapping[HolderKey, IdleHolder],
     jobs: list[LabelledValue],
+    records: list[LabelledValue],
     pods: list[LabelledValue],
     is_verified: IsVerified,
 ) -> None:
     about: dict[HolderKey, list[Mapping[str, str]]] = defaultdict(list)
-    for labels, _ in jobs:
-        about[HolderKey("job", labels.get("slurm_job", ""))].append({**labels, "__name__": "gpuscope_job_info"})
+    # Slurm's record comes last: a process may be of another user, and says itself which job it is of.
+    for name, series in (("gpuscope_job_info", jobs), ("gpuscope_slurm_job_info", records)):
+        for labels, _ in series:
+            about[HolderKey("job", labels.get("slurm_job", ""))].append({**labels, "__name__": name})
     for labels, _ in pods:
         key = HolderKey("pod", labels.get("pod", ""), labels.get("namespace", ""))
         about[key].append({**labels, "__name__": "gpuscope_pod_labels"})
@@ -143,6 +176,9 @@ def _describe(
         # For a holder that a command may end, only verified series give the words of the command.
         is_any = holder.unverified >= holder.idle_seconds.keys()
         for described in (one for one in about[key] if is_any or is_verified(one)):
-            holder.user = described.get("user", "") or holder.user
+            user = described.get("user", "")
+            if user and holder.user not in ("", user):
+                holder.other_user = holder.user
+            holder.user = user or holder.user
             holder.account = described.get("account", "") or holder.account
             holder.partition = described.get("partition", "") or holder.partition

@@ -6,7 +6,7 @@ Strict YAML: an unknown key or a wrong value is refused with its line. Nothing r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -41,11 +41,10 @@ class IdleExceptions:
     labels: frozenset[tuple[str, str]] = frozenset()
     """Pod label and value, as in series: `label_keep`; an empty value is any."""
 
-    def unknown_for(self, described_by: Iterable[Mapping[str, str]]) -> str:
+    def unknown_for(self, values: Mapping[str, str]) -> str:
         """What is not known of a job and decides whether it is excepted; empty if nothing is missing."""
-        known = {name for labels in described_by for name, value in labels.items() if value}
         needed = (("user", self.users), ("partition", self.partitions))
-        return next((name for name, excepted in needed if excepted and name not in known), "")
+        return next((name for name, excepted in needed if excepted and not values[name]), "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +134,10 @@ class _PolicyReader:
         if not isinstance(words, list) or not words:
             raise self.mistake(mapping, key, "must be a list of words, for example [scancel, '{job}']")
         found = tuple(self.texts(mapping, key))
-        for word in found:
-            for name in _PLACEHOLDER.findall(word):
-                if name not in known:
-                    there = ", ".join(f"{{{one}}}" for one in known)
-                    raise self.mistake(mapping, key, f"{{{name}}} is not known here; there are {there}")
+        for name in placeholders(found):
+            if name not in known:
+                there = ", ".join(f"{{{one}}}" for one in known)
+                raise self.mistake(mapping, key, f"{{{name}}} is not known here; there are {there}")
         return found
 
     def exceptions(self, mapping: YamlMapping) -> IdleExceptions:
@@ -159,6 +157,11 @@ class _PolicyReader:
             frozenset(self.texts(value, "namespaces")),
             frozenset(labels),
         )
+
+
+def placeholders(words: tuple[str, ...]) -> list[str]:
+    """The names in braces."""
+    return [name for word in words for name in _PLACEHOLDER.findall(word)]
 
 
 def fill_command(words: tuple[str, ...], values: dict[str, str]) -> tuple[str, ...]:

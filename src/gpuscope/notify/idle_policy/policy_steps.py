@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from gpuscope.notify.idle_policy.idle_holders import MAX_HOLDERS, HolderKey, IdleHolder, IdleReading
-from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, fill_command
+from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, fill_command, placeholders
 from gpuscope.rules.alert import Alert
 from gpuscope.series import Labels
 
@@ -43,6 +43,7 @@ _NAMES: Final = {
     "partition": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]{0,255}|"),
 }
 """What may become a word of a command: nothing that looks like an option."""
+_MAY_BE_UNKNOWN: Final = frozenset({"user", "account", "partition"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +223,7 @@ class PolicySteps:
             return
         values = _values(holder)
         command = fill_command(words, values)
-        if reason := self._why_not(holder, episode, now):
+        if reason := self._why_not(holder, episode, words, now):
             if reason != episode.withheld:
                 episode.withheld = reason
                 found.actions.append(
@@ -243,7 +244,7 @@ class PolicySteps:
         kind: ActionKind = "would_run" if policy.is_dry_run else "run"
         found.actions.append(_action(kind, holder, policy.act_after_seconds, command=command))
 
-    def _why_not(self, holder: IdleHolder, episode: _Episode, now: float) -> str:
+    def _why_not(self, holder: IdleHolder, episode: _Episode, words: tuple[str, ...], now: float) -> str:
         """Why the command does not run although all GPUs that are known are idle; empty if nothing is in its
         way but time."""
         if self._no_action:
@@ -255,9 +256,15 @@ class PolicySteps:
                 f"anybody with a write token may have sent the samples of {min(holder.unverified)}; "
                 "scrape the node, or let it push with a token that is bound to it"
             )
-        missing = self._policy.exceptions.unknown_for(holder.described_by)
-        if holder.key.kind == "job" and missing:
+        if holder.het_job:
+            return f"it is a part of the heterogeneous job {holder.het_job}, whose other parts may work"
+        if holder.other_user:
+            return f"its user is not certain: {holder.user} or {holder.other_user}"
+        values = _values(holder)
+        if holder.key.kind == "job" and (missing := self._policy.exceptions.unknown_for(values)):
             return f"its {missing} is not known, so it may be one of the exceptions"
+        if absent := [name for name in placeholders(words) if name in _MAY_BE_UNKNOWN and not values[name]]:
+            return f"its {absent[0]} is not known, and is a word of the command"
         is_late = now - episode.warned_at[episode.stage] >= self._policy.grace_seconds
         if is_late and not episode.is_delivered:
             return f"warning {episode.stage} has not been delivered; `gpuscope alerts` shows the channels"
@@ -308,7 +315,7 @@ class PolicySteps:
             "summary": f"{key.text} has left {count} idle for {idle:.0f} minutes",
             "description": f"Idle GPUs: {listed}. If it does not need them, {then}.",
             "owner": owner,
-            "next_step": f"scancel {key.name}"
+            "next_step": f"scancel {holder.command_name}"
             if key.kind == "job"
             else f"kubectl -n {key.namespace} delete pod {key.name}",
         }
@@ -407,7 +414,7 @@ def _exception_by(labels: Mapping[str, str], exceptions: IdleExceptions) -> str:
 def _values(holder: IdleHolder) -> dict[str, str]:
     if holder.key.kind == "job":
         return {
-            "job": holder.key.name,
+            "job": holder.command_name,
             "user": holder.user,
             "account": holder.account,
             "partition": holder.partition,
