@@ -227,15 +227,35 @@ def test_a_holder_that_is_not_reported_for_a_while_is_not_warned_again() -> None
     assert [alert.ends_at for alert in gone.alerts] == [NOW + 60 * 151] * 2
 
 
-def test_what_a_dry_run_would_have_run_runs_when_it_is_none_any_more() -> None:
+def test_when_a_dry_run_ends_the_holder_is_told_and_has_the_grace() -> None:
+    """The warnings of a dry run say nothing of a command."""
     watch = Watch(PolicySteps(IdlePolicy(command=CANCEL)))
     assert watch.run(until=125)[-1] == (121, "would_run")
     restarted = Watch(acting())
     restarted.steps.from_json(json.loads(json.dumps(watch.steps.to_json())))
     watch.steps.use(IdlePolicy(command=CANCEL, is_dry_run=False))
     for one in (watch, restarted):
-        assert kinds(one.step(126, holder(126))) == ["run"]
-        assert kinds(one.step(127, holder(127))) == []
+        changed = one.step(126, holder(126))
+        assert kinds(changed) == ["warned"]
+        *ended, told = changed.alerts
+        assert [alert.ends_at is not None for alert in ended] == [True, True]
+        assert dict(told.labels)["ends_after"] == "2h", "another alert, so another message"
+        assert "after 120 minutes `scancel` ends it" in dict(told.annotations)["description"]
+        assert one.run(begin=127, until=160) == [(127 + 15, "run")]
+
+
+def test_a_policy_that_acts_sooner_is_told_first() -> None:
+    watch = Watch(acting(act_after_seconds=86_400.0))
+    assert watch.run(until=400) == [(60, "warned"), (105, "warned")]
+    watch.steps.use(IdlePolicy(command=CANCEL, is_dry_run=False))
+    assert watch.run(begin=401, until=430) == [(401, "warned"), (417, "run")]
+
+
+def test_a_policy_that_acts_later_warns_nobody_again() -> None:
+    watch = Watch(acting())
+    watch.run(until=110)
+    watch.steps.use(IdlePolicy(command=CANCEL, is_dry_run=False, act_after_seconds=9000.0))
+    assert watch.run(begin=111, until=160) == [(150, "run")]
 
 
 def test_an_alert_keeps_its_labels_while_it_fires_and_names_what_to_do() -> None:
@@ -246,7 +266,7 @@ def test_an_alert_keeps_its_labels_while_it_fires_and_names_what_to_do() -> None
     again, second = watch.step(106, holder(106)).alerts
     assert (again.labels, again.starts_at) == (first.labels, first.starts_at)
     assert dict(second.labels) == {
-        "alertname": "IdleGpu", "severity": "warning", "slurm_job": "17", "user": "ann", "warning": "2",
+        "alertname": "IdleGpu", "severity": "warning", "slurm_job": "17", "user": "ann", "warning": "2", "ends_after": "2h",
     }  # fmt: skip
     description = dict(second.annotations)["description"]
     assert "after 120 minutes `scancel` ends it, at least 15 minutes after the last warning" in description

@@ -2,13 +2,14 @@
 
 A holder is warned while one of its GPUs is idle for long enough. A command runs once for each time all of its
 GPUs became idle, and only if each of them is known, verified and idle, and the last warning was delivered
-`grace` before. A GPU that the holder had stays one of its GPUs until its node reports, for a while, that the
+`grace` before and said so. A GPU that the holder had stays one of its GPUs until its node reports, for a while, that the
 holder has left it. Time counts only while the holder is watched, by the clock that never jumps. What was done
 is kept across restarts (`to_json`, `from_json`).
 """
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,7 @@ from typing import Any, Final, Literal
 
 from gpuscope.notify.idle_policy.idle_holders import MAX_HOLDERS, HolderKey, IdleHolder, IdleReading
 from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, fill_command, placeholders
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.alert import Alert
 from gpuscope.series import Labels
 
@@ -66,6 +68,8 @@ class _Episode:
 
     since: float
     user: str = ""
+    ends_after: float | None = None
+    """The idle seconds after which a command ends the holder, as its warnings say; None if they do not."""
     warned_at: dict[int, float] = field(default_factory=dict)
     """When each warning was given: 1 for the first."""
     is_delivered: bool = False
@@ -201,6 +205,16 @@ class PolicySteps:
                 found.actions.append(_action("excepted", holder, policy.warn_after_seconds[0], reason=reason))
             return
         due = sum(holder.longest_idle >= seconds for seconds in policy.warn_after_seconds)
+        ends_after = self._ends_after(holder.key)
+        is_stricter = ends_after is not None and ends_after < (episode.ends_after or math.inf)
+        if is_stricter and episode.stage:
+            # The policy was changed: nobody told the holder what happens now, or how soon.
+            found.alerts.extend(
+                self._alert(holder, episode, stage, now, ended=True) for stage in episode.warned_at
+            )
+            episode.warned_at.clear()
+        if not episode.stage:
+            episode.ends_after = ends_after
         if due > episode.stage:
             # Of several that are due, as at the first start, the last one says everything.
             episode.warned_at[due] = now
@@ -213,6 +227,11 @@ class PolicySteps:
             episode.watched_seconds += watched
         found.alerts.extend(self._alert(holder, episode, stage, now) for stage in episode.warned_at)
         self._act(holder, episode, now, found)
+
+    def _ends_after(self, key: HolderKey) -> float | None:
+        policy = self._policy
+        words = policy.command if key.kind == "job" else policy.pod_command
+        return policy.act_after_seconds if words and not policy.is_dry_run and not self._no_action else None
 
     def _act(self, holder: IdleHolder, episode: _Episode, now: float, found: PolicyStep) -> None:
         policy = self._policy
@@ -292,6 +311,8 @@ class PolicySteps:
         )
         # The user as it was first known: a label that changes would be another alert.
         labels |= {"user": episode.user} if episode.user else {}
+        if episode.ends_after is not None:  # a label, so that a stricter policy is a new message at once
+            labels["ends_after"] = duration_text(round(1000 * episode.ends_after))
         return tuple(sorted(labels.items()))
 
     def _alert(
@@ -303,11 +324,11 @@ class PolicySteps:
         listed = ", ".join(gpus[:MAX_GPUS_NAMED]) + (" …" if len(gpus) > MAX_GPUS_NAMED else "")
         count = f"{len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
         words = policy.command if key.kind == "job" else policy.pod_command
-        act = f"{policy.act_after_seconds / 60:.0f} minutes"
+        ends_after = self._ends_after(key)
         grace = f"{policy.grace_seconds / 60:.0f} minutes"
         then = (
-            f"after {act} `{words[0]}` ends it, at least {grace} after the last warning"
-            if words and not policy.is_dry_run and not self._no_action
+            f"after {ends_after / 60:.0f} minutes `{words[0]}` ends it, at least {grace} after the last warning"
+            if ends_after is not None
             else "please end it"
         )
         owner = holder.user or key.text
@@ -334,6 +355,7 @@ class PolicySteps:
                     **_key_json(key),
                     "since": episode.since,
                     "user": episode.user,
+                    "ends_after": episode.ends_after,
                     "warned_at": episode.warned_at,
                     "delivered": episode.is_delivered,
                     "watched": episode.watched_seconds,
@@ -360,6 +382,7 @@ class PolicySteps:
                 self._episodes[_key(row)] = _Episode(
                     since=float(row["since"]),
                     user=str(row["user"]),
+                    ends_after=None if row["ends_after"] is None else float(row["ends_after"]),
                     warned_at={int(stage): float(at) for stage, at in row["warned_at"].items()},
                     is_delivered=row["delivered"] is True,
                     watched_seconds=None if row["watched"] is None else float(row["watched"]),
