@@ -151,6 +151,22 @@ def test_a_job_that_works_on_one_gpu_is_warned_but_not_ended() -> None:
     assert actions[0].gpus == ("n1/0",)
 
 
+def test_a_warning_about_one_gpu_does_not_announce_the_end_of_a_job_that_works_on_another() -> None:
+    """For two days the job uses one of its two GPUs: a warning of the first day is none of the third."""
+    watch, found = Watch(acting()), []
+    for minute in range(60, 3300):
+        works = minute < 3000 or minute == 3200
+        step = watch.step(minute, holder(minute, 0 if works else (minute - 3000) % 200))
+        found += [(minute, action.kind) for action in step.actions]
+        announced = [dict(alert.labels).get("ends_after") for alert in step.alerts if alert.ends_at is None]
+        assert works is False or set(announced) == {None}
+    assert found == [
+        (60, "warned"), (105, "warned"),
+        (3050, "warned"), (3120, "run"),
+        (3200, "worked"), (3200, "warned"), (3250, "warned"),
+    ]  # fmt: skip
+
+
 def test_a_gpu_whose_work_is_not_known_protects_the_job() -> None:
     watch = Watch(acting())
     actions = [
@@ -266,7 +282,8 @@ def test_an_alert_keeps_its_labels_while_it_fires_and_names_what_to_do() -> None
     again, second = watch.step(106, holder(106)).alerts
     assert (again.labels, again.starts_at) == (first.labels, first.starts_at)
     assert dict(second.labels) == {
-        "alertname": "IdleGpu", "severity": "warning", "slurm_job": "17", "user": "ann", "warning": "2", "ends_after": "2h",
+        "alertname": "IdleGpu", "severity": "warning", "slurm_job": "17", "user": "ann", "warning": "2",
+        "ends_after": "2h",
     }  # fmt: skip
     description = dict(second.annotations)["description"]
     assert "after 120 minutes `scancel` ends it, at least 15 minutes after the last warning" in description

@@ -147,6 +147,15 @@ def test_a_real_command_runs_once_after_a_warning_and_the_grace(server: PolicySe
     assert {dict(alert.labels)["warning"] for alert in server.channel.alerts} == {"2"}
 
 
+def test_a_message_from_before_the_clock_was_set_back_is_no_warning(server: PolicyServer) -> None:
+    server.minutes(3, lambda minute: 130, nothing)
+    (labels,) = server.channel.given
+    server.channel.works = False
+    server.channel.given[labels] += 90 * 60.0  # of an earlier idle time, by a clock that was ahead
+    server.minutes(60, lambda minute: 133 + minute, nothing)
+    assert server.kinds() == ["warned", "withheld"]
+
+
 def test_a_dry_run_runs_nothing(server: PolicyServer) -> None:
     (server.folder / "idle.yml").write_text(f"command: [touch, '{server.folder}/ran']")
     server.thread = server.new_thread()
@@ -227,7 +236,7 @@ def test_with_another_engine_only_the_operator_knows_who_writes(server: PolicySe
     (server.folder / "idle.yml").write_text(policy + "trust_store: true\n")
     server.thread = over_engine()
     server.minutes(30, lambda minute: 160 + minute, nothing)
-    assert server.kinds() == ["warned", "withheld", "run", "done"]
+    assert server.kinds() == ["warned", "withheld", "warned", "run", "done"]
 
 
 def digest(tmp_path: Path, port: int, now: float) -> tuple[DigestThread, HeldClock]:

@@ -141,7 +141,7 @@ class IdlePolicyThread:
         now, monotonic = self._clock.now(), self._clock.monotonic()
         elapsed = 0.0 if self._stepped_at is None else monotonic - self._stepped_at
         reading = asyncio.run(self._read(now))
-        self._note_deliveries()
+        self._note_deliveries(now)
         step = self._steps.step(reading, now, elapsed)
         self._stepped_at = monotonic
         if step.alerts:
@@ -152,11 +152,12 @@ class IdlePolicyThread:
                 self._run_command(action, now, is_written=is_written)
         self._save_state()
 
-    def _note_deliveries(self) -> None:
+    def _note_deliveries(self, now: float) -> None:
         pending = self._steps.undelivered()
         delivered_at = self._sink.delivered_at([labels for _, labels, _ in pending])
         for key, labels, warned_at in pending:
-            if delivered_at.get(labels, 0.0) >= warned_at:
+            # A later time than now is that of an earlier idle time, before the clock was set back.
+            if warned_at <= delivered_at.get(labels, 0.0) <= now:
                 self._steps.delivered(key)
 
     async def _read(self, now: float) -> IdleReading:

@@ -1,8 +1,8 @@
 """Decides, once a minute, who is warned and what would run: holders in, actions and alerts out. No output here.
 
 A holder is warned while one of its GPUs is idle for long enough. A command runs once for each time all of its
-GPUs became idle, and only if each of them is known, verified and idle, and the last warning was delivered
-`grace` before and said so. A GPU that the holder had stays one of its GPUs until its node reports, for a while, that the
+GPUs became idle, and only if each of them is known, verified and idle, and a warning that says so was delivered
+`grace` before. A GPU that the holder had stays one of its GPUs until its node reports, for a while, that the
 holder has left it. Time counts only while the holder is watched, by the clock that never jumps. What was done
 is kept across restarts (`to_json`, `from_json`).
 """
@@ -194,6 +194,9 @@ class PolicySteps:
     def _step_holder(self, holder: IdleHolder, now: float, watched: float, found: PolicyStep) -> None:
         policy, since = self._policy, now - holder.longest_idle
         episode = self._episodes.get(holder.key)
+        if episode is not None and episode.ends_after is not None and self._works(holder):
+            self._end(holder.key, "worked", now, found)
+            episode = None
         if episode is None or abs(episode.since - since) > SAME_EPISODE_SECONDS:
             episode = self._episodes[holder.key] = _Episode(since, holder.user)
             watched = 0.0
@@ -205,10 +208,10 @@ class PolicySteps:
                 found.actions.append(_action("excepted", holder, policy.warn_after_seconds[0], reason=reason))
             return
         due = sum(holder.longest_idle >= seconds for seconds in policy.warn_after_seconds)
-        ends_after = self._ends_after(holder.key)
+        ends_after = self._ends_after(holder)
         is_stricter = ends_after is not None and ends_after < (episode.ends_after or math.inf)
         if is_stricter and episode.stage:
-            # The policy was changed: nobody told the holder what happens now, or how soon.
+            # Its last GPU has become idle, or the policy was changed: its warnings do not say what happens now.
             found.alerts.extend(
                 self._alert(holder, episode, stage, now, ended=True) for stage in episode.warned_at
             )
@@ -228,21 +231,28 @@ class PolicySteps:
         found.alerts.extend(self._alert(holder, episode, stage, now) for stage in episode.warned_at)
         self._act(holder, episode, now, found)
 
-    def _ends_after(self, key: HolderKey) -> float | None:
-        policy = self._policy
-        words = policy.command if key.kind == "job" else policy.pod_command
-        return policy.act_after_seconds if words and not policy.is_dry_run and not self._no_action else None
+    def _ends_after(self, holder: IdleHolder) -> float | None:
+        is_acting = self._words(holder) and not self._policy.is_dry_run
+        if not is_acting or self._works(holder) or self._obstacle(holder):
+            return None
+        return self._policy.act_after_seconds
+
+    def _words(self, holder: IdleHolder) -> tuple[str, ...]:
+        return self._policy.command if holder.key.kind == "job" else self._policy.pod_command
+
+    def _works(self, holder: IdleHolder) -> bool:
+        """On some of its GPUs. Those of one idle time do not stop work in the same moment."""
+        return holder.shortest_idle < self._policy.warn_after_seconds[0] - SAME_EPISODE_SECONDS
 
     def _act(self, holder: IdleHolder, episode: _Episode, now: float, found: PolicyStep) -> None:
-        policy = self._policy
-        words = policy.command if holder.key.kind == "job" else policy.pod_command
+        policy, words = self._policy, self._words(holder)
         is_waiting = episode.tries and not now - episode.tried_at >= RETRY_SECONDS
         is_done = episode.is_done and (policy.is_dry_run or not episode.is_dry)
         if is_done or is_waiting or not words or holder.shortest_idle < policy.act_after_seconds:
             return
         values = _values(holder)
         command = fill_command(words, values)
-        if reason := self._why_not(holder, episode, words, now):
+        if reason := self._why_not(holder, episode, now):
             if reason != episode.withheld:
                 episode.withheld = reason
                 found.actions.append(
@@ -263,9 +273,18 @@ class PolicySteps:
         kind: ActionKind = "would_run" if policy.is_dry_run else "run"
         found.actions.append(_action(kind, holder, policy.act_after_seconds, command=command))
 
-    def _why_not(self, holder: IdleHolder, episode: _Episode, words: tuple[str, ...], now: float) -> str:
+    def _why_not(self, holder: IdleHolder, episode: _Episode, now: float) -> str:
         """Why the command does not run although all GPUs that are known are idle; empty if nothing is in its
         way but time."""
+        if obstacle := self._obstacle(holder):
+            return obstacle
+        is_late = now - episode.warned_at[episode.stage] >= self._policy.grace_seconds
+        if is_late and not episode.is_delivered:
+            return f"warning {episode.stage} has not been delivered; `gpuscope alerts` shows the channels"
+        return ""
+
+    def _obstacle(self, holder: IdleHolder) -> str:
+        """Why no command may end the holder, whatever it was told; empty if one may."""
         if self._no_action:
             return self._no_action
         if unknown := self._unknown(holder):
@@ -282,12 +301,9 @@ class PolicySteps:
         values = _values(holder)
         if holder.key.kind == "job" and (missing := self._policy.exceptions.unknown_for(values)):
             return f"its {missing} is not known, so it may be one of the exceptions"
-        if absent := [name for name in placeholders(words) if name in _MAY_BE_UNKNOWN and not values[name]]:
-            return f"its {absent[0]} is not known, and is a word of the command"
-        is_late = now - episode.warned_at[episode.stage] >= self._policy.grace_seconds
-        if is_late and not episode.is_delivered:
-            return f"warning {episode.stage} has not been delivered; `gpuscope alerts` shows the channels"
-        return ""
+        needed = _MAY_BE_UNKNOWN.intersection(placeholders(self._words(holder)))
+        absent = min((name for name in needed if not values[name]), default="")
+        return f"its {absent} is not known, and is a word of the command" if absent else ""
 
     def _unknown(self, holder: IdleHolder) -> str:
         """Which GPU of the holder is not known to be idle; empty if all are."""
@@ -323,11 +339,11 @@ class PolicySteps:
         gpus = holder.idle_gpus(policy.warn_after_seconds[0])
         listed = ", ".join(gpus[:MAX_GPUS_NAMED]) + (" …" if len(gpus) > MAX_GPUS_NAMED else "")
         count = f"{len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
-        words = policy.command if key.kind == "job" else policy.pod_command
-        ends_after = self._ends_after(key)
+        ends_after = self._ends_after(holder)
         grace = f"{policy.grace_seconds / 60:.0f} minutes"
         then = (
-            f"after {ends_after / 60:.0f} minutes `{words[0]}` ends it, at least {grace} after the last warning"
+            f"after {ends_after / 60:.0f} minutes `{self._words(holder)[0]}` ends it, at least {grace} after "
+            "the last warning"
             if ends_after is not None
             else "please end it"
         )
