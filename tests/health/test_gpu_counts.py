@@ -58,7 +58,8 @@ def test_what_slurm_gave_is_allocated_without_a_prolog_too() -> None:
         gpu("1", busy=0.0),
         ("gpuscope_slurm_job_info", {**cluster, "slurm_job": "7", "user": "ann"}, 1.0),
         ("gpuscope_slurm_job_node_info", {**cluster, "slurm_job": "7", "node": "n1"}, 1.0),
-        ("gpuscope_slurm_node_gpus", {**cluster, "node": "n1", "gres": "gpu", "state": "allocated"}, 2.0),
+        ("gpuscope_slurm_node_gpus", {**cluster, "node": "n1", "gres": "gpu", "state": "allocated"}, 1.0),
+        ("gpuscope_slurm_node_gpus", {**cluster, "node": "n1", "gres": "gpu", "state": "idle"}, 1.0),
         (
             "gpuscope_slurm_job_gres_info",
             {**cluster, "slurm_job": "7", "node": "n1", "gres": "gpu", "index": "1"},
@@ -67,6 +68,38 @@ def test_what_slurm_gave_is_allocated_without_a_prolog_too() -> None:
     )
     assert states(shown) == {"0": ("idle", False), "1": ("allocated", True)}
     assert [row.get("jobs") for row in shown["gpus"]] == [None, ["7"]]
+
+
+@pytest.mark.parametrize(
+    ("indices", "allocated", "expected"),
+    [
+        ([], 1.0, ["stale", "stale", "stale"]),  # gres.conf has a count and no files
+        (["1"], 2.0, ["stale", "allocated", "stale"]),  # the second job has no series, or has just started
+        (["1"], 1.0, ["idle", "allocated", "idle"]),
+        (["1", "7"], 2.0, ["idle", "allocated", "idle"]),  # the agent does not see GPU 7
+        (["", "1"], 2.0, ["stale", "allocated", "stale"]),
+    ],
+)
+def test_a_gpu_that_slurm_may_have_given_away_is_not_free(
+    indices: list[str], allocated: float, expected: list[str]
+) -> None:
+    """And it is no unused GPU either, although its agent, without a prolog, sees nobody on it."""
+    cluster = {"instance": "head:9400"}
+    gpus = [sample for n in "012" for sample in gpu(n, busy=0.0)]
+    free_since = [("gpuscope_gpu_free_since_seconds", gpu_labels(n), NOW - 7 * 86400) for n in "012"]
+    about = {**cluster, "node": "n1", "gres": "gpu"}
+    shown = picture(
+        gpus,
+        *free_since,
+        ("gpuscope_slurm_node_gpus", {**about, "state": "allocated"}, allocated),
+        ("gpuscope_slurm_node_gpus", {**about, "state": "idle"}, 3.0 - allocated),
+        [("gpuscope_slurm_job_gres_info", {**about, "slurm_job": "7", "index": one}, 1.0) for one in indices],
+    )
+    assert [row["state"] for row in shown["gpus"]] == expected
+    assert shown["counts"]["free"] == expected.count("idle")
+    assert shown["counts"]["in_use"] == expected.count("allocated")
+    unused = {uuid for one in shown["findings"] if one["kind"] == "unused" for uuid in one["uuids"]}
+    assert unused == {row["uuid"] for row in shown["gpus"] if row["state"] == "idle"}
 
 
 def test_a_shared_gpu_counts_once() -> None:

@@ -82,6 +82,8 @@ class ProcessFacts(Facts):
 class GpuFacts(Facts):
     processes: list[ProcessFacts] = field(default_factory=list)
     allocations: list[Facts] = field(default_factory=list)
+    may_be_allocated: bool = False
+    """Slurm gave away more GPUs of the node than those that are known by their index."""
 
     @property
     def busy_ratio(self) -> Maybe[float]:

@@ -200,6 +200,8 @@ def _state(gpu: GpuFacts, firing: Iterable[Check], stale: bool, now: float) -> G
             named = "" if kind == "gpu_lost" else kind
             is_in_use = state is not State.LOST and use is not State.IDLE
             return GpuState(state, kind, describe_gpu(kind, gpu, now).short or named, is_in_use)
+    if use is State.IDLE and gpu.may_be_allocated:
+        return GpuState(State.STALE, why="allocation_unknown")
     return GpuState(use, is_in_use=use is not State.IDLE)
 
 

@@ -32,6 +32,8 @@ class SlurmFacts:
     nodes_of_jobs: list[tuple[str, str]] = field(default_factory=list)
     gpus_of_nodes: Counter[str] = field(default_factory=Counter)
     """How many GPUs Slurm has on each node, MIG instances counted as GPUs."""
+    allocated_on_nodes: Counter[str] = field(default_factory=Counter)
+    """How many of them Slurm gave to jobs; which ones is not always known."""
 
     def job(self, labels: Labels) -> KnownJob:
         return self.jobs.setdefault(labels.get("slurm_job", ""), KnownJob())
@@ -60,6 +62,8 @@ def _add_node_of_job(facts: SlurmFacts, labels: Labels, value: float) -> None:
 def _add_node_gpus(facts: SlurmFacts, labels: Labels, value: float) -> None:
     if labels.get("gres") == "gpu" and isfinite(value):
         facts.gpus_of_nodes[labels.get("node", "")] += int(value)
+        if labels.get("state") == "allocated":
+            facts.allocated_on_nodes[labels.get("node", "")] += int(value)
 
 
 SLURM_ADDERS: Final[Mapping[str, AddToSlurm]] = {

@@ -3,7 +3,8 @@
 The agent of a node that has a prolog's files knows this by itself. For the other nodes the cluster's agent says
 which job has which index on which node, and the node's agent which GPU has that minor number and which jobs
 have processes on it. An index that cannot be mapped, and a node that Slurm does not have, stay without
-allocations: a finding must not rest on a guess.
+allocations: a finding must not rest on a guess. But as long as Slurm has given away more GPUs of a node than
+those that are mapped, none of the others is known to be free.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import Final
 from gpuscope.health.facts import Facts, FleetFacts, GpuFacts, NodeFacts, ProcessFacts
 from gpuscope.health.slurm_facts import Labels, SlurmFacts
 from gpuscope.health.slurm_use import UNALLOCATED, is_exempt
+from gpuscope.health.wait_checks import FREE_SINCE
 from gpuscope.slurm_gpu_index import NumberedGpu, gpus_by_slurm_index, is_of_model, short_node_name
 
 USED: Final = "gpuscope_allocation_used"
@@ -38,6 +40,7 @@ class NodesOfCluster:
         for row in cluster.gpus:
             self._rows[short_node_name(row.get("node", ""))].append(row)
         self._counts = {short_node_name(name): count for name, count in cluster.gpus_of_nodes.items()}
+        self._allocated = {short_node_name(name): count for name, count in cluster.allocated_on_nodes.items()}
 
     def known_of(self, node: NodeFacts) -> Hashable:
         """What the cluster knows that a join of this node depends on: while it is equal, so is the join.
@@ -50,29 +53,39 @@ class NodesOfCluster:
             for row in self._rows.get(name, ())
         )
         jobs = {process.labels.get("slurm_job", "") for gpu in node.gpus for process in gpu.processes}
-        return rows, self._counts[name], self._all_placed, frozenset(jobs & self._placed)
+        known = rows, self._counts[name], self._allocated.get(name), self._all_placed
+        return *known, frozenset(jobs & self._placed)
 
     def join(self, node: NodeFacts, now: float) -> None:
         name = short_node_name(_name(node))
         if name in self._counts and not _knows_by_itself(node):
-            self._join_node(node, self._rows.get(name, ()), self._counts[name], now)
+            self._join_node(node, self._rows.get(name, ()), name, now)
 
-    def _join_node(self, node: NodeFacts, rows: Iterable[Labels], count: int, now: float) -> None:
+    def _join_node(self, node: NodeFacts, rows: Iterable[Labels], name: str, now: float) -> None:
         gpus = {gpu.labels["uuid"]: gpu for gpu in node.gpus}
         split = {gpu.parent_uuid for gpu in node.gpus if gpu.parent_uuid}
-        by_index = gpus_by_index({uuid: gpu.labels for uuid, gpu in gpus.items()}, count)
+        by_index = gpus_by_index({uuid: gpu.labels for uuid, gpu in gpus.items()}, self._counts[name])
         holders: dict[str, set[str]] = defaultdict(set)
-        unplaced = set()
+        unplaced, known_indices = set(), set()
         for row in rows:
-            number = by_index.get(to_index(row.get("index", "")))
-            if number is None or not is_of_model(number, row.get("model", "")):
-                unplaced.add(row["slurm_job"])
-            else:
+            number = by_index.get(index := to_index(row.get("index", "")))
+            is_placed = number is not None and is_of_model(number, row.get("model", ""))
+            if number is not None and is_placed:
                 holders[number.uuid].add(row["slurm_job"])
-        sees_jobs = any(process.labels.get("slurm_job") for gpu in node.gpus for process in gpu.processes)
+            else:
+                unplaced.add(row["slurm_job"])
+            # The index of a GPU that the agent does not see is none of those that it sees.
+            if row.get("gres") == "gpu" and (is_placed or (by_index and number is None and index >= 0)):
+                known_indices.add(index)
+        used = {gpu.labels["uuid"] for gpu in node.gpus if any(map(_job_of, gpu.processes))} - holders.keys()
+        is_unclear = self._allocated.get(name, 0) > len(known_indices) + len(used)
+        sees_jobs = any(_job_of(process) for gpu in node.gpus for process in gpu.processes)
         for uuid, gpu in gpus.items():
             if uuid not in split and gpu.plain.get("gpuscope_gpu_up") != 0:
                 self._join_gpu(gpu, holders[uuid], unplaced, sees_jobs, now)
+                gpu.may_be_allocated = is_unclear and not holders[uuid]
+                if gpu.allocations or gpu.may_be_allocated:
+                    gpu.plain.pop(FREE_SINCE, None)  # without a prolog the agent knows only of processes
 
     def _join_gpu(
         self, gpu: GpuFacts, holders: set[str], unplaced: set[str], sees_jobs: bool, now: float
@@ -117,6 +130,10 @@ class NodesOfCluster:
         if user in users:
             return False
         return not unplaced and (sees_jobs if holders else self._all_placed)
+
+
+def _job_of(process: ProcessFacts) -> str:
+    return process.labels.get("slurm_job", "")
 
 
 def _knows_by_itself(node: NodeFacts) -> bool:

@@ -39,7 +39,7 @@ class StateRow:
 _TABLE: Final = (
     StateRow(State.LOST, "X", "the driver does not reach the GPU", True),
     StateRow(State.GONE, "0", "its node sends nothing", True),
-    StateRow(State.STALE, "?", "no fresh numbers from its node", True),
+    StateRow(State.STALE, "?", "no fresh numbers from its node, or not known whether Slurm gave it away", True),
     StateRow(State.SICK, "!", "hardware, link or driver is at fault", True),
     StateRow(State.THROTTLED, "T", "something holds its clocks back", True),
     StateRow(State.HELD, "H", "a process holds it and does nothing", True),

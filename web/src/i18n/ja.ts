@@ -122,6 +122,7 @@ export const language: Language = {
     "why.applications_clocks_setting": "手動設定のクロック",
     "why.sync_boost": "同期ブースト",
     "why.display_clock_setting": "ディスプレイのクロック",
+    "why.allocation_unknown": "Slurm の割り当てが不明",
 
     "gpu.gpu": "GPU {gpu}",
     "gpu.busy": "使用率",
@@ -228,7 +229,7 @@ export const language: Language = {
     "help.drag":
       "チャート上をドラッグすると拡大し、戻るボタンで元に戻ります。アドレスを開けば誰にでも同じ画面が見えます。",
     "meaning.lost": "既知だが応答しない",
-    "meaning.stale": "数値が古い",
+    "meaning.stale": "数値が古い、または Slurm の割り当てが不明",
     "meaning.gone": "ノードから何も来なくなった",
     "meaning.sick": "人の対応が要るエラーがある",
     "meaning.throttled": "熱、電力、ハードウェアで遅くなっている",
