@@ -173,6 +173,12 @@ def test_every_xid_is_counted_once(store: Store, clock: FakeClock, live_is_ahead
     assert counted == {xid: happened.count(xid) for xid in set(happened)}
 
 
+@pytest.fixture
+def pauses_after_each_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(simulated_history, "SECONDS_BETWEEN_PAUSES", 0.0)
+
+
+@pytest.mark.usefixtures("pauses_after_each_snapshot")
 def test_it_stops_between_two_snapshots_and_goes_on_at_the_next_start(store: Store, clock: FakeClock) -> None:
     class StopsSoon(threading.Event):
         """Set when the first few snapshots are stored."""
@@ -238,6 +244,7 @@ def test_a_store_that_fails_costs_the_past_and_not_the_program(
     assert rig.ask("count_over_time(up[7h])") == [2.0]
 
 
+@pytest.mark.usefixtures("pauses_after_each_snapshot")
 def test_a_report_ends_where_the_past_is_complete_and_adds_up_there(store: Store, clock: FakeClock) -> None:
     """After every snapshot of every node: what is stored later is not lost."""
     rig = Rig(store, clock, nodes=2, feed=CommittingFeed)
