@@ -51,10 +51,24 @@ export async function deleteJson(path: string): Promise<void> {
 }
 
 async function requestJson<T>(path: string, init: RequestInit, timeoutMs = TIMEOUT_MS): Promise<T> {
+  return (await requestDated<T>(path, init, timeoutMs)).body;
+}
+
+export interface Dated<T> {
+  body: T;
+  /** The server's clock when it answered, in seconds; absent where a proxy has removed the header `date`. */
+  answeredAt?: number;
+}
+
+export const getDatedJson = <T>(path: string, signal: AbortSignal, timeoutMs: number): Promise<Dated<T>> =>
+  requestDated<T>(path, { signal }, timeoutMs);
+
+async function requestDated<T>(path: string, init: RequestInit, timeoutMs: number): Promise<Dated<T>> {
   const { response, text } = await requestText(path, init, timeoutMs);
   const body = parseJson(text);
-  if (body !== undefined) return body as T;
-  throw toError(response, text);
+  if (body === undefined) throw toError(response, text);
+  const answeredAt = Date.parse(response.headers.get("date") ?? "") / 1000;
+  return { body: body as T, ...(Number.isFinite(answeredAt) ? { answeredAt } : {}) };
 }
 
 /** An answer with a status that says it went well; everything else is one of the errors. */

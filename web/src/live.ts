@@ -1,7 +1,7 @@
 // The live picture: streamed while the page is visible, kept when the server is gone. In: `api/live/stream`, the picture
 // once and then differences, resumed after the last event seen; where no stream is to be had, `api/live` as a whole. Out:
 // a store with the last picture, and the difference between the two clocks. A number that is not known has no key.
-import { errorText, fetchStream, getJson, LoginError, QueryError } from "./api";
+import { errorText, fetchStream, getDatedJson, LoginError, QueryError } from "./api";
 import type {
   LiveDifference,
   LivePicture,
@@ -118,10 +118,11 @@ async function follow(stop: AbortSignal): Promise<boolean> {
 }
 
 /** The whole picture, from a server that has no stream to give. */
-async function askOnce(stop: AbortSignal): Promise<void> {
-  const picture = await getJson<LivePicture>("api/live", stop, TIMEOUT_MS);
+export async function askOnce(stop: AbortSignal): Promise<void> {
+  const { body: picture, answeredAt } = await getDatedJson<LivePicture>("api/live", stop, TIMEOUT_MS);
   known = undefined;
-  learnSkew(picture.now, Date.now());
+  // The header has whole seconds, cut off: half a second later is right on average.
+  learnSkew(answeredAt === undefined ? picture.now : answeredAt + 0.5, Date.now());
   live.set({ status: "ok", picture });
 }
 

@@ -2,7 +2,7 @@
 import { afterEach, beforeEach, expect, it, vi } from "vitest";
 import golden from "../../tests/golden/api/live_stream.json";
 import type { StreamPicture } from "../src/api-types";
-import { clockSkew, live, serverNow, takeEvent } from "../src/live";
+import { askOnce, clockSkew, live, serverNow, takeEvent } from "../src/live";
 
 const SERVER_NOW = 1_763_000_000;
 const first = golden.first as unknown as StreamPicture;
@@ -15,6 +15,7 @@ beforeEach(() => {
 });
 afterEach(() => {
   vi.useRealTimers();
+  vi.unstubAllGlobals();
 });
 
 it("does not call a browser's clock wrong for a picture that was made earlier", () => {
@@ -31,4 +32,17 @@ it("learns the difference of the clocks from the server's", () => {
   takeEvent(pictureOf(SERVER_NOW - 5));
   expect(clockSkew()).toBeCloseTo(-3600, 0);
   expect(serverNow()).toBeCloseTo(SERVER_NOW, 0);
+});
+
+it.each([
+  [{ date: new Date(SERVER_NOW * 1000).toUTCString() }, 0],
+  [{}, -30], // a proxy removed the header: the picture's time is the best there is
+])("without a stream takes the clock from the answer %j", async (headers, skew) => {
+  vi.setSystemTime(SERVER_NOW * 1000 + 500);
+  takeEvent(event("clock", { now: SERVER_NOW + 3600 })); // what was known before does not count after a jump
+  const picture = { ...first.picture, now: SERVER_NOW - 30 + 0.5, taken_at: SERVER_NOW - 31 };
+  vi.stubGlobal("fetch", () => Promise.resolve(new Response(JSON.stringify(picture), { headers })));
+  await askOnce(new AbortController().signal);
+  expect(clockSkew()).toBeCloseTo(skew, 1);
+  expect(serverNow() - (live.get().picture?.taken_at ?? 0)).toBeCloseTo(31.5 + skew, 0);
 });
