@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -47,6 +48,14 @@ def target_of(url: str, instance: str) -> Any:
     return next((one for one in targets if one["labels"]["instance"] == instance), None)
 
 
+def readiness(url: str) -> str:
+    try:
+        with urllib.request.urlopen(f"{url}/-/ready", timeout=60) as answer:
+            return str(answer.read().decode().strip())
+    except urllib.error.HTTPError as refusal:
+        return f"{refusal.code}: {refusal.read().decode().strip()}"
+
+
 def run(*arguments: str) -> str:
     return subprocess.run([*GPUSCOPE, *arguments], capture_output=True, text=True, timeout=60).stdout
 
@@ -75,12 +84,15 @@ def test_a_pushed_node_is_a_node(command: str, tmp_path: Path) -> None:
     stopped_at = time.time() - STOPPED_SECONDS
     with serving(command, tmp_path) as url:
         push_stopped_node(url, stopped_at)
+        # There is no GPU here, and those of node8 are gone; a server waits for none.
+        assert readiness(url) == ("503: no GPU data yet" if command == "up" else "gpuscope is ready.")
         pushes = ("--remote-write", f"{url}/api/v1/write", "--remote-write-interval", "1s")
         with running_agent("--source", "demo", "--node", "node7", "--scenario", "xid79", *pushes):
             node = wait_for(lambda: node_of(url, "node7"), "the pushed node in the live picture")
             assert (node["instance"], node["job"], node["version"]) == ("node7", "gpuscope", __version__)
             assert abs(node["taken_at"] - time.time()) < 30
             assert "gone" not in node
+            assert readiness(url) == "gpuscope is ready."
             target = target_of(url, "node7")
             assert (target["health"], target["lastError"]) == ("up", "")
             picture = get(f"{url}/api/live")

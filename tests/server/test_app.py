@@ -11,7 +11,7 @@ from gpuscope.server.http.messages import Request
 
 def test_requests_that_wait_at_the_same_time_share_one_rendering_of_metrics() -> None:
     numbers = itertools.count(1)
-    app = build_app([], own_metrics=lambda: b"%d" % next(numbers), ready=lambda: "")
+    app = build_app([], own_metrics=lambda: b"%d" % next(numbers))
 
     async def ask() -> list[bytes]:
         queued = [Request("GET", "/metrics") for _ in range(3)]

@@ -7,7 +7,7 @@ the page's files, which show the login form.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from gpuscope.exposition.text import TEXT_CONTENT_TYPE
 from gpuscope.server.http.messages import Handler, Request, Response, text
@@ -20,16 +20,17 @@ def build_app(
     routes: Sequence[Route],
     *,
     own_metrics: Callable[[], bytes],
-    ready: Callable[[], str],
+    ready: Callable[[], Awaitable[str]] | None = None,
     access: AccessPolicy | None = None,
 ) -> Handler:
-    """`ready` returns the reason why the server is not ready, or "". Only tests omit the access policy."""
+    """`ready` returns the reason why the server is not ready, or ""; without it, it always is. Only tests omit
+    the access policy."""
 
     async def healthy(request: Request) -> Response:
         return text("gpuscope is healthy.")
 
     async def is_ready(request: Request) -> Response:
-        reason = ready()
+        reason = await ready() if ready is not None else ""
         return text(reason, 503) if reason else text("gpuscope is ready.")
 
     metrics_text = _SharedText(own_metrics)

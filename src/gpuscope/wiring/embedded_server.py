@@ -4,7 +4,7 @@ metrics about them. Where the samples come from, and what else runs, is up to th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
@@ -101,7 +101,7 @@ class EmbeddedServer:
         self,
         api: EmbeddedApi,
         web: Web,
-        ready: Callable[[], str],
+        ready: Callable[[], Awaitable[str]],
         reload: Callable[[], None],
         more_routes: Sequence[Route] = (),
     ) -> Handler:

@@ -137,7 +137,6 @@ def _build_app(parts: _Parts, web: Web, reload: Callable[[], None]) -> Handler:
             server_route(engine_status(parts.engine.name, has_login=has_login)),
         ],
         own_metrics=lambda: encode_text(parts.own_families()),
-        ready=lambda: "",
         access=web.access,
     )
 

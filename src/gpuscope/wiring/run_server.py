@@ -81,7 +81,11 @@ def _run_embedded(settings: Settings) -> None:
         stack.enter_context(sending(queues))
         for part in (server.notifying, scraping, server.rules, server.scheduled, OwnMetricsThread(own)):
             stack.enter_context(part)
-        app = server.build_app(api, web, store.write_problem, reload.run)
+
+        async def ready() -> str:
+            return store.write_problem()
+
+        app = server.build_app(api, web, ready, reload.run)
         serve(app, listen, web, settings, reload.run, [server.past.watch])
 
 

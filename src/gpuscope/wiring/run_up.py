@@ -16,6 +16,8 @@ from typing import Protocol
 from gpuscope.clock import SystemClock
 from gpuscope.collect.collector import Collector
 from gpuscope.collect.simulated_node import SimulatedNode
+from gpuscope.errors import GpuscopeError
+from gpuscope.health.states import State
 from gpuscope.scrape.config import ScrapeConfig
 from gpuscope.scrape.local_targets import LocalTargets
 from gpuscope.scrape.own_metrics_feed import OwnMetricsFeed
@@ -24,6 +26,7 @@ from gpuscope.scrape.snapshot_feed import SnapshotFeed
 from gpuscope.server.api.query_log import QueryLog
 from gpuscope.server.demo_routes import demo_routes
 from gpuscope.server.http.routing import Route
+from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.settings import Settings
 from gpuscope.store import Store
 from gpuscope.wiring.demo import Demo
@@ -105,7 +108,8 @@ def _run(
             server.notifying.reload()
             server.scheduled.reload(server.reloads)
 
-        app = server.build_app(api, web, partial(_not_ready_reason, store, collectors), reload, more_routes)
+        ready = partial(_not_ready_reason, store, collectors, server.live)
+        app = server.build_app(api, web, ready, reload, more_routes)
         _start(server.notifying, stack)
         _start(_collecting(settings, collectors), stack)
         if history is not None:
@@ -128,9 +132,17 @@ def _store_readings(
     return None
 
 
-def _not_ready_reason(store: Store, collectors: Sequence[Collector]) -> str:
-    has_gpus = any(collector.snapshot.devices for collector in collectors)
-    return store.write_problem() or ("" if has_gpus else "no GPU data yet")
+async def _not_ready_reason(store: Store, collectors: Sequence[Collector], live: LiveFleet) -> str:
+    """A machine without GPUs is ready if a node that pushes has some: there is something to show."""
+    if problem := store.write_problem():
+        return problem
+    if any(collector.snapshot.devices for collector in collectors):
+        return ""
+    try:
+        counts = (await live.newest())["counts"]
+    except GpuscopeError as error:
+        return str(error)
+    return "" if counts["units"] > counts["states"].get(State.GONE, 0) else "no GPU data yet"
 
 
 class _Startable(Protocol):

@@ -69,7 +69,7 @@ def app_with(access: AccessPolicy) -> Handler:
         Route("/api/v1/admin/tsdb/snapshot", _answer, ("POST", "PUT")),
         *page_routes(LiveFleet(_no_samples, "test")),
     ]
-    return build_app(routes, own_metrics=lambda: b"own 1\n", ready=lambda: "", access=access)
+    return build_app(routes, own_metrics=lambda: b"own 1\n", access=access)
 
 
 class Site:

@@ -110,7 +110,7 @@ def bare_site(site: Site) -> Site:
     """A login in front of routes that do nothing."""
     own = {route.path for route in (*site.access.login.routes(), *site.access.users.routes())}
     routes = [Route(path, _done, (method,)) for method, path in built_routes() if path not in own]
-    site.app = build_app(routes, own_metrics=lambda: b"", ready=lambda: "", access=site.access)
+    site.app = build_app(routes, own_metrics=lambda: b"", access=site.access)
     return site
 
 
