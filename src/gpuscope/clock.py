@@ -33,9 +33,8 @@ class ConfirmedTime:
     not come back when a wrong clock is set right."""
 
     def __init__(self) -> None:
-        self._doubted = 0.0
-        """How far the wall clock is ahead of what is confirmed, in seconds."""
-        self._doubted_since = 0.0
+        self._steps: list[tuple[float, float]] = []
+        """When each of them happened, monotonic, and its seconds."""
         self._last: tuple[float, float] | None = None
 
     def advance(self, now: float, monotonic: float, doubted_at_start: float = 0.0) -> float:
@@ -43,9 +42,17 @@ class ConfirmedTime:
         call, `doubted_at_start` says how far the clock is ahead of what is known from before."""
         last, self._last = self._last, (now, monotonic)
         if last is None:
-            self._doubted, self._doubted_since = doubted_at_start, monotonic
+            self._steps.append((monotonic, doubted_at_start))
         elif abs(step := (now - last[0]) - (monotonic - last[1])) >= MIN_STEP_SECONDS:
-            self._doubted, self._doubted_since = max(0.0, self._doubted + step), monotonic
-        if monotonic - self._doubted_since >= CONFIRM_SECONDS:
-            self._doubted = 0.0
-        return now - self._doubted
+            self._step(monotonic, step)
+        # Each for itself: a machine that sleeps every night makes a step every morning.
+        self._steps = [(at, step) for at, step in self._steps if monotonic - at < CONFIRM_SECONDS]
+        return now - sum(step for _, step in self._steps)
+
+    def _step(self, monotonic: float, step: float) -> None:
+        """A step back takes back the newest steps forward."""
+        while step < 0 and self._steps:
+            at, forward = self._steps.pop()
+            monotonic, step = at, step + forward
+        if step > 0:
+            self._steps.append((monotonic, step))
