@@ -132,6 +132,14 @@ def test_a_request_that_fails_is_repeated_with_the_next_list() -> None:
     assert reader.read(print_jobs(jobs), known.values())[9] == PLACED[9]
 
 
+def test_a_record_without_gres_is_one_too() -> None:
+    """Else the imitation would be the only record of its job, and be believed."""
+    bare = "\n".join(line for line in print_job(BOB).split("\n") if "JOB_GRES" not in line)
+    eve = PrintedJob(8, "eve", texts={"name": FORGED_RECORD})
+    reader = PlacementReader(lambda number: bare)
+    assert 9 not in reader.read(print_jobs([eve, ANN]) + bare, listed(eve, ANN, BOB).values())
+
+
 def test_a_job_that_imitates_its_own_record_is_not_placed() -> None:
     eve = PrintedJob(8, "eve", texts={"name": f"x\n   JOB_GRES=gpu:4\n{FORGED_NODES}"}, indices=(2,))
     assert placements(eve, ANN) == {7: PLACED[7]}

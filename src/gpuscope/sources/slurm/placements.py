@@ -88,16 +88,19 @@ def parse_placements(text: str, jobs: Mapping[int, SlurmJob]) -> tuple[Placement
     for record in ("\n" + text).split("\nJobId=")[1:]:
         head, line, rest = record.partition(_JOB_GRES)
         number = parse_integer(head.partition(" ")[0])
-        if line and number is not ABSENT and number in jobs:
-            records.setdefault(number, []).append(rest)
+        if number is not ABSENT and number in jobs:
+            # A record without GRES counts too: else an imitation would be the only one of its job.
+            records.setdefault(number, []).append(line + rest)
     placements: dict[int, tuple[JobPlacement, ...]] = {}
     imitated: set[int] = set()
     left = MAX_PLACEMENTS
     for number, (rest, *more) in records.items():
-        if more or _JOB_GRES in rest:
+        if more or rest.count(_JOB_GRES) > 1:
             imitated.add(number)
             continue
-        found = _parse_nodes(rest.partition("\n")[2], min(left, jobs[number].node_count))
+        found = _parse_nodes(
+            rest.removeprefix(_JOB_GRES).partition("\n")[2], min(left, jobs[number].node_count)
+        )
         left -= len(found)
         if found:
             placements[number] = found
