@@ -124,6 +124,17 @@ def test_an_unknown_client_cannot_push_entries_out_of_the_audit_log(site: Site) 
     assert sum(one["user"] == "" and one["status"] >= 400 for one in entries) == 10
 
 
+def test_a_stolen_write_token_cannot_push_entries_out_of_the_audit_log(site: Site) -> None:
+    ann = logged_in(site, ANN)
+    made = ann.post("/api/tokens", json={"name": "node7", "permits": "write"}, headers=ORIGIN).json()
+    with site.client() as node:
+        for _ in range(40):
+            node.post("/api/v2/silences", headers={"authorization": f"Bearer {made['token']}"})
+    entries = ann.get("/api/audit").json()["entries"]
+    assert sum(one["user"] == "node7" and one["status"] == 403 for one in entries) == 10
+    assert any(one["detail"].startswith("token node7") for one in entries)
+
+
 def test_a_refused_change_names_the_token(site: Site) -> None:
     ann = logged_in(site, ANN)
     made = ann.post("/api/tokens", json={"name": "grafana", "permits": "viewer"}, headers=ORIGIN).json()

@@ -151,9 +151,10 @@ def with_access_policy(access: AccessPolicy, handler: Handler) -> Handler:
         if access.audit is None or not _is_audited(client_request):
             return response
         entry = _audit_entry(request, client_request, identity, response.status)
-        # Anybody can send these: they must not push the changes of users out of a file of limited size.
-        is_unknown = response.status >= 400 and identity is None and not authorization.passed
-        await asyncio.to_thread(access.audit.append_unknown if is_unknown else access.audit.append, entry)
+        # Refused requests of no user: they must not push the changes of users out of a file of limited size.
+        is_user = authorization.passed if identity is None else not identity.only_remote_write
+        is_limited = response.status >= 400 and not is_user
+        await asyncio.to_thread(access.audit.append_unknown if is_limited else access.audit.append, entry)
         return response
 
     return handle

@@ -1,10 +1,10 @@
 """The audit log: one JSON line for each change that a client requested, in `audit.log` of the data folder.
 
 A line has who (user, role, how they proved it, address), what (method, path, a detail that the handler gives),
-and how it ended (the HTTP status). Refused changes are in it too, but of unknown clients, who could fill the
-file, only a few an hour; the server's log counts the others. Samples that agents send are not: no person
-decides on them. The file is renamed to `audit.log.1` when it is full. Failing to write is logged once and does
-not stop the change.
+and how it ended (the HTTP status). Refused changes are in it too, but of unknown clients and of tokens for
+remote write, which could fill the file, only a few an hour; the server's log counts the others. Samples that
+agents send are not: no person decides on them. The file is renamed to `audit.log.1` when it is full. Failing to
+write is logged once and does not stop the change.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class AuditLog:
         self._client_log = ClientLog(log, max_client_log_lines)
 
     def append_unknown(self, entry: dict[str, Any]) -> None:
-        """A refused change of a client that has not proved who it is."""
+        """A refused change of a client that has not proved to be a user."""
         now = self._monotonic()
         with self._lock:
             while self._unknown_at and self._unknown_at[0] <= now - UNKNOWN_SECONDS:
@@ -74,7 +74,7 @@ class AuditLog:
         else:
             self._client_log.warning(
                 "refused changes that are not in the audit log",
-                "refused a change from %s; the audit log has only %d of unknown clients an hour",
+                "refused a change from %s; the audit log has only %d an hour of clients that are no users",
                 entry.get("address", ""),
                 MAX_UNKNOWN_ENTRIES,
             )
