@@ -201,6 +201,26 @@ def test_without_a_prolog_what_slurm_gave_and_nobody_used_is_held() -> None:
     assert [one for one in found.not_known if "not read" in one or "agent was down" in one] == []
 
 
+@pytest.mark.parametrize("is_read_between", [True, False])
+def test_a_job_that_was_requeued_held_nothing_while_it_waited(is_read_between: bool) -> None:
+    """It ran for an hour on GPU 0, waited for three, and ran for an hour on GPU 1, both at 100 %. Where Slurm
+    was not read while it waited, nobody knows that it did."""
+    runs = [Run("ann", "4711", 0, 0, HOUR, 1.0), Run("ann", "4711", 1, 4 * HOUR, 5 * HOUR, 1.0)]
+    series = SimulatedUsage(END_MS, 6 * HOUR, 2, runs, cycle=15, scrape_at=0).simulate().series()
+    read = every_minute(0, 6 * HOUR, 1.0) if is_read_between else every_minute(0, HOUR, 1.0)
+    slurm = [
+        *slurm_gave("0", start=0, until=HOUR),
+        *slurm_gave("1", start=4 * HOUR, until=5 * HOUR)[:1],
+        at("gpuscope_slurm_up", read, instance="head:9400"),
+    ]
+    found = receipt([*series, *slurm], "4711")
+    if is_read_between:
+        assert [round(one.held_seconds / 600) for one in found.gpus] == [6, 6]
+        assert found.efficiency == pytest.approx(1.0, rel=0.06)
+    else:
+        assert [round(one.held_seconds / 600) for one in found.gpus] == [30, 24]
+
+
 def test_a_job_that_never_used_its_gpus_has_a_receipt() -> None:
     series = SimulatedUsage(END_MS, 6 * HOUR, 2, [], cycle=15, scrape_at=0).simulate().series()
     found = receipt([*series, *slurm_gave("1")], "4711")

@@ -20,7 +20,7 @@ from gpuscope.reports.job_question import HELD_SECONDS, JobQuestion, find_job, n
 from gpuscope.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
 from gpuscope.reports.receipt_notes import EXPLAINED_EFFICIENCY, find_notes
 from gpuscope.reports.report_sentence import ReportSentence
-from gpuscope.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units
+from gpuscope.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units, released_chunks
 
 RUNNING_MS: Final = 120_000
 """A job whose last sample is younger runs."""
@@ -201,19 +201,22 @@ class _ReceiptReader:
     async def _add_allocated(
         self, units: dict[UnitKey, ReceiptGpu], given: Collection[UnitKey], gpus: GpuIdentities
     ) -> None:
-        """A GPU that was given to the job is held as long as it was read in the job's time."""
+        """A GPU that was given to the job is held as long as it was read while the job had it."""
         if not given:
             return
         boards = self._uuids(gpus.board(uuid) for _, uuid in given)
         observed = f"gpuscope_gpu_observed_seconds_total{{{boards}}}"
         grown = await counter_growth(self._engine, observed, self._began_ms, self._ended_ms)
         seconds = {
-            (labels.get("instance", ""), labels.get("uuid", "")): (labels, total)
-            for labels, total in zip(map(dict, grown.labels), grown.totals.tolist(), strict=True)
+            (labels.get("instance", ""), labels.get("uuid", "")): (labels, amounts)
+            for labels, amounts in zip(map(dict, grown.labels), grown.by_chunk, strict=True)
         }
+        released = await released_chunks(self._engine, self._question.process_matchers, grown.chunks)
+        nothing = np.zeros(grown.chunks.count)
         for instance, uuid in sorted(given)[:MAX_GPUS]:
-            labels, total = seconds.get((instance, gpus.board(uuid)), ({}, 0.0))
+            labels, amounts = seconds.get((instance, gpus.board(uuid)), ({}, nothing))
             key = instance, uuid
+            total = float(np.where(released[key], 0.0, amounts).sum() if key in released else amounts.sum())
             unit = units.get(key) or _new_unit({**labels, "instance": instance, "uuid": uuid}, gpus)
             more = total - unit.held_seconds
             if more < MARGIN_MS / 1000:  # the read times of agents and scheduler differ

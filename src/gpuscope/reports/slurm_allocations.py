@@ -19,7 +19,7 @@ from gpuscope.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.go_quote import quote
 from gpuscope.health.slurm_join import gpus_by_index, to_index
 from gpuscope.prometheus_duration import duration_text
-from gpuscope.promql.frame import Floats
+from gpuscope.promql.frame import Bools, Floats
 from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
 from gpuscope.slurm_gpu_index import NumberedGpu, is_of_model, short_node_name
 
@@ -87,6 +87,22 @@ async def _gpus_of_nodes(engine: QueryEngine, start_ms: int, end_ms: int) -> Nod
     return nodes
 
 
+async def released_chunks(engine: QueryEngine, matchers: str, chunks: ChunkGrid) -> dict[UnitKey, Bools]:
+    """By unit of a job: the chunks in which Slurm was read and the job did not have it, as between the runs of
+    a job that was requeued. A chunk without a reading of Slurm is not one of them."""
+    nodes = await _gpus_of_nodes(engine, chunks.start_ms, chunks.end_ms)
+    given = await chunks.read(engine, "count_over_time", f'{JOB_GRES}{{{matchers},gres="gpu"}}')
+    read = await _slurm_samples(engine, chunks)
+    released: dict[UnitKey, Bools] = {}
+    for pairs, present in zip(given.labels, given.present, strict=True):
+        labels = dict(pairs)
+        counts = read.get(labels.get("instance", ""), np.zeros(chunks.count))
+        for unit in _units_of(labels, nodes):
+            not_given = (counts > 0) & ~present
+            released[unit] = released.get(unit, not_given) & not_given
+    return released
+
+
 @dataclass(frozen=True, slots=True)
 class UnusedAllocation:
     """A unit that Slurm gave to a job, and no process was on it."""
@@ -149,10 +165,7 @@ async def _given_shares(
 ) -> dict[UnitKey, dict[str, Floats]]:
     """By unit and job: the share of each chunk in which the job had the unit."""
     given = await chunks.read(engine, "count_over_time", f'{JOB_GRES}{{gres="gpu"}}')
-    read = await chunks.read(engine, "count_over_time", "gpuscope_slurm_up")
-    samples: dict[str, Floats] = {}  # by the instance of the agent that reads Slurm
-    for pairs, values, present in zip(read.labels, read.values, read.present, strict=True):
-        samples[dict(pairs).get("instance", "")] = np.where(present, values, 0.0)
+    samples = await _slurm_samples(engine, chunks)
     shares: dict[UnitKey, dict[str, Floats]] = defaultdict(dict)
     for pairs, values, present in zip(given.labels, given.values, given.present, strict=True):
         labels = dict(pairs)
@@ -164,6 +177,15 @@ async def _given_shares(
             job = labels.get("slurm_job", "")
             shares[unit][job] = np.minimum(1.0, shares[unit].get(job, np.zeros(chunks.count)) + share)
     return shares
+
+
+async def _slurm_samples(engine: QueryEngine, chunks: ChunkGrid) -> dict[str, Floats]:
+    """How often Slurm was read in each chunk, by the instance of the agent that reads it."""
+    read = await chunks.read(engine, "count_over_time", "gpuscope_slurm_up")
+    return {
+        dict(pairs).get("instance", ""): np.where(present, values, 0.0)
+        for pairs, values, present in zip(read.labels, read.values, read.present, strict=True)
+    }
 
 
 async def _growth_of_units(engine: QueryEngine, selector: str, chunks: ChunkGrid) -> dict[UnitKey, Floats]:
