@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import orjson
@@ -14,6 +15,7 @@ from gpuscope.server.api_types.live_json import LivePicture
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import by_node
 from gpuscope.server.live.needed_metrics import LIVE_METRICS
+from gpuscope.server.live.pushed_targets import PushedTargets
 from tests.server.live.pictures import fleet_state
 
 NOW = 1_700_000_000.0
@@ -163,6 +165,20 @@ def test_of_two_reports_of_a_gpu_the_fresh_one_is_shown() -> None:
 def test_a_clock_that_is_ahead_makes_no_numbers_new(ahead: list[float], shown: float) -> None:
     nodes = [sample for n, by in enumerate(ahead) for sample in under(f"n{n}", node(NOW + by))]
     assert fleet_state(nodes, now=NOW, source="test")["taken_at"] == shown
+
+
+@pytest.mark.parametrize("time", [float("nan"), float("inf"), -float("inf"), 1e18, -1.0])
+def test_a_time_that_is_none_breaks_neither_the_picture_nor_the_targets(time: float) -> None:
+    """Of a node that pushes: every number of it may be any other."""
+    shown = fleet_state([*node(time), *under("n2", node())], now=NOW, source="test")
+    assert [row.get("taken_at") for row in shown["nodes"]] == [None, NOW]
+    assert shown["taken_at"] == NOW
+
+    async def newest() -> LivePicture:
+        return shown
+
+    targets = asyncio.run(PushedTargets(newest).targets_json(()))
+    assert [one["labels"]["instance"] for one in targets] == ["host:9400", "n2"]
 
 
 def test_nothing_at_all() -> None:

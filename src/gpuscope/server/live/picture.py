@@ -36,6 +36,8 @@ from gpuscope.server.live.picture_jobs import jobs_of_node, live_jobs
 
 T = TypeVar("T")
 _TAKEN_AT: Final = "gpuscope_agent_snapshot_timestamp_seconds"
+_MAX_TIME: Final = 253_402_300_800.0
+"""The year 10000: later times cannot be written in RFC 3339."""
 
 GpuNumber = Literal["busy", "memory_used", "memory_total", "power", "sm", "tensor", "dram"]
 _GPU_NUMBERS: Final[tuple[tuple[GpuNumber, str], ...]] = (
@@ -260,7 +262,7 @@ def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> Live
         "sources": [{"name": name, "up": up == 1} for name, up in sources.items()],
     }
     taken_at = node.plain.get(_TAKEN_AT)
-    if taken_at is not None:
+    if taken_at is not None and 0 <= taken_at < _MAX_TIME:  # a node may send anything
         shown["taken_at"] = taken_at
     for text in _NODE_TEXTS:
         if node.labels.get(text):
