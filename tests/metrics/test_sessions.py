@@ -6,12 +6,13 @@ import gc
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.metrics.sample import LabelSet
-from gpuscope.readings import ABSENT, Device, MigInstance, Owner, Pid, Process, Snapshot, Uuid
+from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Owner, Pid, Process, Snapshot, Uuid
 from gpuscope.settings import Settings
 from tests.goldens import check_golden
 from tests.metrics.sessions_scene import GIB, first_node, second_node
@@ -136,6 +137,17 @@ def test_hostile_names_survive_the_way_to_a_parser() -> None:
     for family, metric in (("sessions", "gpu_process_info"), ("native", "gpuscope_process_memory_bytes")):
         (labels,) = values(snapshot, metric, family)
         assert labels.count(name) >= 4
+
+
+@pytest.mark.parametrize(("known", "expected"), [((), {("ml", "a"): 1.0}), (ABSENT, {})])
+def test_a_pod_without_labels_has_a_series_if_that_is_known(
+    known: Maybe[tuple[tuple[str, str], ...]], expected: dict[tuple[str, ...], float]
+) -> None:
+    owner = Owner(namespace="ml", pod="a", pod_labels=known)
+    device = Device(uuid=Uuid("GPU-0"), index=0)
+    process = Process(pid=Pid(1), gpu_uuid=device.uuid, owner=owner)
+    snapshot = Snapshot(node="n", taken_at=0.0, devices=(device,), processes=(process,))
+    assert values(snapshot, "gpuscope_pod_labels", "native") == expected
 
 
 def test_further_labels_of_a_process() -> None:

@@ -35,6 +35,22 @@ def test_an_idle_time_counts_for_three_minutes(tmp_path: Path, seconds: int, is_
 JOB = {"kind": "job", "name": "40", "gpu": "0", "uuid": "GPU-1"}
 
 
+def test_the_labels_of_a_pod_are_known_by_a_verified_series(tmp_path: Path) -> None:
+    idle = {"__name__": "gpuscope_owner_idle_seconds", "kind": "pod", "name": "a", "namespace": "ml"}
+    labels = {"__name__": "gpuscope_pod_labels", "pod": "a", "namespace": "ml"}
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        target = store.target("n1")
+        ids = store.resolve(
+            target, [tuple(sorted({**one, "instance": "n1"}.items())) for one in (idle, labels)]
+        )
+        store.append(tick(target, clock.at, ids, [7200.0, 1.0]))
+        engine = EmbeddedEngine(store, Engine(store))
+        for is_verified in (True, False):
+            reading = asyncio.run(read_idle_holders(engine, clock.at, lambda _, known=is_verified: known))
+            assert [holder.are_labels_known for holder in reading.holders] == [is_verified]
+
+
 def read_job(folder: Path, *series: Mapping[str, str], forged: str = "n9") -> IdleHolder:
     """Job 40, idle on n1/0 for two hours, and what `series` say about it; those of n9 are not verified."""
     clock = HandClock()

@@ -330,6 +330,19 @@ def test_a_job_that_may_be_excepted_is_not_ended() -> None:
     assert found[1].reason == "its partition is not known, so it may be one of the exceptions"
 
 
+@pytest.mark.parametrize(("known", "last"), [(False, "withheld"), (True, "run")])
+def test_a_pod_whose_labels_are_not_known_may_be_excepted(known: bool, last: str) -> None:
+    """The kubelet does not answer: the agent has the pod's name from the folder of its logs."""
+    exceptions = IdleExceptions(labels=frozenset({("label_keep", "true")}))
+    watch = Watch(acting(pod_command=("kubectl", "delete", "{pod}"), exceptions=exceptions))
+    found = []
+    for minute in range(130, 200):
+        idle = holder(minute, key=POD)
+        idle.are_labels_known = known
+        found += kinds(watch.step(minute, idle))
+    assert found == ["warned", last]
+
+
 def test_an_unverified_series_does_not_show_that_a_job_is_no_exception() -> None:
     """Whoever has a write token could name another user for a job of which nothing else is known."""
     watch = Watch(acting(exceptions=IdleExceptions(users=frozenset({"root"}))))

@@ -261,6 +261,8 @@ def test_pods_are_asked_of_the_first_that_answers_and_of_a_richer_one_for_labels
     result = PodReader(methods, want_labels=True).read()
     assert asked == ["socket", "logs", "https"]
     assert result.value.by_uid[POD_UID].labels == (("app", "train"),)
+    result = PodReader(methods[2:]).read()
+    assert result.value.by_uid[POD_UID].labels is ABSENT, "none are wanted, so nobody knows that it has none"
 
 
 def test_labels_by_allow_list() -> None:

@@ -117,7 +117,7 @@ def to_allocation(claim: AllocationClaim, index: DeviceIndex, pods: Pods) -> All
         namespace=claim.namespace,
         pod=claim.pod,
         pod_uid=ABSENT if pod is None else pod.uid,
-        pod_labels=() if pod is None else pod.labels,
+        pod_labels=ABSENT if pod is None else pod.labels,
         container=claim.container,
         job=claim.job,
     )

@@ -48,7 +48,7 @@ def owner_of(
         pod=ABSENT if pod is None else pod.name,
         namespace=ABSENT if pod is None else pod.namespace,
         pod_uid=cgroup.pod_uid if pod is None else pod.uid,
-        pod_labels=() if pod is None else pod.labels,
+        pod_labels=ABSENT if pod is None else pod.labels,
         job=job,
         job_step=job_step,
         job_array=slurm.job_array,

@@ -10,7 +10,7 @@ import os
 import re
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -21,6 +21,7 @@ from gpuscope.owners.pod_list_json import decode_pod_list
 from gpuscope.owners.pod_logs import read_pod_logs
 from gpuscope.owners.pods import NO_PODS, Pod, Pods, index_pods
 from gpuscope.owners.pods_api import KeepLabel, list_pods
+from gpuscope.readings import ABSENT
 from gpuscope.settings import Settings
 from gpuscope.worker import ReadResult, Worker
 
@@ -68,6 +69,8 @@ class PodReader:
                 break
         if found is None:
             raise SourceError("; ".join(reasons))
+        if not self._want_labels:  # the filter has removed all of them, so they are not known
+            found = [pod if pod.labels is ABSENT else replace(pod, labels=ABSENT) for pod in found]
         if list(found) != list(self._listed):
             self._listed, self._pods = found, index_pods(found)
         return ReadResult(self._pods, failures)

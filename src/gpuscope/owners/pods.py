@@ -25,7 +25,7 @@ class Pod:
     uid: str
     namespace: str
     name: str
-    labels: tuple[tuple[str, str], ...] = ()
+    labels: Maybe[tuple[tuple[str, str], ...]] = ABSENT  # those that the settings allow
     containers: tuple[PodContainer, ...] = ()
     other_uid: str = ""  # a static pod's hash, where `uid` is the API's
     running: Maybe[bool] = ABSENT  # False: ended, though the kubelet may still list it

@@ -26,7 +26,7 @@ class Allocation:
     namespace: Maybe[str] = ABSENT
     pod: Maybe[str] = ABSENT
     pod_uid: Maybe[str] = ABSENT
-    pod_labels: tuple[tuple[str, str], ...] = ()
+    pod_labels: Maybe[tuple[tuple[str, str], ...]] = ABSENT
     container: Maybe[str] = ABSENT
     job: Maybe[str] = ABSENT
     account: Maybe[str] = ABSENT  # the job's

@@ -27,7 +27,7 @@ class Owner:
     pod: Maybe[str] = ABSENT
     namespace: Maybe[str] = ABSENT
     pod_uid: Maybe[str] = ABSENT
-    pod_labels: tuple[tuple[str, str], ...] = ()  # only those that the settings allow
+    pod_labels: Maybe[tuple[tuple[str, str], ...]] = ABSENT  # only those that the settings allow
     job: Maybe[str] = ABSENT
     job_step: Maybe[str] = ABSENT
     job_array: Maybe[str] = ABSENT  # "9_1": the array's job and the task in it

@@ -54,6 +54,8 @@ class IdleHolder:
     """Another user that a verified series names."""
     account: str = ""
     partition: str = ""
+    are_labels_known: bool = False
+    """A verified series has the labels of the pod."""
     described_by: list[Mapping[str, str]] = field(default_factory=list)
     """The labels of every series that describes it, verified or not: one of them is enough for an exception."""
 
@@ -172,6 +174,7 @@ def _describe(
     for key, holder in holders.items():
         holder.described_by = about[key]
         if key.kind != "job":
+            holder.are_labels_known = any(map(is_verified, about[key]))
             continue
         # For a holder that a command may end, only verified series give the words of the command.
         is_any = holder.unverified >= holder.idle_seconds.keys()

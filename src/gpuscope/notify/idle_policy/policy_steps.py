@@ -301,6 +301,8 @@ class PolicySteps:
         values = _values(holder)
         if holder.key.kind == "job" and (missing := self._policy.exceptions.unknown_for(values)):
             return f"its {missing} is not known, so it may be one of the exceptions"
+        if holder.key.kind == "pod" and self._policy.exceptions.labels and not holder.are_labels_known:
+            return "its labels are not known, so it may be one of the exceptions; see --pod-labels of the agent"
         needed = _MAY_BE_UNKNOWN.intersection(placeholders(self._words(holder)))
         absent = min((name for name in needed if not values[name]), default="")
         return f"its {absent} is not known, and is a word of the command" if absent else ""

@@ -77,7 +77,7 @@ class PodMapper:
         elif self._options.kubernetes_enable_pod_labels:
             labels = {
                 safe: value
-                for name, value in allocation.pod_labels
+                for name, value in (() if allocation.pod_labels is ABSENT else allocation.pod_labels)
                 if self._wants(name) and (safe := _NOT_IN_A_NAME.sub("_", name)) not in attributes
             }
         return PodOnDevice(allocation, attributes, labels)

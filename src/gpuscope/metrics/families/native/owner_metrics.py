@@ -205,13 +205,14 @@ def _allocation_labels(allocation: Allocation, names: Mapping[Uuid, str]) -> Lab
 
 
 def _pod_labels(snapshot: Snapshot) -> MetricFamily:
+    """Of every pod whose labels are known, also if it has none: then it is known that it has none."""
     pods: dict[tuple[str, str], tuple[tuple[str, str], ...]] = {}
     allocations = snapshot.ownership.allocations
     processes = () if snapshot.processes is ABSENT else snapshot.processes
     holders: list[Owner | Allocation] = [process.owner for process in processes]
     holders += () if allocations is ABSENT else allocations
     for one in holders:
-        if one.pod is not ABSENT and one.pod_labels:
+        if one.pod is not ABSENT and one.pod_labels is not ABSENT:
             pods["" if one.namespace is ABSENT else one.namespace, one.pod] = one.pod_labels
     samples = []
     for (namespace, pod), labels in pods.items():

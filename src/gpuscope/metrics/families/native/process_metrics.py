@@ -27,6 +27,7 @@ from gpuscope.readings import (
     IDLE,
     UNKNOWN,
     Device,
+    Maybe,
     Process,
     ProcessLabels,
     Snapshot,
@@ -141,10 +142,10 @@ def _info_labels(process: Process, unit: UnitProcesses) -> LabelSet:
     return LabelSet((*label_texts(PROCESS_INFO.labels, texts).pairs, *pod_label_pairs(owner.pod_labels)))
 
 
-def pod_label_pairs(labels: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+def pod_label_pairs(labels: Maybe[Iterable[tuple[str, str]]]) -> list[tuple[str, str]]:
     """As kube-state-metrics writes them: `label_` and the name, with `_` for what a label name cannot have."""
     pairs: dict[str, str] = {}
-    for name, value in labels:
+    for name, value in () if labels is ABSENT else labels:
         pairs.setdefault("label_" + _NOT_IN_A_NAME.sub("_", name), value)
     return list(pairs.items())
 
