@@ -20,11 +20,12 @@ from hypothesis import strategies as st
 from gpuscope.errors import GpuscopeError
 from gpuscope.health.facts import Sample
 from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.server.api_types.live_stream_json import LiveDifference
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.live.event_stream import LiveStream
 from gpuscope.server.live.fleet_samples import FleetSamples, by_node
 from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.server.live.picture_differences import COLUMNS, difference, to_picture, to_tables
+from gpuscope.server.live.picture_differences import COLUMNS, LiveTables, difference, to_picture, to_tables
 from tests.goldens import check_golden
 from tests.health.fleets import NOW, gpu, node, of_gpu
 from tests.server.live.pictures import fleet_state
@@ -199,6 +200,34 @@ def test_a_viewer_gets_the_picture_then_differences_and_resumes() -> None:
             await one.leave()
 
     asyncio.run(scene())
+
+
+def test_a_defect_ends_no_stream(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    """The viewer is told, and gets a whole picture when it is over."""
+    is_broken = True
+
+    def compare(old: LiveTables, new: LiveTables) -> LiveDifference:
+        if is_broken:
+            raise ValueError("zip() argument 2 is shorter than argument 1")
+        return difference(old, new)
+
+    async def scene() -> None:
+        nonlocal is_broken
+        viewer = await watch(stream_of(Fleet()))
+        assert (await viewer.next())[0] == "picture"
+        name, _, data = await viewer.next()
+        assert (name, data["error"]) == ("problem", "internal error; the server's log has the details")
+        is_broken = False
+        name, _, data = await viewer.next()
+        assert (name, len(data["picture"]["gpus"])) == ("picture", 1)
+        assert (await viewer.next())[0] == "difference"
+        await viewer.leave()
+
+    monkeypatch.setattr("gpuscope.server.live.event_stream.difference", compare)
+    asyncio.run(scene())
+    assert [one.message for one in caplog.records if one.exc_info] == [
+        "unexpected error while updating the live stream"
+    ]
 
 
 class MovedClock:

@@ -10,6 +10,7 @@ clock at that moment: a picture's own time says when it was made, which may be e
 from __future__ import annotations
 
 import asyncio
+import logging
 import secrets
 import struct
 import time
@@ -34,12 +35,15 @@ from gpuscope.server.http.messages import Header, Request, Response
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.picture_differences import LiveTables, difference, to_picture, to_tables
 
+log = logging.getLogger("gpuscope.live")
+
 HEARTBEAT_SECONDS = 15.0
 """A comment is sent when nothing else was: proxies end connections that are silent for a minute."""
 RETRY_SECONDS = 1.0
 CLOCK_SECONDS = 0.1
 """Viewers that are served within this time share one event with the clock."""
 MAX_ID_LENGTH = 64
+INTERNAL_ERROR = "internal error; the server's log has the details"
 _GZIP_HEAD = b"\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\xff"
 _HEADERS: tuple[Header, ...] = (
     ("vary", "accept-encoding"),
@@ -186,6 +190,14 @@ class LiveStream:
                     self._problem, self._is_current = "", True
                 except GpuscopeError as error:  # the page keeps its last picture and shows the reason
                     self._problem = str(error)
+                except (
+                    Exception
+                ):  # a defect of ours: without an event, every page would show old numbers as live
+                    if self._problem != INTERNAL_ERROR:
+                        log.exception("unexpected error while updating the live stream")
+                    self._problem, self._tables = INTERNAL_ERROR, None  # the next picture is sent as a whole
+                    self._kept.clear()
+                    self._kept_bytes = 0
                 for viewer in self._viewers:
                     viewer.news.set()
                 pause = self._live.seconds_to_next if not self._problem else RETRY_SECONDS
