@@ -51,11 +51,16 @@ def test_the_labels_of_a_pod_are_known_by_a_verified_series(tmp_path: Path) -> N
             assert [holder.are_labels_known for holder in reading.holders] == [is_verified]
 
 
-def read_job(folder: Path, *series: Mapping[str, str], forged: str = "n9") -> IdleHolder:
+def read_job(
+    folder: Path, *series: Mapping[str, str], forged: str = "n9", started: float | None = None
+) -> IdleHolder:
     """Job 40, idle on n1/0 for two hours, and what `series` say about it; those of n9 are not verified."""
     clock = HandClock()
     samples = [({"__name__": "gpuscope_owner_idle_seconds", **JOB}, 7200.0)]
     samples += [({"slurm_job": "40", **labels}, 1.0) for labels in series]
+    if started is not None:
+        start = {"__name__": "gpuscope_slurm_job_start_timestamp_seconds", "slurm_job": "40"}
+        samples.append((start, clock.at / 1000 - started))
     with Store(folder, clock=clock) as store:
         for number, (labels, value) in enumerate(samples):
             target = store.target(f"target {number}")
@@ -92,6 +97,15 @@ def test_a_suspended_job_is_not_idle(tmp_path: Path) -> None:
     """Slurm has stopped it: for a job of a higher priority, or an administrator has."""
     holder = read_job(tmp_path, RECORD, GPUS, {"__name__": "gpuscope_slurm_job_suspended"})
     assert (holder.idle_seconds, holder.held) == ({}, {"n1/0"})
+
+
+@pytest.mark.parametrize(("started", "is_idle"), [(7190.0, True), (6000.0, False), (30.0, False)])
+def test_the_idle_time_of_the_run_before_a_requeue_does_not_count(
+    tmp_path: Path, started: float, is_idle: bool
+) -> None:
+    """The samples of the node that the job has left are there for three minutes."""
+    holder = read_job(tmp_path, RECORD, GPUS, started=started)
+    assert (set(holder.idle_seconds), holder.held) == ({"n1/0"} if is_idle else set(), {"n1/0"})
 
 
 def test_the_leader_of_a_heterogeneous_job_is_known(tmp_path: Path) -> None:

@@ -18,6 +18,8 @@ MAX_HOLDERS: Final = 20_000
 _KINDS: Final = 'kind=~"job|pod"'
 MAX_AGE_SECONDS: Final = 180.0
 """An engine shows a sample for five minutes: meanwhile the holder may have worked."""
+MAX_SKEW_SECONDS: Final = 120.0
+"""Between the clocks of slurmctld and of this server."""
 
 IsVerified = Callable[[Mapping[str, str]], bool]
 """Whether the series with these labels, `__name__` included, can only come from the node it names."""
@@ -73,6 +75,10 @@ class IdleHolder:
         """Of the GPUs whose work is known."""
         return min(self.idle_seconds.values(), default=0.0)
 
+    def forget_idle_beyond(self, seconds: float) -> None:
+        """The job was requeued and has the same number: a longer idle time is that of its run before."""
+        self.idle_seconds = {gpu: idle for gpu, idle in self.idle_seconds.items() if idle <= seconds}
+
     def idle_gpus(self, seconds: float) -> list[str]:
         return sorted(gpu for gpu, idle in self.idle_seconds.items() if idle >= seconds)
 
@@ -108,6 +114,9 @@ async def read_idle_holders(engine: QueryEngine, at_ms: int, is_verified: IsVeri
     for labels, _ in await query("gpuscope_slurm_job_suspended"):
         if suspended := holders.get(HolderKey("job", labels.get("slurm_job", ""))):
             suspended.idle_seconds.clear()  # Slurm has stopped it; its GPUs are still held
+    for labels, started_at in await query("gpuscope_slurm_job_start_timestamp_seconds"):
+        if started := holders.get(HolderKey("job", labels.get("slurm_job", ""))):
+            started.forget_idle_beyond(at_ms / 1000 - started_at + MAX_SKEW_SECONDS)
     records = await query("gpuscope_slurm_job_info")
     _read_slurm(holders, records, await query("gpuscope_slurm_job_gpus"), is_verified)
     accounted = await query(f"gpuscope_owner_unattributed_processes{{{_KINDS}}}")
