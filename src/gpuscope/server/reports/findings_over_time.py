@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Iterator
 from functools import partial
+from math import fsum
 from typing import Final
 from urllib.parse import parse_qs, urlencode
 
@@ -229,7 +230,7 @@ def answer_json(found: PastFindings) -> PastFindingsAnswer:
     if found.rates is not None:
         answer["rate"] = found.rates.text
         costs = [*(one.cost for one in found.findings), *(one.cost for one in found.folded)]
-        answer["cost"] = sum(cost or 0.0 for cost in costs)
+        answer["cost"] = fsum(cost or 0.0 for cost in costs)
     return answer
 
 
