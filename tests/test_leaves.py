@@ -102,6 +102,8 @@ def test_times_are_written_and_read() -> None:
     assert to_rfc3339(1.5, "milliseconds") == "1970-01-01T00:00:01.500Z"
     assert parse_rfc3339("1970-01-01T01:00:01.5+01:00") == 1.5
     assert parse_rfc3339("1970-01-01T00:00:00") == 0
+    with pytest.raises(ValueError, match="hour"):
+        parse_rfc3339("1970-01-01T24:00:00Z")
 
 
 def test_a_pattern_is_about_the_whole_value() -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
+from typing import Final
+
+_HOUR_24: Final = re.compile(r"[^T ]*[T ]24")
 
 
 def to_rfc3339(seconds: float, timespec: str = "auto") -> str:
@@ -19,6 +23,8 @@ def to_rfc3339(seconds: float, timespec: str = "auto") -> str:
 
 def parse_rfc3339(text: str) -> float:
     """Seconds since the epoch. A time without a zone is UTC. Raises ValueError."""
+    if _HOUR_24.match(text):  # Python takes it from 3.14 on, Prometheus does not
+        raise ValueError(f"{text!r} has no hour 24")
     moment = datetime.fromisoformat(text)
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)

@@ -2,6 +2,8 @@
  * (`gpu0.field ID SCOPE STATUS TYPE VALUE`), which comes before the table. */
 #include "fake.h"
 
+#include <stdio.h>
+
 enum how {
     PLAIN,       /* the key's value now */
     MEAN,        /* of the last second */

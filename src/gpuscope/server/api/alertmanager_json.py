@@ -36,7 +36,7 @@ _OPS = {
     (True, False): MatchOp.NOT_REGEX,
 }
 _TIME = re.compile(
-    r"\d{4}-\d\d-\d\d"
+    r"(?!.{11}24)\d{4}-\d\d-\d\d"  # Python takes an hour 24 from 3.14 on
     r"(T\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:\d\d)?|T\d\d:\d\d:\d\d[.,](\d{3}){1,2}[+-]\d{4}|T\d\d:\d\dZ?"
     r"| \d\d:\d\d:\d\d([.,]\d+)?)?",
     re.ASCII,
