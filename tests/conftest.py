@@ -37,6 +37,7 @@ NOT_FAST = (
     "cli/test_gone.py",
     "cli/test_limits_shown.py",
     "cli/test_live_commands.py",
+    "cli/test_nodecheck.py",
     "cli/test_server.py",
     "cli/test_up.py",
     "cli/test_user.py",
