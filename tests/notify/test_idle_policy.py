@@ -12,6 +12,7 @@ import pytest
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.notify.idle_policy.idle_holders import HolderKey, IdleHolder, IdleReading
+from gpuscope.notify.idle_policy.job_nodes import JobNodes
 from gpuscope.notify.idle_policy.policy_audit import PolicyAudit
 from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, load_policy
 from gpuscope.notify.idle_policy.policy_steps import PolicyStep, PolicySteps
@@ -29,6 +30,8 @@ def holder(
     idle = {f"n1/{number}": 60 * value for number, value in enumerate((minutes, *others))}
     held = {*idle, *(f"n1/{len(idle) + number}" for number in range(unknown))}
     found = IdleHolder(key, idle, held, len(held), user="ann" if key is JOB else "")
+    if key.kind == "job":
+        found.place(JobNodes(frozenset({"n1"})), {})
     labels = {"user": found.user, **described}
     found.partition, found.described_by = labels.get("partition", ""), [labels]
     return found

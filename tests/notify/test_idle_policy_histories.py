@@ -13,6 +13,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.notify.idle_policy.idle_holders import HolderKey, IdleHolder, IdleReading
+from gpuscope.notify.idle_policy.job_nodes import JobNodes
 from gpuscope.notify.idle_policy.policy_file import IdlePolicy
 from gpuscope.notify.idle_policy.policy_steps import PolicySteps
 
@@ -61,9 +62,14 @@ class Fleet:
     def reading(self) -> IdleReading:
         seen = set(NODES) - self.silent - self.no_owners
         idle = {f"{node}/0": self.now - at for node, at in self.worked_at.items() if node in seen}
-        allocated = len(self.worked_at) if self.slurm_answers else None
-        holders = [IdleHolder(JOB, idle, set(idle), allocated, user="ann")] if idle else []
-        return IdleReading(holders, frozenset(("job", f"{node}/0") for node in seen))
+        accounted = frozenset(("job", f"{node}/0") for node in seen)
+        if not idle:
+            return IdleReading([], accounted)
+        holder = IdleHolder(JOB, idle, set(idle), user="ann")
+        if self.slurm_answers:
+            holder.allocated = len(self.worked_at)
+            holder.place(JobNodes(frozenset(self.worked_at)), {})
+        return IdleReading([holder], accounted)
 
     def change(self, what: str, value: str | int) -> None:
         if isinstance(value, int):

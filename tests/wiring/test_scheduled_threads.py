@@ -70,6 +70,9 @@ class PolicyServer:
         self.receiver = Receiver(self.store)
         self.channel = Warned(clock=self.clock)
         self.has_login = has_login
+        self.target: Mapping[str, str] = NODE
+        self.nodes = ["n1"]
+        """Those of the job, as n1 reads them from Slurm; empty while it does not."""
         self.thread = self.new_thread()
 
     def new_thread(self) -> IdlePolicyThread:
@@ -80,24 +83,30 @@ class PolicyServer:
             settings, lambda: EmbeddedEngine(self.store, evaluator), self.channel, trust, self.clock
         )
 
-    def minutes(self, count: int, idle: Callable[[float], float | None], push: Callable[[int], None]) -> None:
+    def minutes(self, count: int, idle: Callable[[float], float | None], push: Callable[[int], object]) -> None:
         """`idle` gives the idle minutes of n1's GPU at a minute; None while the agent does not know them."""
         for minute in range(0, count, STEP_MINUTES):
             self.clock.seconds += 60.0 * STEP_MINUTES
             seconds = idle(minute)
-            samples = {} if seconds is None else idle_job(60 * seconds, NODE)
+            samples = read_slurm(self.nodes, self.target) if self.nodes else {}
+            samples |= {} if seconds is None else idle_job(60 * seconds, self.target)
             ids = self.scrape.series_ids([tuple(sorted(dict(labels).items())) for labels in samples])
             self.scrape.submit(self.clock.now_ms(), ids, list(samples.values()), Report(True, 0.1)).result()
             push(minute)
             self.thread.run_once()
 
     def push(
-        self, seconds: float, node: Mapping[str, str] = PUSHED, *, token: str = "", ahead: int = 0
+        self,
+        seconds: float,
+        node: Mapping[str, str] = PUSHED,
+        *,
+        token: str = "",
+        ahead: int = 0,
+        more: Mapping[Labels, float] | None = None,
     ) -> Received:
         at = self.clock.now_ms() + ahead
-        body = encode_samples(
-            (encode_labels(labels), at, value) for labels, value in idle_job(seconds, node).items()
-        )
+        samples = {**idle_job(seconds, node), **(more or {})}
+        body = encode_samples((encode_labels(labels), at, value) for labels, value in samples.items())
         return self.receiver.take(bytes(cramjam.snappy.compress_raw(body)), "10.0.0.9", node=token)
 
     def rows(self) -> list[tuple[object, object]]:
@@ -109,20 +118,32 @@ class PolicyServer:
         return [kind for kind, _ in self.rows()]
 
 
-def idle_job(seconds: float, node: Mapping[str, str]) -> dict[tuple[tuple[str, str], ...], float]:
+def idle_job(seconds: float, node: Mapping[str, str]) -> dict[Labels, float]:
+    """What the agent of a node says of the job."""
     gpu = {"gpu": "0", "uuid": f"GPU-{node['instance']}"}
-    job = {"slurm_job": "17"}
-    series = {
-        "gpuscope_owner_idle_seconds": ({**OWNER, **gpu}, seconds),
-        "gpuscope_owner_processes": ({**OWNER, **gpu}, 1.0),
-        "gpuscope_slurm_job_gpus": (job, 1.0 if node is NODE else 2.0),
-        "gpuscope_slurm_job_info": ({**job, "user": "ann", "account": "nlp", "partition": "gpu"}, 1.0),
-        "gpuscope_job_info": ({**job, "user": "ann", "account": "nlp", "partition": "gpu"}, 1.0),
-    }
+    info = {"slurm_job": "17", "user": "ann", "account": "nlp", "partition": "gpu"}
     return {
-        tuple(sorted({"__name__": name, **labels, **node}.items())): value
-        for name, (labels, value) in series.items()
+        labels_of("gpuscope_owner_idle_seconds", node, **OWNER, **gpu): seconds,
+        labels_of("gpuscope_owner_processes", node, **OWNER, **gpu): 1.0,
+        labels_of("gpuscope_job_info", node, **info): 1.0,
+        labels_of("gpuscope_gpu_info", node, node=node["instance"].partition(":")[0], **gpu): 1.0,
     }
+
+
+def read_slurm(nodes: Iterable[str], reader: Mapping[str, str] = NODE) -> dict[Labels, float]:
+    """What the agent that reads Slurm says of the job: one GPU on each of its nodes."""
+    job = {"slurm_job": "17"}
+    placed = {labels_of("gpuscope_slurm_job_node_info", reader, **job, node=node): 1.0 for node in nodes}
+    record = {"user": "ann", "account": "nlp", "partition": "gpu"}
+    return placed | {
+        labels_of("gpuscope_slurm_up", reader): 1.0,
+        labels_of("gpuscope_slurm_job_gpus", reader, **job): float(len(placed)),
+        labels_of("gpuscope_slurm_job_info", reader, **job, **record): 1.0,
+    }
+
+
+def labels_of(name: str, target: Mapping[str, str], /, **more: str) -> Labels:
+    return tuple(sorted({"__name__": name, **more, **target}.items()))
 
 
 @pytest.fixture
@@ -185,8 +206,8 @@ def test_a_write_token_cannot_end_the_work_of_others(server: PolicyServer) -> No
 
     def attack(minute: int) -> None:
         refused = server.push(8000 + 60 * minute, NODE, ahead=30_000).refused
-        assert refused == {"scraped_here": 5}
-        assert server.push(8000 + 60 * minute, {"job": "evil", "instance": "n1:9400"}).accepted == 5
+        assert refused == {"scraped_here": 4}
+        assert server.push(8000 + 60 * minute, {"job": "evil", "instance": "n1:9400"}).accepted == 4
 
     server.minutes(60, lambda minute: 0.0, attack)
     assert "run" not in server.kinds()
@@ -199,14 +220,47 @@ def test_a_node_whose_token_is_bound_counts(server: PolicyServer) -> None:
     def push(minute: int) -> None:
         assert not server.push(60 * (130 + minute), token="n2").refused
 
+    server.nodes = ["n1", "n2"]
     server.minutes(40, lambda minute: 130 + minute, push)
     assert server.kinds() == ["warned", "run", "done"]
 
 
 def test_a_node_that_pushes_without_a_bound_token_protects_the_job(server: PolicyServer) -> None:
-    server.minutes(40, lambda minute: 130 + minute, lambda minute: server.push(60 * (130 + minute)) and None)
+    server.nodes = ["n1", "n2"]
+    server.minutes(40, lambda minute: 130 + minute, lambda minute: server.push(60 * (130 + minute)))
     assert server.kinds() == ["warned", "withheld"]
     assert "anybody with a write token may have sent the samples of n2/0" in str(server.rows()[1][1])
+
+
+def test_equal_job_numbers_of_two_clusters_with_labels(server: PolicyServer) -> None:
+    """Job 17 of the other cluster works; the command needs the name of the cluster."""
+    server.target, west = {**NODE, "cluster": "east"}, {**PUSHED, "cluster": "west"}
+
+    def push(minute: int) -> None:
+        assert not server.push(0.0, west, token="n2", more=read_slurm(["n2"], west)).refused
+
+    server.minutes(40, lambda minute: 130 + minute, push)
+    assert server.kinds() == ["warned", "withheld"]
+    assert "2 clusters report (label `cluster`)" in str(server.rows()[1][1])
+    policy = (server.folder / "idle.yml").read_text()
+    (server.folder / "idle.yml").write_text(policy.replace("{user}", "{cluster}"))
+    server.thread = server.new_thread()
+    server.minutes(40, lambda minute: 170 + minute, push)
+    assert server.kinds()[2:] == ["warned", "run", "done"]
+    assert (server.folder / "17-east").exists()
+
+
+def test_equal_job_numbers_of_two_clusters_without_labels(server: PolicyServer) -> None:
+    """Nobody knows which of them is meant."""
+    other = read_slurm(["n2"], PUSHED)
+    server.minutes(
+        40,
+        lambda minute: 130 + minute,
+        lambda minute: server.push(60 * (130 + minute), token="n2", more=other),
+    )
+    assert server.kinds() == ["warned", "withheld"]
+    reason = "n1:9400 and n2 read Slurm, and name different nodes of the job"
+    assert str(server.rows()[1][1]).startswith(reason)
 
 
 def test_a_node_that_stops_reporting_protects_the_job(server: PolicyServer) -> None:
@@ -216,9 +270,45 @@ def test_a_node_that_stops_reporting_protects_the_job(server: PolicyServer) -> N
         if minute < 5:
             server.push(0.0, token="n2")
 
+    server.nodes = ["n1", "n2"]
     server.minutes(60, lambda minute: 130 + minute, push)
     assert server.kinds() == ["warned", "withheld"]
     assert "n2/0" in str(server.rows()[1][1])
+
+
+def test_root_of_a_node_cannot_end_the_job_of_another_node(server: PolicyServer) -> None:
+    """Slurm has given the job one GPU of n3, which does not report. Root of n2 has a token bound to n2."""
+    server.nodes = ["n3"]
+    claim = {labels_of("gpuscope_gpu_info", PUSHED, node="n3", gpu="0"): 1.0}
+
+    def push(minute: int) -> None:
+        more = claim if minute >= 60 else {}
+        assert not server.push(60 * (130 + minute), token="n2", more=more).refused
+
+    server.minutes(60, lambda minute: None, push)
+    assert server.kinds() == [], "nobody is accused either"
+    server.minutes(120, lambda minute: None, push)
+    assert server.kinds() == ["warned", "withheld"]
+    assert "only n2 itself says that it is one of the job's nodes" in str(server.rows()[1][1])
+
+
+@pytest.mark.parametrize("slurm_agents", ["", "slurm_agents: [n1]"])
+def test_root_of_a_node_that_pretends_to_read_slurm_ends_nothing(
+    server: PolicyServer, slurm_agents: str
+) -> None:
+    policy = (server.folder / "idle.yml").read_text()
+    (server.folder / "idle.yml").write_text(policy + slurm_agents)
+    server.thread = server.new_thread()
+    server.nodes = ["n3"]
+
+    def push(minute: int) -> None:
+        assert not server.push(60 * (130 + minute), token="n2", more=read_slurm(["n2"], PUSHED)).refused
+
+    server.minutes(60, lambda minute: None, push)
+    assert "run" not in server.kinds()
+    server.nodes = []  # the agent that reads Slurm stops
+    server.minutes(60, lambda minute: None, push)
+    assert ("run" in server.kinds()) is not bool(slurm_agents), "without the key every verified node is trusted"
 
 
 def test_with_another_engine_only_the_operator_knows_who_writes(server: PolicyServer) -> None:

@@ -163,7 +163,8 @@ class IdlePolicyThread:
     async def _read(self, now: float) -> IdleReading:
         engine = self._new_engine()
         try:
-            return await read_idle_holders(engine, int(now * 1000), self._is_verified)
+            agents = self._steps.policy.slurm_agents
+            return await read_idle_holders(engine, int(now * 1000), self._is_verified, agents)
         finally:
             await engine.close()
 

@@ -1,4 +1,5 @@
 """Warns the holders of idle GPUs, and may then run a command.
 
-`policy_file` says when, `idle_holders` finds them, `policy_steps` decides, `policy_audit` records every action.
+`policy_file` says when, `idle_holders` finds them, `job_nodes` says where Slurm has placed a job,
+`policy_steps` decides, `policy_audit` records every action.
 """

@@ -8,11 +8,20 @@ Anybody who may send samples can write such a series, so each GPU also has wheth
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
+from gpuscope.notify.idle_policy.job_nodes import (
+    UNPLACED,
+    JobNodes,
+    NodesOfJobs,
+    claimed_names,
+    host_of,
+    read_nodes_of_jobs,
+)
+from gpuscope.store.target_names import belongs_to_node
 
 MAX_HOLDERS: Final = 20_000
 _KINDS: Final = 'kind=~"job|pod"'
@@ -30,10 +39,13 @@ class HolderKey:
     kind: str
     name: str
     namespace: str = ""
+    cluster: str = ""
+    """The label `cluster` of its series, where the operator has set one: job numbers are not unique."""
 
     @property
     def text(self) -> str:
-        return f"{self.kind} {self.namespace + '/' if self.namespace else ''}{self.name}"
+        words = f"{self.kind} {self.namespace + '/' if self.namespace else ''}{self.name}"
+        return f"{words} of cluster {self.cluster}" if self.cluster else words
 
 
 @dataclass(slots=True)
@@ -47,6 +59,16 @@ class IdleHolder:
     """How many GPUs Slurm has given to the job; None if no agent that reads Slurm says so."""
     unverified: set[str] = field(default_factory=set)
     """Those of `idle_seconds` that somebody else may have written."""
+    placement: JobNodes = UNPLACED
+    """Of a job: the nodes that Slurm has given it."""
+    nodes: dict[str, str] = field(default_factory=dict)
+    """Of a job, by instance: the node that it is. Others do not count."""
+    strangers: set[str] = field(default_factory=set)
+    """Instances that report the job and are none of its nodes."""
+    self_named: set[str] = field(default_factory=set)
+    """Instances of which nobody but they themselves says that they are one of its nodes."""
+    clusters: frozenset[str] = frozenset()
+    """All that report holders of this kind now."""
     array_task: str = ""
     """`40_3` if the job is a task of an array: one of the tasks has the number of the whole array."""
     het_job: str = ""
@@ -75,6 +97,37 @@ class IdleHolder:
         """Of the GPUs whose work is known."""
         return min(self.idle_seconds.values(), default=0.0)
 
+    @property
+    def silent_nodes(self) -> frozenset[str]:
+        """Nodes of the job whose GPUs are not reported. A node without GPUs has nothing to report."""
+        placed = self.placement
+        knows_all = self.allocated is not None and sum(placed.gpus.values()) >= self.allocated
+        needed = placed.nodes & placed.gpus.keys() if knows_all else placed.nodes
+        return needed - {self.nodes.get(_instance(gpu), "") for gpu in self.idle_seconds}
+
+    def gpus_on(self, node: str) -> int:
+        """Those that are known; one that two agents of the node report is one."""
+        on_node = [gpu for gpu in self.idle_seconds if self.nodes.get(_instance(gpu)) == node]
+        return len({gpu.rpartition("/")[2] for gpu in on_node})
+
+    def place(self, placement: JobNodes, claimed: Mapping[str, set[str]]) -> None:
+        """Forgets the idle time on GPUs of nodes that are not the job's. `claimed` are the names that nodes
+        have for themselves, by instance."""
+        self.placement = placement
+        if not placement.nodes:
+            return
+        for instance in {_instance(gpu) for gpu in self.held}:
+            node = placement.node_of([host_of(instance)])
+            if not node and (node := placement.node_of(claimed.get(instance, ()))):
+                self.self_named.add(instance)
+            if node:
+                self.nodes[instance] = node
+            else:
+                self.strangers.add(instance)
+        self.idle_seconds = {
+            gpu: idle for gpu, idle in self.idle_seconds.items() if _instance(gpu) in self.nodes
+        }
+
     def forget_idle_beyond(self, seconds: float) -> None:
         """The job was requeued and has the same number: a longer idle time is that of its run before."""
         self.idle_seconds = {gpu: idle for gpu, idle in self.idle_seconds.items() if idle <= seconds}
@@ -93,32 +146,46 @@ class IdleReading:
     kind that does not hold the GPU has no process there."""
 
 
-async def read_idle_holders(engine: QueryEngine, at_ms: int, is_verified: IsVerified) -> IdleReading:
+async def read_idle_holders(
+    engine: QueryEngine, at_ms: int, is_verified: IsVerified, slurm_agents: Collection[str] = ()
+) -> IdleReading:
+    """`slurm_agents`: the hosts or instances that are trusted to read Slurm; if empty, every verified one."""
+
+    def is_slurm(labels: Mapping[str, str]) -> bool:
+        instance = labels.get("instance", "")
+        is_named = any(belongs_to_node(instance, agent) for agent in slurm_agents)
+        return (is_named or not slurm_agents) and is_verified(labels)
+
     async def query(series: str) -> list[LabelledValue]:
         fresh = f"{series} and time() - timestamp({series}) < {MAX_AGE_SECONDS:g}"
         return labelled_values(await engine.instant(fresh, at_ms, max_series=MAX_HOLDERS * 16))
 
-    holders: dict[HolderKey, IdleHolder] = {}
-    for labels, idle in await query(f"gpuscope_owner_idle_seconds{{{_KINDS}}}"):
-        key = HolderKey(labels.get("kind", ""), labels.get("name", ""), labels.get("namespace", ""))
-        holder = holders.setdefault(key, IdleHolder(key))
-        gpu = _gpu(labels)
-        # Two series of one GPU: the busier one counts.
-        holder.idle_seconds[gpu] = min(idle, holder.idle_seconds.get(gpu, idle))
-        holder.held.add(gpu)
-        if not is_verified({**labels, "__name__": "gpuscope_owner_idle_seconds"}):
-            holder.unverified.add(gpu)
-    for labels, _ in await query(f"gpuscope_owner_processes{{{_KINDS}}}"):
-        key = HolderKey(labels.get("kind", ""), labels.get("name", ""), labels.get("namespace", ""))
-        holders.setdefault(key, IdleHolder(key)).held.add(_gpu(labels))
+    async def from_slurm(name: str) -> list[Mapping[str, str]]:
+        return [
+            labels for labels, value in await query(name) if value and is_slurm({**labels, "__name__": name})
+        ]
+
+    holders = _read_owners(
+        await query(f"gpuscope_owner_idle_seconds{{{_KINDS}}}"),
+        await query(f"gpuscope_owner_processes{{{_KINDS}}}"),
+        is_verified,
+    )
     for labels, _ in await query("gpuscope_slurm_job_suspended"):
-        if suspended := holders.get(HolderKey("job", labels.get("slurm_job", ""))):
+        if suspended := holders.get(_job_key(labels)):
             suspended.idle_seconds.clear()  # Slurm has stopped it; its GPUs are still held
     for labels, started_at in await query("gpuscope_slurm_job_start_timestamp_seconds"):
-        if started := holders.get(HolderKey("job", labels.get("slurm_job", ""))):
+        if started := holders.get(_job_key(labels)):
             started.forget_idle_beyond(at_ms / 1000 - started_at + MAX_SKEW_SECONDS)
+    nodes_of_jobs = read_nodes_of_jobs(
+        await from_slurm("gpuscope_slurm_up"),
+        await from_slurm("gpuscope_slurm_job_node_info"),
+        await from_slurm("gpuscope_slurm_job_gres_info"),
+    )
+    names = 'group by (instance, node) (gpuscope_gpu_info{node!=""})'
+    claimed = claimed_names(labelled_values(await engine.instant(names, at_ms, max_series=MAX_HOLDERS)))
+    _place(holders, nodes_of_jobs, claimed)
     records = await query("gpuscope_slurm_job_info")
-    _read_slurm(holders, records, await query("gpuscope_slurm_job_gpus"), is_verified)
+    _read_slurm(holders, records, await query("gpuscope_slurm_job_gpus"), is_slurm)
     accounted = await query(f"gpuscope_owner_unattributed_processes{{{_KINDS}}}")
     jobs = await query("gpuscope_job_info")
     _describe(holders, jobs, records, await query("gpuscope_pod_labels"), is_verified)
@@ -132,6 +199,36 @@ async def read_idle_holders(engine: QueryEngine, at_ms: int, is_verified: IsVeri
     )
 
 
+def _read_owners(
+    idle_times: list[LabelledValue], processes: list[LabelledValue], is_verified: IsVerified
+) -> dict[HolderKey, IdleHolder]:
+    holders: dict[HolderKey, IdleHolder] = {}
+    for labels, idle in idle_times:
+        key, gpu = _owner_key(labels), _gpu(labels)
+        holder = holders.setdefault(key, IdleHolder(key))
+        # Two series of one GPU: the busier one counts.
+        holder.idle_seconds[gpu] = min(idle, holder.idle_seconds.get(gpu, idle))
+        holder.held.add(gpu)
+        if not is_verified({**labels, "__name__": "gpuscope_owner_idle_seconds"}):
+            holder.unverified.add(gpu)
+    for labels, _ in processes:
+        key = _owner_key(labels)
+        holders.setdefault(key, IdleHolder(key)).held.add(_gpu(labels))
+    return holders
+
+
+def _place(
+    holders: Mapping[HolderKey, IdleHolder], nodes_of_jobs: NodesOfJobs, claimed: Mapping[str, set[str]]
+) -> None:
+    clusters = {"job": set(nodes_of_jobs.readers), "pod": set[str]()}
+    for key in holders:
+        clusters[key.kind].add(key.cluster)
+    for key, holder in holders.items():
+        holder.clusters = frozenset(clusters[key.kind])
+        if key.kind == "job":
+            holder.place(nodes_of_jobs.of(key.cluster, key.name), claimed)
+
+
 def _read_slurm(
     holders: Mapping[HolderKey, IdleHolder],
     records: list[LabelledValue],
@@ -142,7 +239,7 @@ def _read_slurm(
     its GPUs and its name are only taken from an agent that reads Slurm and is verified."""
     recorded, counted = set(), set()
     for labels, _ in records:
-        holder = holders.get(HolderKey("job", labels.get("slurm_job", "")))
+        holder = holders.get(_job_key(labels))
         if holder is None:
             continue
         holder.het_job = labels.get("het_job", "") or holder.het_job
@@ -151,7 +248,7 @@ def _read_slurm(
             if array := labels.get("array_job", ""):
                 holder.array_task = f"{array}_{labels.get('array_task', '')}"
     for labels, count in counts:
-        holder = holders.get(HolderKey("job", labels.get("slurm_job", "")))
+        holder = holders.get(_job_key(labels))
         if holder is None:
             continue
         holder.allocated = max(count, holder.allocated or 0.0)
@@ -161,8 +258,20 @@ def _read_slurm(
         holders[key].allocated = None
 
 
+def _owner_key(labels: Mapping[str, str]) -> HolderKey:
+    return HolderKey(*(labels.get(name, "") for name in ("kind", "name", "namespace", "cluster")))
+
+
+def _job_key(labels: Mapping[str, str]) -> HolderKey:
+    return HolderKey("job", labels.get("slurm_job", ""), cluster=labels.get("cluster", ""))
+
+
 def _gpu(labels: Mapping[str, str]) -> str:
     return f"{labels.get('instance', '')}/{labels.get('gpu', '')}"
+
+
+def _instance(gpu: str) -> str:
+    return gpu.rpartition("/")[0]
 
 
 def _describe(
@@ -176,9 +285,9 @@ def _describe(
     # Slurm's record comes last: a process may be of another user, and says itself which job it is of.
     for name, series in (("gpuscope_job_info", jobs), ("gpuscope_slurm_job_info", records)):
         for labels, _ in series:
-            about[HolderKey("job", labels.get("slurm_job", ""))].append({**labels, "__name__": name})
+            about[_job_key(labels)].append({**labels, "__name__": name})
     for labels, _ in pods:
-        key = HolderKey("pod", labels.get("pod", ""), labels.get("namespace", ""))
+        key = HolderKey("pod", labels.get("pod", ""), labels.get("namespace", ""), labels.get("cluster", ""))
         about[key].append({**labels, "__name__": "gpuscope_pod_labels"})
     for key, holder in holders.items():
         holder.described_by = about[key]

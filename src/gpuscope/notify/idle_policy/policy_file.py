@@ -23,6 +23,7 @@ KEYS: Final = (
     "pod_command",
     "dry_run",
     "trust_store",
+    "slurm_agents",
     "exceptions",
 )
 EXCEPTION_KEYS: Final = ("users", "partitions", "namespaces", "labels")
@@ -59,6 +60,9 @@ class IdlePolicy:
     is_dry_run: bool = True
     trusts_store: bool = False
     """With `--store`: only agents can write the samples of that engine. This server cannot know."""
+    slurm_agents: tuple[str, ...] = ()
+    """The hosts or instances that are trusted to read Slurm. Empty: every verified one, so that root of a
+    compute node can pretend to read it while the real agent is down."""
     exceptions: IdleExceptions = IdleExceptions()
 
 
@@ -73,10 +77,11 @@ def load_policy(path: Path) -> IdlePolicy:
         warn_after_seconds=tuple(sorted(read.durations(document, "warn_after", ["60m", "105m"]))),
         act_after_seconds=read.durations(document, "act_after", ["120m"])[0],
         grace_seconds=read.durations(document, "grace", ["15m"], MIN_GRACE_SECONDS)[0],
-        command=read.command(document, "command", ("job", "user", "account", "partition")),
-        pod_command=read.command(document, "pod_command", ("pod", "namespace")),
+        command=read.command(document, "command", ("job", "user", "account", "partition", "cluster")),
+        pod_command=read.command(document, "pod_command", ("pod", "namespace", "cluster")),
         is_dry_run=read.switch(document, "dry_run", default=True),
         trusts_store=read.switch(document, "trust_store", default=False),
+        slurm_agents=tuple(read.texts(document, "slurm_agents")),
         exceptions=read.exceptions(document),
     )
     if policy.warn_after_seconds and policy.act_after_seconds <= policy.warn_after_seconds[-1]:

@@ -36,6 +36,7 @@ FORGET_SECONDS: Final = 7 * 86400.0
 MAX_TRIES: Final = 3
 RETRY_SECONDS: Final = 600.0
 MAX_GPUS_NAMED: Final = 8
+MAX_NODES_NAMED: Final = 4
 _NAMES: Final = {
     "job": re.compile(r"[0-9]{1,19}(?:_[0-9]{1,9})?"),
     "pod": re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"),
@@ -43,9 +44,10 @@ _NAMES: Final = {
     "user": re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}|"),
     "account": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}|"),
     "partition": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]{0,255}|"),
+    "cluster": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,255}|"),
 }
 """What may become a word of a command: nothing that looks like an option."""
-_MAY_BE_UNKNOWN: Final = frozenset({"user", "account", "partition"})
+_MAY_BE_UNKNOWN: Final = frozenset({"user", "account", "partition", "cluster"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -294,6 +296,11 @@ class PolicySteps:
                 f"anybody with a write token may have sent the samples of {min(holder.unverified)}; "
                 "scrape the node, or let it push with a token that is bound to it"
             )
+        if len(holder.clusters) > 1 and "cluster" not in placeholders(self._words(holder)):
+            return (
+                f"{len(holder.clusters)} clusters report (label `cluster`), and the command does not say which "
+                "one is meant; use {cluster} in it"
+            )
         if holder.het_job:
             return f"it is a part of the heterogeneous job {holder.het_job}, whose other parts may work"
         if holder.other_user:
@@ -310,6 +317,11 @@ class PolicySteps:
     def _unknown(self, holder: IdleHolder) -> str:
         """Which GPU of the holder is not known to be idle; empty if all are."""
         known = holder.idle_seconds.keys()
+        if holder.strangers:
+            nodes = ", ".join(sorted(holder.placement.nodes)[:MAX_NODES_NAMED])
+            return (
+                f"{min(holder.strangers)} reports it and is none of the nodes that Slurm has given it ({nodes})"
+            )
         if unknown := holder.held - known:
             return f"its work on GPU {min(unknown)} is not known"
         if missing := self._held[holder.key].absent_seconds.keys() - known:
@@ -320,13 +332,14 @@ class PolicySteps:
             return "how many GPUs it has is not known: no agent that reads Slurm reports it"
         if holder.allocated > len(known):
             return f"Slurm has given it {holder.allocated:g} GPUs, and {len(known)} of them are reported"
-        return ""
+        return _misplaced(holder)
 
     def _labels(self, key: HolderKey, episode: _Episode, stage: int) -> Labels:
         labels = {"alertname": ALERT_NAME, "severity": "warning", "warning": str(stage)}
         labels |= (
             {"slurm_job": key.name} if key.kind == "job" else {"namespace": key.namespace, "pod": key.name}
         )
+        labels |= {"cluster": key.cluster} if key.cluster else {}
         # The user as it was first known: a label that changes would be another alert.
         labels |= {"user": episode.user} if episode.user else {}
         if episode.ends_after is not None:  # a label, so that a stricter policy is a new message at once
@@ -423,11 +436,31 @@ class PolicySteps:
 
 
 def _key_json(key: HolderKey) -> dict[str, str]:
-    return {"kind": key.kind, "name": key.name, "namespace": key.namespace}
+    return {"kind": key.kind, "name": key.name, "namespace": key.namespace, "cluster": key.cluster}
 
 
 def _key(row: Mapping[str, Any]) -> HolderKey:
-    return HolderKey(str(row["kind"]), str(row["name"]), str(row["namespace"]))
+    return HolderKey(str(row["kind"]), str(row["name"]), str(row["namespace"]), str(row.get("cluster", "")))
+
+
+def _misplaced(holder: IdleHolder) -> str:
+    """What does not fit to the nodes that Slurm has given the job; empty if all of it fits."""
+    placement = holder.placement
+    if not placement.nodes:
+        return "on which nodes it runs is not known: no agent that reads Slurm reports it"
+    if placement.contradiction:
+        return f"{placement.contradiction}; give the targets of each cluster their own label `cluster`"
+    if holder.self_named:
+        return (
+            f"only {min(holder.self_named)} itself says that it is one of the job's nodes; name targets (label "
+            "`instance`) as Slurm names its nodes"
+        )
+    if silent := holder.silent_nodes:
+        return f"its node {min(silent)} does not report it"
+    for node, count in sorted(placement.gpus.items()):
+        if holder.gpus_on(node) < count:
+            return f"Slurm has given it {count} GPUs of {node}, and {holder.gpus_on(node)} of them are reported"
+    return ""
 
 
 def exception_of(holder: IdleHolder, exceptions: IdleExceptions) -> str:
@@ -459,8 +492,9 @@ def _values(holder: IdleHolder) -> dict[str, str]:
             "user": holder.user,
             "account": holder.account,
             "partition": holder.partition,
+            "cluster": holder.key.cluster,
         }
-    return {"pod": holder.key.name, "namespace": holder.key.namespace}
+    return {"pod": holder.key.name, "namespace": holder.key.namespace, "cluster": holder.key.cluster}
 
 
 def _action(
