@@ -287,8 +287,10 @@ USE_CASES: Final[dict[str, Case]] = {
     "HeldIdle": Case({f"{IDLE}{{{{P}}}}": "0x120"}, {f"{IDLE}{{{{P}}}}": "0+60x120"}, "70m",
                      detail="Idle for 1h 10m 0s."),
     "AllocatedUnused": Case(
-        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x70"},
-        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "1x70"}, "61m",
+        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x70",
+         'gpuscope_gpu_processes{{G},state="idle"}': "0x70"},
+        {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x70"},  # its processes are not known
+        "61m",
         'namespace="ml",pod="notebook"', expected={"owner": "pod ml/notebook"}),
     "OnlySomeGpusWork": Case(
         {f"{ACTIVE}{{{{P}}}}": "1x40", f"{ACTIVE}{{{{Q}}}}": "0x40", f"{IDLE}{{{{Q}}}}": "-300x40"},

@@ -205,8 +205,12 @@ def test_units_are_counted_as_slurm_counts_them() -> None:
         {"node": "gpu7", "uuid": "b2", "parent": "b", "state": "idle"},
         {"node": "gpu7", "uuid": "c", "state": "lost"},
         {"node": "gpu8", "uuid": "d", "state": "idle"},
+        {"node": "gpu7", "uuid": "e", "state": "stale"},
     ]
     assert count_units({"gpus": gpus}, "gpu7") == 3
+    for why in ("processes_unknown", "allocation_unknown"):
+        answers = {"node": "gpu7", "uuid": "f", "state": "stale", "why": why}
+        assert count_units({"gpus": [*gpus, answers]}, "gpu7") == 4
 
 
 @pytest.mark.parametrize("trouble", ["hangs", "is unloaded"])

@@ -27,6 +27,8 @@ def gpu(index: str, name: str = "n1", *, up: float = 1.0, busy: float | None = N
         ("gpuscope_gpu_info", {**labels, "node": name, "model": "NVIDIA H100"}, 1.0),
         ("gpuscope_gpu_up", labels, up),
     ]
+    if up:
+        samples.append(("gpuscope_gpu_processes", {**labels, "state": "idle"}, 0.0))
     if busy is not None:
         samples.append(("gpuscope_gpu_utilization_ratio", labels, busy))
     return samples

@@ -29,6 +29,7 @@ LABEL_VALUES = {
     "gpuscope_gpu_row_remap_banks": ("none", "max"),
     "gpuscope_gpu_retired_pages": ("single_bit", "double_bit"),
     "gpuscope_gpu_fan_speed_ratio": ("0", "1"),
+    "gpuscope_gpu_processes": ("active", "idle"),
     "gpuscope_owner_unattributed_memory_bytes": ("user", "pod"),
     "gpuscope_source_up": ("nvml", "host"),
     "gpuscope_source_duration_seconds": ("nvml", "host"),
@@ -66,6 +67,7 @@ GPU_VALUES: dict[str, tuple[float, ...]] = {
     "gpuscope_gpu_utilization_minute_ratio": (0.0, 0.59, 0.6, 0.9, 1.0),
     "gpuscope_gpu_power_minute_watts": (100.0, 245.0, 300.0, 350.0, 650.0),
     "gpuscope_gpu_hung_since_seconds": (NOW - 5, NOW - 600, NOW - 601),
+    "gpuscope_gpu_processes": (0.0, 3.0),
     "gpuscope_gpu_free_since_seconds": (NOW - 5, NOW - 86400, NOW - 86401),
 }
 NODE_VALUES: dict[str, tuple[float, ...]] = {

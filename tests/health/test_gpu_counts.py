@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.exposition.parser import SeriesCache
 from gpuscope.health.facts import Sample
 from gpuscope.health.gpu_counts import CountedGpu, count_gpus
 from gpuscope.health.states import WORST_FIRST, State
@@ -31,7 +34,12 @@ def instance(index: str, of: str) -> tuple[dict[str, str], list[Sample]]:
     board = gpu_labels(of)
     labels = {"instance": board["instance"], "gpu": f"{of}_{index}_0", "uuid": f"MIG-{of}-{index}"}
     info = {**labels, "parent_uuid": board["uuid"], "profile": "1g.10gb"}
-    return labels, [("gpuscope_mig_info", info, 1.0), ("gpuscope_gpu_memory_used_bytes", labels, 0.0)]
+    samples: list[Sample] = [
+        ("gpuscope_mig_info", info, 1.0),
+        ("gpuscope_gpu_memory_used_bytes", labels, 0.0),
+        ("gpuscope_gpu_processes", {**labels, "state": "idle"}, 0.0),
+    ]
+    return labels, samples
 
 
 def picture(*samples: list[Sample] | Sample) -> LivePicture:
@@ -117,7 +125,8 @@ def test_a_shared_gpu_counts_once() -> None:
 def test_a_split_gpu_counts_by_its_instances() -> None:
     first, of_first = instance("7", "0")
     _, of_second = instance("8", "0")
-    shown = picture(gpu("0"), of_first, of_second, process(first, 1, 1.0, user="ann"), gpu("1", busy=0.0))
+    board = without_list(gpu("0"))  # its instances have its processes
+    shown = picture(board, of_first, of_second, process(first, 1, 1.0, user="ann"), gpu("1", busy=0.0))
     assert shown["counts"] == {
         "gpus": 2, "instances": 2, "units": 3, "in_use": 1, "free": 2, "states": {"busy": 1, "idle": 2},
     }  # fmt: skip
@@ -130,6 +139,72 @@ def test_a_gpu_that_was_given_as_a_whole_has_no_free_instance() -> None:
         gpu("0"), of_first, of_second, process(first, 1, 1.0), allocation(gpu_labels("0"), slurm_job="7")
     )
     assert states(shown) == {"0": ("busy", True), "0_7_0": ("busy", True), "0_8_0": ("allocated", True)}
+
+
+def without_list(samples: list[Sample]) -> list[Sample]:
+    """The driver refuses the list of processes: the agent has no count of them."""
+    return [sample for sample in samples if sample[0] != "gpuscope_gpu_processes"]
+
+
+def test_a_gpu_whose_processes_are_not_known_is_not_free() -> None:
+    shown = picture(gpu("0", busy=0.0), without_list(gpu("1", busy=0.0)), without_list(gpu("2", busy=0.5)))
+    assert states(shown) == {"0": ("idle", False), "1": ("stale", False), "2": ("busy", True)}
+    assert (shown["counts"]["free"], shown["counts"]["in_use"]) == (1, 1)
+    rows = {row["gpu"]: row for row in shown["gpus"]}
+    assert rows["1"]["why"] == "processes_unknown"
+    assert [rows[index].get("processes") for index in "012"] == [0, None, None], "absent is not 0"
+
+
+def test_whose_it_is_and_what_is_wrong_with_it_is_known_without_the_list() -> None:
+    given_away = picture(without_list(gpu("0", busy=0.0)), allocation(gpu_labels("0"), slurm_job="7"))
+    assert states(given_away) == {"0": ("allocated", True)}
+    assert given_away["findings"] == [], "nobody knows whether the job has a process on it"
+    failed = ("gpuscope_gpu_row_remap_failed", gpu_labels("0"), 1.0)
+    assert states(picture(without_list(gpu("0", busy=0.0)), failed)) == {"0": ("sick", False)}
+
+
+def test_a_board_is_not_free_while_the_processes_of_an_instance_are_not_known() -> None:
+    board = without_list(gpu("0"))
+    first, of_first = instance("7", "0")
+    _, of_second = instance("8", "0")
+    shown = picture(board, of_first, without_list(of_second))
+    assert states(shown) == {"0": ("stale", False), "0_7_0": ("idle", False), "0_8_0": ("stale", False)}
+    assert shown["gpus"][0].get("why") == "processes_unknown"
+    assert shown["counts"]["free"] == 1
+    shown = picture(board, of_first, without_list(of_second), process(first, 1, 1.0))
+    assert states(shown) == {"0": ("busy", True), "0_7_0": ("busy", True), "0_8_0": ("stale", False)}
+
+
+@pytest.mark.parametrize("count", [2.0, float("nan"), float("inf"), -1.0])
+def test_a_process_whose_owner_is_being_looked_up_holds_its_gpu(count: float) -> None:
+    """It is counted, and has no series yet. A count that is none says nothing."""
+    counted = ("gpuscope_gpu_processes", {**gpu_labels("0"), "state": "unknown"}, count)
+    shown = picture(gpu("0", busy=0.0), counted)
+    expected = ("busy", True, 2) if count == 2.0 else ("stale", False, None)
+    row = shown["gpus"][0]
+    assert (row["state"], row["in_use"], row.get("processes")) == expected
+
+
+@pytest.mark.parametrize("family", ["dcgm", "nvidia_smi"])
+def test_a_gpu_of_another_exporter_is_in_no_state(family: str) -> None:
+    """dcgm-exporter and nvidia_gpu_exporter have no list of processes, and no series that the picture reads:
+    their GPUs are neither free nor stale, and they do not change those of an agent."""
+    text = (Path(__file__).parents[1] / "golden" / "models" / f"h100.{family}.prom").read_bytes()
+    series: list[tuple[str, dict[str, str]]] = []
+
+    def remember(pairs: Sequence[tuple[str, str]]) -> int:
+        labels = dict(pairs)
+        series.append((labels.pop("__name__"), {**labels, "instance": "other:9400"}))
+        return len(series) - 1
+
+    parsed = SeriesCache(remember).parse(text)
+    foreign = [(*series[place], value) for place, value in zip(parsed.ids, parsed.values, strict=True)]
+    assert len(foreign) > 20
+    alone = fleet_state(foreign, now=NOW, source="test")
+    assert (alone["nodes"], alone["gpus"], alone["findings"]) == ([], [], [])
+    shown = picture(gpu("0", busy=0.0), foreign)
+    assert states(shown) == {"0": ("idle", False)}
+    assert shown["counts"]["units"] == 1
 
 
 def test_a_gpu_that_is_not_read_is_neither_in_use_nor_free() -> None:

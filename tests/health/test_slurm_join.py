@@ -39,7 +39,9 @@ def slurm_node(name: str, count: float = 2.0) -> list[Sample]:
 def board(index: str, name: str = "n1", **labels: str) -> list[Sample]:
     """Device files are numbered the other way round than nvidia-smi counts."""
     about = {**gpu_labels(index, name), "node": f"{name}.example.org", "minor": str(1 - int(index)), **labels}
-    return [("gpuscope_gpu_info", about, 1.0), ("gpuscope_gpu_up", gpu_labels(index, name), 1.0)]
+    own = gpu_labels(index, name)
+    counted = ("gpuscope_gpu_processes", {**own, "state": "idle"}, 0.0)
+    return [("gpuscope_gpu_info", about, 1.0), ("gpuscope_gpu_up", own, 1.0), counted]
 
 
 def joined(*samples: list[Sample]) -> FleetFacts:
@@ -178,6 +180,17 @@ def test_findings_name_the_owner() -> None:
     assert found["used_unallocated"].next.startswith("ask eve to submit a job")
     assert found["used_unallocated"].why == "eve uses GPU 1 without an allocation by Slurm"
     assert found["used_unallocated"].uuids == ("GPU-n1-1",)
+
+
+def test_a_process_list_that_was_not_read_accuses_nobody() -> None:
+    samples = [
+        sample
+        for sample in (*node("n1"), *board("0"), *board("1"), *slurm_node("n1"), *held("17", "n1", "0"))
+        if sample[0] != "gpuscope_gpu_processes"
+    ]
+    fleet = sort_samples(samples, NOW)
+    join_slurm(fleet)
+    assert [one.kind for one in judge(fleet).findings] == []
 
 
 def test_the_join_of_the_docs_in_promql() -> None:

@@ -52,6 +52,23 @@ def test_nvml(driver: FakeDriver) -> None:
     assert not has(text, FAN), "an H100 has no fan: no series, and no HELP for nothing"
 
 
+def test_a_gpu_whose_process_list_the_driver_refuses_is_not_free(driver: FakeDriver) -> None:
+    """From the driver to `gpuscope free`: a list that cannot be read is not an empty one."""
+    driver.gpus(3)
+    driver.set(2, util=80)
+    for kind in ("Compute", "Graphics", "MPSCompute"):
+        driver.fail(f"nvmlDeviceGet{kind}RunningProcesses", 1, "NO_PERMISSION")
+        driver.fail(f"nvmlDeviceGet{kind}RunningProcesses", 2, "NO_PERMISSION")
+    done = subprocess.run(
+        [*GPUSCOPE, "free", "--source", "nvml", "--json"],
+        capture_output=True,
+        env={**os.environ, **driver.env},
+    )
+    answer = json.loads(done.stdout)
+    assert [one["gpus"] for one in answer["placements"]] == [["0"]]
+    assert [(row["gpu"], row["why"]) for row in answer["unknown"]] == [("1", "processes_unknown")]
+
+
 def test_nvidia_smi(tmp_path: Path) -> None:
     smi = FakeSmi(tmp_path / "smi", next(CAPTURES.glob("*tesla-t4-x2*")))  # idle; a T4 has no fan either
     series, text = once("--source", "nvidia-smi", "--nvidia-smi-command", smi.command)

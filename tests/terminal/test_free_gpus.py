@@ -105,6 +105,28 @@ def test_a_server_is_asked_for_links(capsys: pytest.CaptureFixture[str]) -> None
         assert (told.out, told.err) == ("", "gpuscope: not enough free GPUs\n")
 
 
+def test_a_gpu_whose_processes_are_not_known_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    unknown = [gpu(str(n), "a", state="stale", why="processes_unknown") for n in range(1, 11)]
+    answers = {
+        "/api/live": Answer(picture(gpu("0", "a"), *unknown, gpu("11", "a", state="stale"))),
+        "/api/v1/query": prometheus(),
+    }
+    with fake_server(answers) as server:
+        assert main(["free", "--server", server.url]) == 0
+        told = capsys.readouterr()
+        assert len(told.out.splitlines()) == 2
+        assert told.err == (
+            "gpuscope: not known whether free: GPU a 1, a 2, a 3, a 4, a 5, a 6, a 7, a 8 and 2 more: "
+            "processes unknown\n"
+        )
+        assert main(["free", "--server", server.url, "--json"]) == 0
+        rows = json.loads(capsys.readouterr().out)["unknown"]
+        assert [row["gpu"] for row in rows] == [str(n) for n in range(1, 11)]
+        assert rows[0]["why"] == "processes_unknown"
+        assert main(["top", "--server", server.url]) == 0
+        assert "processes unknown" in capsys.readouterr().out
+
+
 def test_one_node_of_a_fleet(capsys: pytest.CaptureFixture[str]) -> None:
     answers = {"/api/live": Answer(picture(*node(1, "a"), *node(1, "b"))), "/api/v1/query": prometheus()}
     with fake_server(answers) as server:

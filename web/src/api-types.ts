@@ -390,7 +390,7 @@ export interface LiveGpu {
   /** MIG profile. */
   profile?: string;
   state: "lost" | "gone" | "stale" | "sick" | "throttled" | "held" | "allocated" | "busy" | "idle";
-  /** The reason of the state in a word: an XID, a throttle reason, a kind of finding, a scrape error. */
+  /** The reason of the state in a word: an XID, a throttle reason, a kind of finding, a scrape error; of a `stale` GPU that answers `processes_unknown` or `allocation_unknown`: nobody knows whether it is free. */
   why?: string;
   /** When the state began. */
   since?: number;
@@ -414,7 +414,8 @@ export interface LiveGpu {
   jobs?: string[];
   /** Pods that it is allocated to, as `namespace/name`. */
   pods?: string[];
-  processes: number;
+  /** Absent if its process list could not be read. */
+  processes?: number;
   /** True if a process or an allocation is on it; false if that is not known (lost, gone, stale). */
   in_use: boolean;
 }

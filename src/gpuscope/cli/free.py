@@ -1,7 +1,8 @@
 """Find free GPUs on this machine or in a fleet, best fit first.
 
 A GPU is free if no process is on it, nothing is wrong with it, and neither Slurm nor Kubernetes has allocated
-it, as far as the agent knows. This command does not reserve it. Exit code 1 if there are not enough.
+it, as far as the agent knows. A GPU whose processes are not known is not listed, and standard error says so.
+This command does not reserve a GPU. Exit code 1 if there are not enough.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ import json
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NamedTuple
 
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, only_shown_nodes, open_remote_reader
@@ -21,13 +23,23 @@ from gpuscope.cli.terminal import bytes_text, printable, render_table
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.setting_values import parse_argument, parse_bytes, parse_duration
 from gpuscope.settings import Settings
-from gpuscope.terminal.free_gpus import Placement, Topology, Wanted, find_placements, models_text
+from gpuscope.terminal.fleet_view import GpuRow
+from gpuscope.terminal.free_gpus import (
+    Placement,
+    Topology,
+    Wanted,
+    find_placements,
+    find_unknown,
+    models_text,
+)
 from gpuscope.wiring.live_readers import LiveReader, Picture
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "error"
 MAX_COUNT = 1024
 MAX_ERROR = 500
+MAX_NAMED = 8
+"""GPUs that one line of standard error names."""
 HEAD = ("NODE", "GPUS", "MODEL", "FREE", "TOGETHER")
 FLEET_SECONDS = 5.0
 
@@ -38,6 +50,12 @@ EPILOG = """examples:
   env $(gpuscope free --env) python train.py             run on the best free GPU
   gpuscope free --count 4 --wait && ./start              wait until there are four
 """
+
+
+class Search(NamedTuple):
+    placements: list[Placement]
+    unknown: list[GpuRow]
+    """GPUs of which nobody knows whether they are free."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -63,17 +81,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     reader = _open_reader(args, settings)
     pause = threading.Event()
     try:
-        placements = _look(reader, args, settings, wanted, first=True)
-        while args.wait and not placements and time.monotonic() < deadline:
+        search = _look(reader, args, settings, wanted, first=True)
+        while args.wait and not search.placements and time.monotonic() < deadline:
             pause.wait(FLEET_SECONDS if args.server else settings.interval)
             try:
-                placements = _look(reader, args, settings, wanted, first=False)
+                search = _look(reader, args, settings, wanted, first=False)
             except GpuscopeError as error:  # a server that restarts must not end the wait
                 print(f"gpuscope: {printable(str(error), MAX_ERROR)}; still waiting", file=sys.stderr)
     finally:
         reader.close()
-    _print(placements, args)
-    return 0 if placements else 1
+    _print(search.placements, args, search.unknown)
+    _print_unknown(search.unknown)
+    return 0 if search.placements else 1
 
 
 def _wanted(args: argparse.Namespace) -> Wanted:
@@ -101,7 +120,7 @@ def _open_reader(args: argparse.Namespace, settings: Settings) -> LiveReader:
 
 def _look(
     reader: LiveReader, args: argparse.Namespace, settings: Settings, wanted: Wanted, *, first: bool
-) -> list[Placement]:
+) -> Search:
     from gpuscope.wiring.own_reader import OwnReader
     from gpuscope.wiring.run_agent import require_gpu
 
@@ -113,16 +132,31 @@ def _look(
         require_gpu(own.collector.snapshot)
     if view.simulated and first:
         print_simulated_warning(view.origin, sum(not row.parent for row in view.gpus))
-    return find_placements(view, wanted, _topology(picture))
+    return Search(find_placements(view, wanted, _topology(picture)), find_unknown(view, wanted))
 
 
 def _topology(picture: Picture) -> Topology:
     return Topology(picture.get("links") or {}, picture.get("numa") or {})
 
 
-def _print(placements: list[Placement], args: argparse.Namespace) -> None:
+def _print_unknown(rows: Sequence[GpuRow]) -> None:
+    """One line per reason."""
+    for reason in dict.fromkeys(row.reason for row in rows):
+        places = [f"{row.node} {row.gpu}" for row in rows if row.reason == reason]
+        more = f" and {len(places) - MAX_NAMED} more" if len(places) > MAX_NAMED else ""
+        named = f"GPU {', '.join(places[:MAX_NAMED])}{more}"
+        print(f"gpuscope: not known whether free: {named}: {reason}", file=sys.stderr)
+
+
+def _print(placements: list[Placement], args: argparse.Namespace, unknown: Sequence[GpuRow]) -> None:
     if args.json:
-        print(json.dumps({"placements": [_to_json(one) for one in placements]}, indent=2))
+        document = {
+            "placements": [_to_json(one) for one in placements],
+            "unknown": [
+                {"node": row.node, "gpu": row.gpu, "uuid": row.uuid, "why": row.why} for row in unknown
+            ],
+        }
+        print(json.dumps(document, indent=2))
     elif args.env:
         usable = [(one, devices) for one in placements if (devices := one.visible_devices())]
         if usable:

@@ -24,7 +24,7 @@ from gpuscope.cli.terminal import printable
 from gpuscope.errors import GpuscopeError, NoGpuReadable, SourceError
 from gpuscope.health.check import Severity
 from gpuscope.health.drain_reasons import drain_reason, draining, kinds_in, waits_for_reboot
-from gpuscope.health.states import State
+from gpuscope.health.states import UNKNOWN_USES, State
 from gpuscope.owners.proc import Proc
 from gpuscope.settings import Settings
 from gpuscope.sources.slurm.node_drain import NodeControl
@@ -122,7 +122,9 @@ def _read(args: argparse.Namespace, settings: Settings) -> tuple[str, Picture, N
 def count_units(picture: Picture, node: str) -> int:
     """The GPUs and MIG instances that answer: a board that is split counts by its instances, as in Slurm."""
     gpus = [
-        gpu for gpu in picture.get("gpus", ()) if gpu.get("node") == node and gpu.get("state") not in SILENT
+        gpu
+        for gpu in picture.get("gpus", ())
+        if gpu.get("node") == node and (gpu.get("state") not in SILENT or gpu.get("why") in UNKNOWN_USES)
     ]
     boards = {gpu.get("parent") for gpu in gpus}
     return sum(gpu.get("uuid") not in boards for gpu in gpus)

@@ -29,11 +29,14 @@ LABELLED: Final[dict[str, tuple[str, ...]]] = {
     "gpuscope_gpu_row_remap_banks": ("availability",),
     "gpuscope_gpu_retired_pages": ("cause",),
     "gpuscope_gpu_fan_speed_ratio": ("fan",),
+    "gpuscope_gpu_processes": ("state",),
     "gpuscope_owner_unattributed_memory_bytes": ("kind",),
     "gpuscope_source_up": ("source",),
     "gpuscope_source_duration_seconds": ("source",),
 }
 """Metrics with labels besides their GPU's or node's, and which: several numbers of one subject."""
+MAX_PROCESS_COUNT: Final = 1 << 22
+"""The most PIDs that Linux has."""
 
 
 @dataclass(slots=True)
@@ -84,6 +87,25 @@ class GpuFacts(Facts):
     allocations: list[Facts] = field(default_factory=list)
     may_be_allocated: bool = False
     """Slurm gave away more GPUs of the node than those that are known by their index."""
+    is_split: bool = False
+    """It has MIG instances, which have its processes."""
+
+    @property
+    def has_process_list(self) -> bool:
+        """False if the driver refused it, or nobody asked for it; and of a board that is split."""
+        return "gpuscope_gpu_processes" in self.by_label
+
+    @property
+    def process_count(self) -> Maybe[int]:
+        """ABSENT if its process list could not be read. A process whose owner is being looked up counts,
+        although it has no facts of its own yet."""
+        by_state = self.by_label.get("gpuscope_gpu_processes")
+        if by_state is None:
+            return len(self.processes) if self.processes or self.is_split else ABSENT
+        counted = sum(by_state.values())
+        if not 0 <= counted < MAX_PROCESS_COUNT:  # a node may send anything
+            return len(self.processes) or ABSENT
+        return max(int(counted), len(self.processes))  # the count may be a few seconds older
 
     @property
     def busy_ratio(self) -> Maybe[float]:
@@ -227,4 +249,7 @@ def sort_samples(samples: Iterable[Sample], now: float, max_subjects: int | None
         if adder is None:
             adder = adders[metric] = _adder(metric)
         adder(fleet, metric, labels, value)
+    for (instance, _), gpu in fleet.gpus.items():
+        if gpu.parent_uuid and (board := fleet.gpus.get((instance, gpu.parent_uuid))) is not None:
+            board.is_split = True
     return fleet

@@ -22,7 +22,16 @@ from gpuscope.health.finding_owners import OwnersBefore, main_owner
 from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill, place_values
 from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.health.node_findings import NodeDetail, missing_details, node_details
-from gpuscope.health.states import STATE_OF_KIND, USES, State, merge_instance_use, state_of_use
+from gpuscope.health.states import (
+    ALLOCATION_UNKNOWN,
+    IN_USE,
+    PROCESSES_UNKNOWN,
+    STATE_OF_KIND,
+    UNKNOWN_USES,
+    USES,
+    State,
+    state_of_use,
+)
 from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.health.use_findings import UseFinding, use_findings
 from gpuscope.health.wait_checks import WAIT_THRESHOLDS, Ranks, ranked_gpus, ranks_by_owner
@@ -198,11 +207,11 @@ def _state(gpu: GpuFacts, firing: Iterable[Check], stale: bool, now: float) -> G
     for kind, state in STATE_OF_KIND.items():
         if kind in kinds:
             named = "" if kind == "gpu_lost" else kind
-            is_in_use = state is not State.LOST and use is not State.IDLE
+            is_in_use = state is not State.LOST and use in IN_USE
             return GpuState(state, kind, describe_gpu(kind, gpu, now).short or named, is_in_use)
     if use is State.IDLE and gpu.may_be_allocated:
-        return GpuState(State.STALE, why="allocation_unknown")
-    return GpuState(use, is_in_use=use is not State.IDLE)
+        return GpuState(State.STALE, why=ALLOCATION_UNKNOWN)
+    return GpuState(use, why=PROCESSES_UNKNOWN if use is State.STALE else "", is_in_use=use in IN_USE)
 
 
 def _join_instances(node: NodeFacts, states: dict[GpuKey, GpuState]) -> None:
@@ -216,14 +225,18 @@ def _join_instances(node: NodeFacts, states: dict[GpuKey, GpuState]) -> None:
         if board is None:
             continue
         own = states[key]
-        if own.state is State.IDLE and gpu.parent_uuid in given:
+        if (own.state is State.IDLE or own.why in UNKNOWN_USES) and gpu.parent_uuid in given:
             own = states[key] = GpuState(State.ALLOCATED, is_in_use=True)
         if board.state not in USES and own.state in USES:
             is_known = board.state is not State.LOST
             states[key] = replace(board, is_in_use=own.is_in_use and is_known)
         else:
-            merged = merge_instance_use(board.state, own.state)
-            states[board_key] = replace(board, state=merged, is_in_use=board.is_in_use or own.is_in_use)
+            shown = max(board, own, key=_use_rank) if board.state in USES and own.state in USES else board
+            states[board_key] = replace(shown, is_in_use=board.is_in_use or own.is_in_use)
+
+
+def _use_rank(one: GpuState) -> int:
+    return USES.index(one.state)
 
 
 class _Builder:

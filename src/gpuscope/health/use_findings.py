@@ -161,6 +161,8 @@ def _allocated_unused(node: NodeFacts) -> Iterator[UseFinding]:
     by_owner: dict[FindingOwner, list[GpuFacts]] = defaultdict(list)
     used: Counter[FindingOwner] = Counter()
     for gpu in node.gpus:
+        if not gpu.has_process_list:
+            continue  # nobody knows whether its owner has a process on it
         for allocation in gpu.allocations:
             labels = allocation.labels
             job = labels.get("slurm_job", "")

@@ -124,7 +124,7 @@ def who_text(row: GpuRow) -> str:
     holders = ", ".join(dict.fromkeys((*(row.holders or row.users), *row.allocated_to)))
     if not holders and row.processes:
         holders = f"{row.processes} processes" if row.processes > 1 else "1 process"
-    reason = row.why or (row.state if STATE_ORDER.get(row.state, 99) < STATE_ORDER["held"] else "")
+    reason = row.reason or (row.state if STATE_ORDER.get(row.state, 99) < STATE_ORDER["held"] else "")
     if row.state == "gone":  # the note above the table has the error, once for the node
         reason = row.state
     return ": ".join(filter(None, (reason, holders)))

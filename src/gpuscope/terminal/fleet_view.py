@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from gpuscope.health.states import UNKNOWN_USES, State
 from gpuscope.terminal.queue_view import SlurmQueue, to_queue
 from gpuscope.terminal.safe_text import printable
 
@@ -44,11 +45,21 @@ class GpuRow:
     users: tuple[str, ...] = ()
     holders: tuple[str, ...] = ()
     """Of its processes: pods, which say more than the user inside a container, else users, else jobs."""
-    processes: int = 0
+    processes: int | None = None
     is_in_use: bool = False
     allocated_to: tuple[str, ...] = ()
     """Pods and jobs that a scheduler allocated it to; a job with its user, unless the user's processes are on
     it."""
+
+    @property
+    def reason(self) -> str:
+        """Why it has its state, in words."""
+        return UNKNOWN_USES.get(self.why, self.why)
+
+    @property
+    def may_be_free(self) -> bool:
+        """It answers, and nobody knows whether it is free."""
+        return self.state == State.STALE and self.why in UNKNOWN_USES
 
     @property
     def memory_ratio(self) -> float | None:
@@ -275,7 +286,7 @@ def _gpu(
         users=users,
         holders=on_it,
         allocated_to=(*(_job_text(job, jobs, users) for job in _texts(row, "jobs")), *_texts(row, "pods")),
-        processes=int(_number(row.get("processes")) or 0),
+        processes=None if (count := _number(row.get("processes"))) is None else int(count),
         is_in_use=row.get("in_use") is True,
     )
 

@@ -65,8 +65,9 @@ def find_placements(view: FleetView, wanted: Wanted, topology: Topology | None =
     """For one GPU every free one; for several, the best set of each node."""
     topology = topology or Topology()
     by_node: dict[str, list[GpuRow]] = defaultdict(list)
-    for row in _free(view, wanted):
-        by_node[row.node].append(row)
+    for row in _fitting(view, wanted):
+        if row.state == State.IDLE:
+            by_node[row.node].append(row)
     found: list[Placement] = []
     for node, rows in by_node.items():
         if wanted.count == 1:
@@ -76,11 +77,16 @@ def find_placements(view: FleetView, wanted: Wanted, topology: Topology | None =
     return sorted(found, key=lambda placement: placement.rank)
 
 
-def _free(view: FleetView, wanted: Wanted) -> Iterator[GpuRow]:
+def find_unknown(view: FleetView, wanted: Wanted) -> list[GpuRow]:
+    """GPUs of which nobody knows whether they are free."""
+    return [row for row in _fitting(view, wanted) if row.may_be_free]
+
+
+def _fitting(view: FleetView, wanted: Wanted) -> Iterator[GpuRow]:
     split = {(row.node, row.parent) for row in view.gpus if row.parent}
     for row in view.gpus:
         # A GPU in MIG mode cannot be used as a whole.
-        if row.state != State.IDLE or bool(row.parent) != wanted.mig or (row.node, row.uuid) in split:
+        if bool(row.parent) != wanted.mig or (row.node, row.uuid) in split:
             continue
         free = _free_bytes(row)
         if wanted.memory_bytes and (free is None or free < wanted.memory_bytes):
@@ -90,9 +96,9 @@ def _free(view: FleetView, wanted: Wanted) -> Iterator[GpuRow]:
 
 
 def _free_bytes(row: GpuRow) -> float | None:
-    if row.memory_total_bytes is None:
+    if row.memory_total_bytes is None or row.memory_used_bytes is None:
         return None
-    return row.memory_total_bytes - (row.memory_used_bytes or 0.0)
+    return row.memory_total_bytes - row.memory_used_bytes
 
 
 def _best_of_node(node: str, rows: Sequence[GpuRow], count: int, topology: Topology) -> Placement:

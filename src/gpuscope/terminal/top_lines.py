@@ -120,7 +120,7 @@ def gpu_detail_lines(row: GpuRow, model: TopModel, width: int) -> list[Line]:
     lines: list[Line] = [
         [Span(f"GPU {row.gpu} on {row.node}", Style.BOLD), Span(f"  {row.model} {row.profile}".rstrip())],
         *_pairs(
-            ("state", row.state + (f": {row.why}" if row.why else ""), state_style(row.state)),
+            ("state", row.state + (f": {row.reason}" if row.reason else ""), state_style(row.state)),
             ("since", _ago(row.since, view.now), Style.PLAIN),
             ("UUID", row.uuid, Style.PLAIN),
             ("who", who_text(row), Style.PLAIN),

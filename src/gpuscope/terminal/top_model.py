@@ -46,7 +46,7 @@ class TopModel:
             past = self.history.get(key)
             if past is None:
                 past = self.history[key] = deque(maxlen=HISTORY_SAMPLES)
-            past.append(row.working_ratio if row.state not in ("stale", "gone") else None)
+            past.append(row.working_ratio if row.may_be_free or row.state not in ("stale", "gone") else None)
         for key in self.history.keys() - present:
             del self.history[key]
 

@@ -28,6 +28,7 @@ def node(at: float = NOW) -> list[Sample]:
         ("gpuscope_agent_snapshot_timestamp_seconds", {"instance": "host:9400"}, at),
         ("gpuscope_gpu_info", {**LABELS, "model": "H100", "node": "gpu-a01"}, 1.0),
         ("gpuscope_gpu_up", LABELS, 1.0),
+        ("gpuscope_gpu_processes", {**LABELS, "state": "idle"}, 0.0),
     ]
 
 

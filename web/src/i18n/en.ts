@@ -115,6 +115,7 @@ export const en = {
   "why.sync_boost": "sync boost",
   "why.display_clock_setting": "display clocks",
   "why.allocation_unknown": "not known whether Slurm gave it away",
+  "why.processes_unknown": "process list not readable",
 
   "gpu.gpu": "GPU {gpu}",
   "gpu.busy": "Busy",
@@ -221,7 +222,7 @@ export const en = {
   "help.drag":
     "Drag over a chart to zoom in; the back button zooms out again. Each address shows the same picture to whoever opens it.",
   "meaning.lost": "known, but does not answer",
-  "meaning.stale": "its numbers are old, or it is not known whether Slurm gave it away",
+  "meaning.stale": "its numbers are old, or it is not known whether somebody has it",
   "meaning.gone": "its node sends nothing any more",
   "meaning.sick": "errors that need somebody",
   "meaning.throttled": "slowed down by heat, power or hardware",

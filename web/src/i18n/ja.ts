@@ -123,6 +123,7 @@ export const language: Language = {
     "why.sync_boost": "同期ブースト",
     "why.display_clock_setting": "ディスプレイのクロック",
     "why.allocation_unknown": "Slurm の割り当てが不明",
+    "why.processes_unknown": "プロセス一覧を読み取れません",
 
     "gpu.gpu": "GPU {gpu}",
     "gpu.busy": "使用率",
@@ -229,7 +230,7 @@ export const language: Language = {
     "help.drag":
       "チャート上をドラッグすると拡大し、戻るボタンで元に戻ります。アドレスを開けば誰にでも同じ画面が見えます。",
     "meaning.lost": "既知だが応答しない",
-    "meaning.stale": "数値が古い、または Slurm の割り当てが不明",
+    "meaning.stale": "数値が古い、または使用中かどうか不明",
     "meaning.gone": "ノードから何も来なくなった",
     "meaning.sick": "人の対応が要るエラーがある",
     "meaning.throttled": "熱、電力、ハードウェアで遅くなっている",

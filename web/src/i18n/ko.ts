@@ -123,6 +123,7 @@ export const language: Language = {
     "why.sync_boost": "동기 부스트",
     "why.display_clock_setting": "디스플레이 클럭",
     "why.allocation_unknown": "Slurm 할당 여부를 알 수 없음",
+    "why.processes_unknown": "프로세스 목록을 읽을 수 없음",
 
     "gpu.gpu": "GPU {gpu}",
     "gpu.busy": "사용률",
@@ -229,7 +230,7 @@ export const language: Language = {
     "help.drag":
       "차트 위를 끌면 확대되고, 뒤로 가기를 누르면 되돌아갑니다. 주소를 열면 누구에게나 같은 화면이 보입니다.",
     "meaning.lost": "알려진 GPU지만 응답하지 않음",
-    "meaning.stale": "값이 오래되었거나 Slurm 할당 여부를 알 수 없음",
+    "meaning.stale": "값이 오래되었거나 사용 여부를 알 수 없음",
     "meaning.gone": "노드가 더 이상 값을 보내지 않음",
     "meaning.sick": "사람이 봐야 하는 오류가 있음",
     "meaning.throttled": "열, 전력, 하드웨어 때문에 느려짐",

@@ -122,6 +122,7 @@ export const language: Language = {
     "why.sync_boost": "同步加速",
     "why.display_clock_setting": "显示时钟",
     "why.allocation_unknown": "不清楚 Slurm 是否已分配",
+    "why.processes_unknown": "无法读取进程列表",
 
     "gpu.gpu": "GPU {gpu}",
     "gpu.busy": "使用率",
@@ -227,7 +228,7 @@ export const language: Language = {
     "keys.theme": "换配色",
     "help.drag": "在图上拖动可放大，用后退键还原。任何人打开同一地址都会看到同样的画面。",
     "meaning.lost": "已知，但没有响应",
-    "meaning.stale": "数据过旧，或不清楚 Slurm 是否已分配",
+    "meaning.stale": "数据过旧，或不清楚是否有人占用",
     "meaning.gone": "其节点不再发送数据",
     "meaning.sick": "有需要人处理的错误",
     "meaning.throttled": "因过热、功率或硬件而变慢",

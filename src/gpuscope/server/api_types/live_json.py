@@ -83,7 +83,8 @@ class LiveGpu(TypedDict):
     """MIG profile."""
     state: GpuStateName
     why: NotRequired[str]
-    """The reason of the state in a word: an XID, a throttle reason, a kind of finding, a scrape error."""
+    """The reason of the state in a word: an XID, a throttle reason, a kind of finding, a scrape error; of a
+    `stale` GPU that answers `processes_unknown` or `allocation_unknown`: nobody knows whether it is free."""
     since: NotRequired[float]
     """When the state began."""
     busy: NotRequired[float]
@@ -106,7 +107,8 @@ class LiveGpu(TypedDict):
     """Slurm jobs that it is allocated to; `LivePicture.jobs` has more about them."""
     pods: NotRequired[list[str]]
     """Pods that it is allocated to, as `namespace/name`."""
-    processes: int
+    processes: NotRequired[int]
+    """Absent if its process list could not be read."""
     in_use: bool
     """True if a process or an allocation is on it; false if that is not known (lost, gone, stale)."""
 

@@ -78,10 +78,20 @@ class _Node:
         return snapshot.node, self._newest[1]
 
     def _samples_of(self, snapshot: Snapshot) -> list[Sample]:
-        # A GPU that is lost or comes back, and a process that ends, must not have its old numbers for a moment.
-        devices = ((device.uuid, device.lost, len(device.instances)) for device in snapshot.devices)
+        # A GPU that is lost or comes back, or whose processes are not known any more, and a process that ends
+        # must not have old numbers for a moment.
+        devices = (
+            (
+                device.uuid,
+                device.lost,
+                device.processes_known,
+                *(one.processes_known for one in device.instances),
+            )
+            for device in snapshot.devices
+        )
         processes = () if snapshot.processes is ABSENT else snapshot.processes
-        subjects = (*devices, *((process.pid, process.gpu_uuid) for process in processes))
+        pids = ((process.pid, process.gpu_uuid) for process in processes)
+        subjects = (snapshot.processes is ABSENT, *devices, *pids)
         if subjects != self._subjects or not 0 <= snapshot.taken_at - self._slow_at < SLOW_SECONDS:
             self._slow_samples = [one for one in self._build(self._slow, snapshot) if _is_needed(one)]
             self._subjects, self._slow_at = subjects, snapshot.taken_at

@@ -23,7 +23,7 @@ _SHOWN: Final = frozenset(
         "node_memory_MemAvailable_bytes", "gpuscope_process_cpu_ratio", "gpuscope_process_run_ratio",
         "gpuscope_process_busiest_thread_ratio", "gpuscope_process_io_wait_ratio",
         "gpuscope_process_network_wait_ratio", "gpuscope_process_resident_memory_bytes",
-        "gpuscope_process_children", "gpuscope_process_children_cpu_ratio",
+        "gpuscope_process_children", "gpuscope_process_children_cpu_ratio", "gpuscope_gpu_processes",
     }
 )  # fmt: skip
 _JUDGED: Final = frozenset(name for check in LIVE_CHECKS for name in metric_names(check))
@@ -52,11 +52,11 @@ SLOW_METRICS: Final = frozenset(
         "gpuscope_process_resident_memory_bytes", "gpuscope_process_children",
         "gpuscope_process_children_cpu_ratio", "gpuscope_gpu_utilization_minute_ratio",
         "gpuscope_gpu_power_minute_watts", "gpuscope_gpu_hung_since_seconds", "gpuscope_gpu_free_since_seconds",
-        *SLURM_ADDERS,
+        "gpuscope_gpu_processes", *SLURM_ADDERS,
     }
 )  # fmt: skip
-"""Settings, limits, identities, counts of errors, means over a minute, Slurm's jobs: they change at most every
-5 s."""
+"""Settings, limits, identities, counts of errors and processes, means over a minute, Slurm's jobs: they change
+at most every 5 s, or together with the GPUs and processes of a node, for which they are read again at once."""
 
 _SHOWN_VALUES: Final = {"gpuscope_gpu_power_limit_watts": {"enforced"}}
 

@@ -360,9 +360,10 @@ def _gpu(gpu: GpuFacts, node: str, state: GpuState) -> LiveGpu:
         "node": node,
         "state": state.state.value,
         "users": sorted(users),
-        "processes": len(gpu.processes),
         "in_use": state.is_in_use,
     }
+    if gpu.process_count is not ABSENT:
+        shown["processes"] = gpu.process_count
     given = [one.labels for one in gpu.allocations]
     if jobs := {labels["slurm_job"] for labels in given if labels.get("slurm_job")}:
         shown["jobs"] = sorted(jobs)
