@@ -357,6 +357,8 @@ def test_sdiag_keeps_the_two_schedulers_apart() -> None:
     young = sdiag.parse_sdiag(recorded("26.05", "sdiag"))
     assert "Mean cycle" not in young.backfill  # not printed before the first cycle: not 0
     assert any(rpc.name == "REQUEST_PING" for rpc in stats.rpcs_by_type)
+    assert (stats.answered_at, stats.statistics_since) == (1794842127, 1794841310)
+    assert stats.jobs_counted_at == 1794842122
     with pytest.raises(SourceError, match="cut off"):
         sdiag.parse_sdiag(recorded("22.05", "sdiag")[:200])
 

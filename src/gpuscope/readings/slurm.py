@@ -20,6 +20,19 @@ RUNNING = "RUNNING"
 SUSPENDED = "SUSPENDED"
 HOLDS_RESOURCES = frozenset({RUNNING, SUSPENDED, "COMPLETING", "CONFIGURING", "STAGE_OUT", "SIGNALING"})
 """Job states in which the job's nodes and GPUs are allocated. A suspended job keeps its GPUs."""
+ENDED = frozenset(
+    {
+        "COMPLETED",
+        "FAILED",
+        "CANCELLED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +165,9 @@ class SchedulerStats:
     backfill_exits: Mapping[str, float] = NO_VALUES
     rpcs_by_type: tuple[RpcCount, ...] = ()
     rpcs_by_user: tuple[RpcCount, ...] = ()
+    answered_at: Maybe[float] = ABSENT  # this and the next two by slurmctld's clock
+    statistics_since: Maybe[float] = ABSENT
+    jobs_counted_at: Maybe[float] = ABSENT  # "Jobs pending" and "Jobs running", up to 30 seconds before
 
 
 class SlurmFailure(StrEnum):

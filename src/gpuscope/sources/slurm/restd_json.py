@@ -290,6 +290,9 @@ def to_scheduler(row: Row) -> SchedulerStats:
         backfill_exits=_numbers(row.get("bf_exit")),
         rpcs_by_type=_rpcs(row.get("rpcs_by_message_type"), "message_type"),
         rpcs_by_user=_rpcs(row.get("rpcs_by_user"), "user"),
+        answered_at=number(row.get("req_time")),
+        statistics_since=number(row.get("req_time_start")),
+        jobs_counted_at=number(row.get("job_states_ts")),
     )
 
 

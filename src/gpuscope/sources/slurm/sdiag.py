@@ -24,12 +24,19 @@ _SECTIONS = {
     "Pending RPC statistics": "pending",
     "Latency for 1000 calls": "latency",
 }
+_TIMES = {
+    "sdiag output at": "answered_at",
+    "Data since": "statistics_since",
+    "Job states ts:": "jobs_counted_at",
+}
+_TIME = re.compile(r"\((\d{1,18})\)$", re.ASCII)  # behind a date in words
 _RPC = re.compile(r"(\S+)\s+\( *-?\d+\) count:(\d+) +ave_time:\d+ +total_time:(\d+)", re.ASCII)
 
 
 def parse_sdiag(text: str) -> SchedulerStats:
     """Raises UnusableAnswer if the text is not sdiag's, or was cut off before its statistics."""
     values: dict[str, dict[str, float]] = {"server": {}}
+    times: dict[str, float] = {}
     rpcs: dict[str, list[RpcCount]] = {"rpcs_by_type": [], "rpcs_by_user": []}
     section = "server"
     for line in text.splitlines():
@@ -40,6 +47,8 @@ def parse_sdiag(text: str) -> SchedulerStats:
             if found and len(rpcs[section]) < MAX_RPC_ROWS:
                 rpcs[section].append(RpcCount(found[1], int(found[2]), int(found[3]) / 1e6))
             continue
+        if section == "server":
+            times |= _time(line)
         name, colon, value = line.rpartition(":")
         number = parse_integer(value.strip())
         if colon and number is not ABSENT:
@@ -54,7 +63,16 @@ def parse_sdiag(text: str) -> SchedulerStats:
         backfill_exits=values.get("backfill_exits", {}),
         rpcs_by_type=tuple(rpcs["rpcs_by_type"]),
         rpcs_by_user=tuple(rpcs["rpcs_by_user"]),
+        **times,
     )
+
+
+def _time(line: str) -> dict[str, float]:
+    for title, name in _TIMES.items():
+        found = _TIME.search(line) if line.startswith(title) else None
+        if found:
+            return {name: float(found[1])}
+    return {}
 
 
 def _section(line: str, current: str) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 from gpuscope.clock import Clock, SystemClock
 from gpuscope.episode_log import EpisodeLog
-from gpuscope.errors import SourceError, UnusableAnswer
+from gpuscope.errors import SourceError
 from gpuscope.readings import ABSENT, Maybe, Reading
 from gpuscope.readings.slurm import (
     HOLDS_RESOURCES,
@@ -28,7 +28,8 @@ from gpuscope.readings.slurm import (
 )
 from gpuscope.sources import Tier
 from gpuscope.sources.slurm.hostlist import MAX_HOSTS, MAX_PLACEMENTS, expand_hostlist
-from gpuscope.sources.slurm.slurm_error import SlurmError, failure_of
+from gpuscope.sources.slurm.job_list_check import JobListCheck
+from gpuscope.sources.slurm.slurm_error import failure_of
 
 log = logging.getLogger("gpuscope.source")
 
@@ -129,6 +130,7 @@ class SlurmSource:
         self._ping = _Tally(PING, self._clock)
         self._tallies = {query.name: _Tally(query.name, self._clock) for query in backend.queries}
         self._parts: dict[str, Any] = {}
+        self._job_list_check = JobListCheck()
 
     def read(self, due: frozenset[Tier]) -> Reading:
         try:
@@ -176,16 +178,25 @@ class SlurmSource:
         return True
 
     def _complete(self, answer: Mapping[str, object]) -> Mapping[str, object]:
-        """Raises SlurmError for a list of jobs that lacks some."""
-        jobs = answer.get("jobs", ABSENT)
-        if isinstance(jobs, tuple):
-            _require_all_jobs(jobs, self._parts.get("scheduler", ABSENT))
+        """Raises SourceError for a list of jobs that lacks some."""
+        match answer:
+            case {"scheduler": SchedulerStats() as statistics}:
+                self._job_list_check.add_statistics(statistics)
+            case {"jobs": tuple() as jobs}:
+                statistics = self._parts.get("scheduler", ABSENT)
+                self._job_list_check.require_all(jobs, statistics, self._read_statistics)
         return answer
+
+    def _read_statistics(self) -> None:
+        for query in self._backend.queries:
+            if "scheduler" in query.fills:
+                self._run(query)
 
     def _down(self, error: SourceError) -> Reading:
         """Forgets every part: the last answers of a controller that is down may be wrong. All are read again
         when it is back."""
         self._parts.clear()
+        self._job_list_check = JobListCheck()
         for tally in self._tallies.values():
             tally.due_at = float("-inf")
             tally.skip("slurmctld does not answer")
@@ -203,28 +214,6 @@ class SlurmSource:
 
     def _statuses(self) -> tuple[SlurmQuery, ...]:
         return tuple(tally.status() for tally in (self._ping, *self._tallies.values()))
-
-
-def _require_all_jobs(jobs: tuple[SlurmJob, ...], scheduler: Maybe[SchedulerStats]) -> None:
-    """Compares the list, which has jobs that ended too, with what slurmctld counted before it.
-
-    A client leaves out the jobs that its user may not see, and some fail with no output and exit code 0.
-    Versions that do not count, and lists whose arrays are cut off (`1,3...%2`), are not compared.
-    """
-    if scheduler is ABSENT:
-        if not jobs:
-            raise UnusableAnswer("no jobs are listed, and the scheduler's statistics do not confirm it")
-        return
-    counts = [scheduler.server.get(name) for name in ("Jobs pending", "Jobs running")]
-    if None in counts or any("..." in job.array_task for job in jobs):
-        return
-    counted, listed = sum(count or 0 for count in counts), sum(job.tasks for job in jobs)
-    if listed < counted:
-        raise SlurmError(
-            f"{listed} jobs are listed where slurmctld counts {counted:g} that wait or run: the others are "
-            "hidden from this user, or the list is not complete",
-            SlurmFailure.HIDDEN,
-        )
 
 
 def nodes_by_name(parts: Mapping[str, Any]) -> Mapping[str, SlurmNode]:
