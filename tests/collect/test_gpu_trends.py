@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscope.collect.gpu_trends import GpuTrends
-from gpuscope.readings import ABSENT, Counters, Device, GpuTrend, Uuid
+from gpuscope.collect.gpu_trends import MAX_SECONDS, GpuTrends
+from gpuscope.readings import ABSENT, Counters, Device, GpuTrend, Maybe, Pid, Process, Uuid
 
 UUID = Uuid("GPU-1")
 SPINNING = Device(
@@ -65,3 +65,39 @@ def test_means_need_a_sixth_of_the_minute() -> None:
     assert trend_of(*devices[:5], counters=counters).utilization_minute_ratio is ABSENT
     trend = trend_of(*devices, counters=counters)
     assert (trend.utilization_minute_ratio, trend.power_minute_watts) == (0.25, 300.0)
+
+
+def test_durations_do_not_change_when_the_clock_is_set() -> None:
+    """An hour forward, then two back."""
+    trends, clock = GpuTrends(), [1000.0, 1001.0, 4602.0, -2597.0]
+    found = {}
+    for second, now in enumerate(clock):
+        found = trends.advance([SPINNING], {}, (), (), now=now, monotonic=float(second))
+    assert (found[UUID].hung_seconds, found[UUID].free_seconds) == (3.0, 3.0)
+
+
+def test_a_gpu_that_computes_has_hung_for_0_seconds_and_an_unknown_one_for_none() -> None:
+    assert trend_of(SPINNING, replace(SPINNING, power_watts=500.0)).hung_seconds == 0.0
+    assert trend_of(SPINNING, replace(SPINNING, power_watts=ABSENT)).hung_seconds is ABSENT
+
+
+def test_a_held_gpu_is_free_for_0_seconds_and_one_with_unknown_processes_for_none() -> None:
+    trends = GpuTrends()
+    process = Process(pid=Pid(7), gpu_uuid=UUID)
+
+    def free_seconds(processes: Maybe[tuple[Process, ...]], at: float, **more: object) -> Maybe[float]:
+        device = replace(SPINNING, **more)
+        return trends.advance([device], {}, processes, (), now=at, monotonic=at)[UUID].free_seconds
+
+    assert [free_seconds((), at) for at in (1.0, 2.5)] == [0.0, 1.0]
+    assert free_seconds((process,), 3.0) == 0.0
+    assert free_seconds((), 4.0) == 0.0
+    assert free_seconds(ABSENT, 5.0) is ABSENT
+    assert free_seconds((), 6.0, processes_known=False) is ABSENT
+
+
+def test_after_a_gap_without_readings_durations_start_again() -> None:
+    trends = GpuTrends()
+    for at in (1.0, 2.0, 2.0 + MAX_SECONDS + 1):
+        found = trends.advance([SPINNING], {}, (), (), now=at, monotonic=at)
+    assert (found[UUID].hung_seconds, found[UUID].free_seconds) == (0.0, 0.0)

@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -384,3 +384,25 @@ def test_without_a_state_the_log_gives_the_same_totals_again(
             ledger = open_ledger()
         ledger.add(records[: n + 1])
     assert sum(counts(ledger).values()) == len(records)
+
+
+def test_the_age_of_an_xid_is_known_after_a_restart_but_not_after_a_reboot(tmp_path: Path) -> None:
+    """Its monotonic time: the wall clock may have been set in between, and begins anew with a boot."""
+    state = tmp_path / "xids.json"
+    ledger = open_ledger(state)
+    ledger.totals([GPU])
+    ledger.add([replace(nvml(100.0), monotonic=40.0), replace(nvml(50.0), monotonic=70.0)])
+    assert [total.last_monotonic for total in ledger.totals([GPU])] == [70.0]
+    assert [total.last_monotonic for total in open_ledger(state).totals([GPU])] == [70.0]
+    assert [total.last_monotonic for total in open_ledger(state, "boot-2").totals([GPU])] == [ABSENT]
+
+
+def test_a_file_without_monotonic_times_is_read(tmp_path: Path) -> None:
+    state = tmp_path / "xids.json"
+    open_ledger(state).add([nvml(100.0)])
+    document = json.loads(state.read_bytes())
+    for entry in document["counts"]:
+        del entry["last_monotonic"]
+    state.write_text(json.dumps(document))
+    totals = open_ledger(state).totals([GPU])
+    assert [(total.count, total.last_monotonic) for total in totals] == [(1, ABSENT)]

@@ -42,6 +42,18 @@ def test_openmetrics_names_counters_and_infos_without_their_suffix() -> None:
     }
 
 
+def test_a_gauge_with_the_name_of_a_counter_is_another_family() -> None:
+    """Their parser refuses two families of one name."""
+    families = [
+        family(Sample(NO_LABELS, 2), name="free_seconds"),
+        family(Sample(NO_LABELS, 1), name="free_seconds_total", kind="counter"),
+    ]
+    encoder = openmetrics_encoder()
+    for _ in range(2):
+        read = {f.name: f.type for f in parse_openmetrics(encoder.encode(families).decode())}
+        assert read == {"free_seconds": "gauge", "free_seconds_total": "unknown"}
+
+
 @pytest.mark.parametrize(
     ("kind", "written"),
     [("counter", "unknown"), ("info", "unknown"), ("untyped", "unknown"), ("gauge", "gauge")],

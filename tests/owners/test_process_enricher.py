@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import fields, replace
 from pathlib import Path
 
@@ -61,8 +61,10 @@ class FixedNames(NoNames):
         return self._pods
 
 
-def enricher_of(tree: ProcTree, rootfs: Path, pods: Pods | None = None) -> ProcessEnricher:
-    proc = Proc(str(tree.root))
+def enricher_of(
+    tree: ProcTree, rootfs: Path, pods: Pods | None = None, since_boot: Callable[[], float] = lambda: 0.0
+) -> ProcessEnricher:
+    proc = Proc(str(tree.root), since_boot)
     lookup = ProcessLookup(proc, UserNames(str(rootfs)))
     names = FixedNames(pods) if pods is not None else None
     return ProcessEnricher(60.0, proc, ImmediateLookup(lookup), names)
@@ -80,9 +82,27 @@ def test_idle_after_a_minute_without_sm_activity_and_active_at_once() -> None:
     assert watch.see(process(sm=0.5))[0].state == ACTIVE
     assert watch.see(process(sm=0.0), after=59)[0].state == ACTIVE
     (idle,) = watch.see(process(sm=0.0), after=1)
-    assert (idle.state, idle.idle_since) == (IDLE, 5000.0 + watch.at - 60)
+    assert (idle.state, idle.idle_seconds, idle.idle_since) == (IDLE, 60.0, 5000.0 + watch.at - 60)
     (busy,) = watch.see(process(sm=0.01))
-    assert (busy.state, busy.idle_since) == (ACTIVE, ABSENT)
+    assert (busy.state, busy.idle_seconds, busy.idle_since) == (ACTIVE, 0.0, ABSENT)
+
+
+def test_idle_and_age_do_not_change_when_the_clock_is_set(tree: ProcTree, tmp_path: Path) -> None:
+    """An hour forward while the process is idle, then two back."""
+    tree.add(7, uid=1001, start_ticks=1000)
+    since_boot = [1010.0]
+    enricher = enricher_of(tree, tmp_path, since_boot=lambda: since_boot[0])
+    for monotonic, now, sm in ((0.0, 5000.0, 0.5), (70.0, 8670.0, 0.0), (75.0, 1475.0, 0.0)):
+        since_boot[0] = 1010.0 + monotonic
+        (seen,) = enricher.advance([process(sm=sm)], simulated=False, now=now, monotonic=monotonic)
+    assert (seen.state, seen.idle_seconds, seen.age_seconds) == (IDLE, 75.0, 1075.0)
+
+
+def test_what_a_process_did_while_nothing_was_read_is_not_known() -> None:
+    watch = Watch(ProcessEnricher(60.0))
+    assert watch.see(process(sm=0.5))[0].state == ACTIVE
+    (seen,) = watch.see(process(sm=0.0), after=600)
+    assert (seen.state, seen.idle_seconds) == (UNKNOWN, ABSENT)
 
 
 def test_who_was_never_seen_at_work_is_unknown_until_watched_long_enough() -> None:
@@ -233,9 +253,9 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
         owner=Owner(user="u"),
     )
     untold = {f.name for f in fields(Process) if getattr(whole, f.name) == f.default}
-    found_out = {"state", "idle_since", "labels", "looked_up"}
+    found_out = {"state", "age_seconds", "idle_seconds", "idle_since", "labels", "looked_up"}
     assert untold == found_out, "this test tells every field but those that are found out"
-    assert Watch(ProcessEnricher()).see(whole) == (replace(whole, state=ACTIVE),)
+    assert Watch(ProcessEnricher()).see(whole) == (replace(whole, state=ACTIVE, idle_seconds=0.0),)
 
 
 def test_before_a_gpu_was_read_nothing_is_said_of_allocations() -> None:

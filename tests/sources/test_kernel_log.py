@@ -91,6 +91,7 @@ def test_an_xid_with_its_place_and_time() -> None:
         XidEvent(
             xid=79,
             at=1040.0,
+            monotonic=40.0,
             reporter="kernel_log",
             pci_bus_id="00000000:8D:00.0",
             message=XID.removeprefix("NVRM: "),
@@ -141,6 +142,8 @@ def test_a_new_record_is_not_older_than_the_last_read() -> None:
     device.answers.append(record(101))
     (event,) = read(source)
     assert 8300.0 <= event.at <= 8301.0
+    assert event.monotonic is not ABSENT
+    assert 7300.0 <= event.monotonic <= 7301.0
 
 
 def test_a_time_in_the_future_is_now() -> None:

@@ -8,6 +8,7 @@ path as the present. Log lines about events and the agent's own cost belong to t
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.gpu_trends import GpuTrends
@@ -50,7 +51,7 @@ class SnapshotComposer:
     ) -> Snapshot:
         merged = merge_readings(readings)
         devices = self._identities.complete(merged.devices)
-        self._ledger.add(xids)
+        self._ledger.add(_with_monotonic(event, now, monotonic) for event in xids)
         counters = self._integrator.advance(devices, monotonic)
         processes, ownership = self._owners.advance(
             merged.processes,
@@ -67,6 +68,7 @@ class SnapshotComposer:
         return Snapshot(
             node=self._node,
             taken_at=now,
+            monotonic=monotonic,
             simulated=merged.simulated,
             driver=Driver() if merged.driver is ABSENT else merged.driver,
             devices=devices,
@@ -89,3 +91,10 @@ class SnapshotComposer:
     def stop_waiting(self) -> None:
         """The next snapshot is the last: no process is held back until its owner is known."""
         self._owners.stop_waiting()
+
+
+def _with_monotonic(event: XidEvent, now: float, monotonic: float) -> XidEvent:
+    """A simulated event brings only its time since the epoch, of the clock that `now` is from."""
+    if event.monotonic is not ABSENT:
+        return event
+    return replace(event, monotonic=monotonic - max(0.0, now - event.at))

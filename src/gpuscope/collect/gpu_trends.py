@@ -1,4 +1,4 @@
-"""The recent past of a GPU: means over the last minute, since when it hangs, since when it is free.
+"""The recent past of a GPU: means over the last minute, how long it hangs, how long it has been free.
 
 Means come from the integrated counters, so that they include bursts between two readings. A GPU hangs while it
 reports full utilisation, draws little power and moves no data over PCIe or NVLink: a kernel spins and waits for
@@ -18,7 +18,7 @@ WINDOW_SECONDS: Final = 60.0
 MIN_WINDOW_SHARE: Final = 1 / 6
 """Share of the window that must be covered: a mean over less time means little."""
 MAX_SECONDS: Final = 180.0
-"""Maximum time between two readings of a mean; after a longer gap the mean starts again."""
+"""Maximum time between two cycles; after a longer gap means and durations start again."""
 FULL_UTILIZATION: Final = 0.99
 HUNG_POWER_SHARE: Final = 0.35
 """Of the enforced limit: a spinning kernel draws 0.2 to 0.3, one that computes more than 0.4."""
@@ -27,13 +27,20 @@ IDLE_BYTES_PER_SECOND: Final = 2e6
 IDLE_DRAM_RATIO: Final = 0.05
 
 
+@dataclass(frozen=True, slots=True)
+class _Beginning:
+    now: float
+    """Seconds since the epoch."""
+    monotonic: float
+
+
 @dataclass(slots=True)
 class _GpuHistory:
     totals: deque[tuple[float, Maybe[float], Maybe[float]]] = field(default_factory=deque)
     """Monotonic time, busy seconds and joules."""
     nvlink: Maybe[tuple[float, float]] = ABSENT
     """Monotonic time and bytes."""
-    hung_since: Maybe[float] = ABSENT
+    hung: Maybe[_Beginning] = ABSENT
 
 
 class GpuTrends:
@@ -42,7 +49,9 @@ class GpuTrends:
     def __init__(self, window_seconds: float = WINDOW_SECONDS) -> None:
         self._window = window_seconds
         self._watched: dict[Uuid, _GpuHistory] = {}
-        self._free_since: dict[Uuid, float] = {}
+        self._free: dict[Uuid, Maybe[_Beginning]] = {}
+        """ABSENT while it is held."""
+        self._advanced_at: float | None = None
 
     def advance(
         self,
@@ -54,52 +63,69 @@ class GpuTrends:
         now: float,
         monotonic: float,
     ) -> dict[Uuid, GpuTrend]:
-        self._free_since = self._find_free(devices, processes, allocations, now)
+        if self._advanced_at is not None and not 0 <= monotonic - self._advanced_at <= MAX_SECONDS:
+            self._watched, self._free = {}, {}
+        self._advanced_at = monotonic
+        at = _Beginning(now, monotonic)
+        self._free = self._find_free(devices, processes, allocations, at)
         watched: dict[Uuid, _GpuHistory] = {}
         trends: dict[Uuid, GpuTrend] = {}
         for device in devices:
             if device.lost:
                 continue
             one = watched[device.uuid] = self._watched.get(device.uuid) or _GpuHistory()
-            trends[device.uuid] = self._trend(one, device, counters.get(device.uuid), now, monotonic)
+            trends[device.uuid] = self._trend(one, device, counters.get(device.uuid), at)
             for instance in device.instances:
-                trends[instance.uuid] = GpuTrend(free_since=self._free_since.get(instance.uuid, ABSENT))
+                free_seconds, free_since = self._free_time(instance.uuid, monotonic)
+                trends[instance.uuid] = GpuTrend(free_seconds=free_seconds, free_since=free_since)
         self._watched = watched
         return trends
 
-    def _trend(
-        self, one: _GpuHistory, device: Device, counters: Counters | None, now: float, monotonic: float
-    ) -> GpuTrend:
-        busy, power = _means(one, counters or Counters(), self._window, monotonic)
-        is_hung = _is_hung(one, device, monotonic)
-        if is_hung is not True:
-            one.hung_since = ABSENT
-        elif one.hung_since is ABSENT:
-            one.hung_since = now
+    def _trend(self, one: _GpuHistory, device: Device, counters: Counters | None, at: _Beginning) -> GpuTrend:
+        busy, power = _means(one, counters or Counters(), self._window, at.monotonic)
+        is_hung = _is_hung(one, device, at.monotonic)
+        if not is_hung:
+            one.hung = ABSENT
+        elif one.hung is ABSENT:
+            one.hung = at
+        hung_seconds, hung_since = _seconds_and_time(one.hung, at.monotonic)
+        free_seconds, free_since = self._free_time(device.uuid, at.monotonic)
         return GpuTrend(
             utilization_minute_ratio=busy if busy is ABSENT else min(1.0, busy),
             power_minute_watts=power,
-            hung_since=one.hung_since,
-            free_since=self._free_since.get(device.uuid, ABSENT),
+            hung_seconds=ABSENT if is_hung is None else hung_seconds,
+            hung_since=hung_since,
+            free_seconds=free_seconds,
+            free_since=free_since,
         )
+
+    def _free_time(self, uuid: Uuid, monotonic: float) -> tuple[Maybe[float], Maybe[float]]:
+        begun = self._free.get(uuid)
+        return (ABSENT, ABSENT) if begun is None else _seconds_and_time(begun, monotonic)
 
     def _find_free(
         self,
         devices: Sequence[Device],
         processes: Maybe[Sequence[Process]],
         allocations: Maybe[Sequence[Allocation]],
-        now: float,
-    ) -> dict[Uuid, float]:
+        at: _Beginning,
+    ) -> dict[Uuid, Maybe[_Beginning]]:
+        """Since when each unit has been free; a unit whose processes are unknown is left out."""
         if processes is ABSENT:
             return {}
         held: set[Maybe[Uuid]] = {unit_uuid(process) for process in processes}
         held |= {unit_uuid(one) for one in (() if allocations is ABSENT else allocations)}
-        return {
-            uuid: self._free_since.get(uuid, now)
-            for device in devices
-            for uuid in _units(device)
-            if uuid not in held
-        }
+        free: dict[Uuid, Maybe[_Beginning]] = {}
+        for device in devices:
+            for uuid in _units(device):
+                before = self._free.get(uuid, ABSENT)
+                free[uuid] = ABSENT if uuid in held else at if before is ABSENT else before
+        return free
+
+
+def _seconds_and_time(begun: Maybe[_Beginning], monotonic: float) -> tuple[float, Maybe[float]]:
+    """Whole seconds, 0 before the beginning; and when it began, since the epoch."""
+    return (0.0, ABSENT) if begun is ABSENT else (float(int(monotonic - begun.monotonic)), begun.now)
 
 
 def _units(device: Device) -> Iterable[Uuid]:

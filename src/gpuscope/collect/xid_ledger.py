@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuscope.collect.xid_state import LogPosition, SavedXidCount, XidState, XidStateFile
-from gpuscope.readings import ABSENT, Device, Uuid, XidEvent, XidTotal
+from gpuscope.readings import ABSENT, Device, Maybe, Uuid, XidEvent, XidTotal
 
 log = logging.getLogger("gpuscope.xids")
 
@@ -53,6 +53,7 @@ class _XidCount:
 
     count: int = 0
     last_at: float = float("-inf")
+    last_monotonic: Maybe[float] = ABSENT
     unmatched: dict[str, array[float]] = field(default_factory=dict)
 
     def report(self, reporter: str, at: float) -> bool:
@@ -71,10 +72,16 @@ class _XidCount:
         self.unmatched.setdefault(reporter, array("d")).append(at)
         return True
 
+    def occurred(self, monotonic: Maybe[float]) -> None:
+        if monotonic is not ABSENT:
+            last = self.last_monotonic
+            self.last_monotonic = monotonic if last is ABSENT else max(last, monotonic)
+
     def absorb(self, other: _XidCount) -> None:
         """Adds what was counted for the same GPU and code under its PCI address."""
         self.count += other.count
         self.last_at = max(self.last_at, other.last_at)
+        self.occurred(other.last_monotonic)
         reports = [(at, reporter) for reporter, times in other.unmatched.items() for at in times]
         self.count -= len(reports)
         for at, reporter in sorted(reports):
@@ -133,7 +140,13 @@ class XidLedger:
     def _to_totals(self) -> Iterator[XidTotal]:
         for gpu in sorted(self._shown & self._counts.keys()):
             for xid, entry in sorted(self._counts[gpu].items()):
-                yield XidTotal(gpu_uuid=Uuid(gpu), xid=xid, count=entry.count, last_at=entry.last_at)
+                yield XidTotal(
+                    gpu_uuid=Uuid(gpu),
+                    xid=xid,
+                    count=entry.count,
+                    last_at=entry.last_at,
+                    last_monotonic=entry.last_monotonic,
+                )
 
     def _count(self, event: XidEvent) -> None:
         gpu = self._gpu_of(event)
@@ -145,6 +158,7 @@ class XidLedger:
                     "an XID is not counted: it names no GPU, or there are too many GPUs or codes: %s", event
                 )
             return
+        entry.occurred(event.monotonic)
         if entry.report(event.reporter, event.at):
             self._new.append(event)
             self._unmatched += 1
@@ -220,6 +234,7 @@ class XidLedger:
                 xid=xid,
                 count=entry.count,
                 last_at=entry.last_at,
+                last_monotonic=entry.last_monotonic,
                 unmatched={
                     reporter: tuple(at for at in times if at >= oldest)
                     for reporter, times in entry.unmatched.items()
@@ -254,7 +269,8 @@ class XidLedger:
             if entry is None:
                 continue
             entry.count, entry.last_at = saved.count, saved.last_at
-            if same_boot:
+            if same_boot:  # the monotonic clock begins anew with each boot
+                entry.last_monotonic = saved.last_monotonic
                 entry.unmatched = {reporter: array("d", times) for reporter, times in saved.unmatched.items()}
                 self._unmatched += sum(map(len, saved.unmatched.values()))
 

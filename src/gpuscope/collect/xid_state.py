@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuscope.atomic_write import WORLD_READABLE, write_atomically
 from gpuscope.episode_log import EpisodeLog
-from gpuscope.readings import ABSENT, XidEvent
+from gpuscope.readings import ABSENT, Maybe, XidEvent
 
 log = logging.getLogger("gpuscope.xids")
 
@@ -68,6 +68,7 @@ class SavedXidCount:
     xid: int
     count: int
     last_at: float
+    last_monotonic: Maybe[float] = ABSENT  # of this boot's monotonic clock
     unmatched: Mapping[str, tuple[float, ...]]  # by reporter
 
 
@@ -143,6 +144,7 @@ def _encode(state: XidState) -> bytes:
                 "xid": entry.xid,
                 "count": entry.count,
                 "last_at": entry.last_at,
+                "last_monotonic": None if entry.last_monotonic is ABSENT else entry.last_monotonic,
                 "unmatched": {reporter: list(times) for reporter, times in entry.unmatched.items() if times},
             }
             for entry in state.counts
@@ -173,11 +175,13 @@ def _decode(content: bytes) -> XidState:
 
 
 def _decode_entry(entry: Mapping[str, Any]) -> SavedXidCount:
+    monotonic = entry.get("last_monotonic")  # older files have none
     return SavedXidCount(
         gpu=_text(entry["gpu"]),
         xid=_whole(entry["xid"]),
         count=_whole(entry["count"]),
         last_at=_number(entry["last_at"]),
+        last_monotonic=ABSENT if monotonic is None else _number(monotonic),
         unmatched={
             reporter: tuple(_number(at) for at in times) for reporter, times in entry["unmatched"].items()
         },

@@ -54,12 +54,18 @@ class Encoder:
     must therefore not be modified after `encode`.
     """
 
-    def __init__(self, head: Callable[[MetricFamily], str], end: bytes = b"") -> None:
+    def __init__(self, head: Callable[[MetricFamily, Container[str]], str], end: bytes = b"") -> None:
         self._head = head
-        self._end = end
+        self.end = end
         self._blocks: dict[str, tuple[MetricFamily, bytes]] = {}
 
     def encode(self, families: Iterable[MetricFamily]) -> bytes:
+        return self.encode_part(families) + self.end
+
+    def encode_part(self, families: Iterable[MetricFamily]) -> bytes:
+        """Without `end`: more blocks may follow."""
+        families = list(families)
+        names = {family.name for family in families}
         known = self._blocks
         blocks: dict[str, tuple[MetricFamily, bytes]] = {}
         for family in families:
@@ -67,16 +73,17 @@ class Encoder:
             if before is not None and before[0] == family and name not in blocks:
                 blocks[name] = before
             elif _acceptable(family, blocks):
-                blocks[name] = family, self._block(family)
+                blocks[name] = family, self.block(family, names)
         self._blocks = blocks
-        return b"".join([block for _, block in blocks.values()] + [self._end])
+        return b"".join([block for _, block in blocks.values()])
 
     def forget(self) -> None:
         """Drops the families and bytes of the last cycle; the next one is encoded as a whole."""
         self._blocks = {}
 
-    def _block(self, family: MetricFamily) -> bytes:
-        return "\n".join((self._head(family), *_series_lines(family), "")).encode("utf-8", "replace")
+    def block(self, family: MetricFamily, names: Container[str] = ()) -> bytes:
+        """`names` are those of all families of the exposition."""
+        return "\n".join((self._head(family, names), *_series_lines(family), "")).encode("utf-8", "replace")
 
 
 def text_encoder() -> Encoder:
@@ -97,19 +104,21 @@ def encode_openmetrics(families: Iterable[MetricFamily]) -> bytes:
     return openmetrics_encoder().encode(families)
 
 
-def _text_head(family: MetricFamily) -> str:
+def _text_head(family: MetricFamily, names: Container[str]) -> str:
     kind = "gauge" if family.type == "info" else family.type
     return f"# HELP {family.name} {family.help.translate(_HELP_ESCAPES)}\n# TYPE {family.name} {kind}"
 
 
-def _openmetrics_head(family: MetricFamily) -> str:
-    name, kind = _openmetrics_name(family)
+def _openmetrics_head(family: MetricFamily, names: Container[str]) -> str:
+    name, kind = _openmetrics_name(family, names)
     return f"# HELP {name} {family.help.translate(_VALUE_ESCAPES)}\n# TYPE {name} {kind}"
 
 
-def _openmetrics_name(family: MetricFamily) -> tuple[str, str]:
+def _openmetrics_name(family: MetricFamily, names: Container[str]) -> tuple[str, str]:
     if family.type == "counter" and family.name.endswith("_total"):
-        return family.name.removesuffix("_total"), "counter"
+        name = family.name.removesuffix("_total")
+        # A gauge may have this name, as `gpuscope_gpu_free_seconds`: parsers refuse two families of one name.
+        return (name, "counter") if name not in names else (family.name, "unknown")
     if family.type == "info" and family.name.endswith("_info"):
         return family.name.removesuffix("_info"), "info"
     if family.type in ("counter", "untyped", "info"):  # a counter without the suffix is not allowed

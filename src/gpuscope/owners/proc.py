@@ -7,6 +7,8 @@ an error. `environ` and `cmdline` may hang if the process is stuck in the kernel
 from __future__ import annotations
 
 import os
+import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -28,11 +30,17 @@ class ProcessStat:
     start_ticks: int
 
 
+def _since_boot() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
 class Proc:
     """A procfs; in a container, the machine's may be mounted at another path."""
 
-    def __init__(self, root: str = "/proc") -> None:
+    def __init__(self, root: str = "/proc", since_boot: Callable[[], float] = _since_boot) -> None:
+        """`since_boot` is the kernel's clock of start times: seconds since boot, those of suspend included."""
         self.root = root.rstrip("/") or "/"
+        self._since_boot = since_boot
         self._boot_time: float | None = None
 
     def stat(self, pid: int) -> ProcessStat:
@@ -69,6 +77,10 @@ class Proc:
         if self._boot_time is None:
             self._boot_time = parse_boot_time(self._read_file(f"{self.root}/stat", 1 << 20, True))
         return self._boot_time + start_ticks / _TICKS_PER_SECOND
+
+    def age_seconds(self, start_ticks: int) -> float:
+        """Whole seconds since the start of a process; setting the machine's clock does not change it."""
+        return float(max(0, int(self._since_boot() - start_ticks / _TICKS_PER_SECOND)))
 
     def sees_the_machine(self) -> bool:
         """Whether these PIDs are those of the machine, not of a container's PID namespace."""

@@ -7,8 +7,12 @@ not report it, as under MIG, the state is unknown; so it is until a process has 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final, NamedTuple
 
 from gpuscope.readings import ABSENT, ACTIVE, IDLE, UNKNOWN, Maybe, Uuid
+
+MAX_GAP_SECONDS: Final = 180.0
+"""After a longer time without a reading, it is not known what a process did meanwhile."""
 
 ActivityKey = tuple[int, Maybe[float], Uuid]
 """PID, start time, and the GPU or instance."""
@@ -22,6 +26,12 @@ class _ObservedActivity:
     active_at: float | None = None
 
 
+class ProcessActivity(NamedTuple):
+    state: str
+    idle_seconds: Maybe[float] = ABSENT
+    """Whole seconds without work: 0 while it works."""
+
+
 class ActivityStates:
     """Call `state_of` once for every present process between `begin` and `end`; the others are forgotten."""
 
@@ -29,30 +39,32 @@ class ActivityStates:
         self._idle_after = idle_after
         self._watched: dict[ActivityKey, _ObservedActivity] = {}
         self._seen: dict[ActivityKey, _ObservedActivity] = {}
-        self._now = self._monotonic = 0.0
+        self._monotonic = 0.0
 
     def __len__(self) -> int:
         return len(self._watched)
 
-    def begin(self, now: float, monotonic: float) -> None:
-        self._now, self._monotonic, self._seen = now, monotonic, {}
+    def begin(self, monotonic: float) -> None:
+        if not 0 <= monotonic - self._monotonic <= MAX_GAP_SECONDS:
+            self._watched = {}
+        self._monotonic, self._seen = monotonic, {}
 
     def end(self) -> None:
         self._watched = self._seen
 
-    def state_of(self, key: ActivityKey, sm_ratio: Maybe[float]) -> tuple[str, Maybe[float]]:
-        """The state, and since when the process is idle."""
+    def state_of(self, key: ActivityKey, sm_ratio: Maybe[float]) -> ProcessActivity:
         if sm_ratio is ABSENT:
-            return UNKNOWN, ABSENT
+            return ProcessActivity(UNKNOWN)
         watched = self._watched.get(key)
         if watched is None:
             watched = _ObservedActivity(self._monotonic)
         self._seen[key] = watched
         if sm_ratio > 0:
             watched.active_at = self._monotonic
-            return ACTIVE, ABSENT
+            return ProcessActivity(ACTIVE, 0.0)
         quiet = self._monotonic - (watched.since if watched.active_at is None else watched.active_at)
         if quiet >= self._idle_after:
-            return IDLE, self._now - quiet
-        # Never seen active and watched for too short a time: it may have been active just before that.
-        return (UNKNOWN if watched.active_at is None else ACTIVE), ABSENT
+            return ProcessActivity(IDLE, float(int(quiet)))
+        if watched.active_at is None:  # watched for too short a time: it may have been active just before
+            return ProcessActivity(UNKNOWN)
+        return ProcessActivity(ACTIVE, float(int(quiet)))

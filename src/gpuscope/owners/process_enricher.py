@@ -19,11 +19,11 @@ from gpuscope.owners.gpu_units import unit_of
 from gpuscope.owners.node_jobs import NO_JOBS, NodeJobs
 from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_activity import ActivityStates
+from gpuscope.owners.process_activity import ActivityStates, ProcessActivity
 from gpuscope.owners.process_labels import StableLabels
 from gpuscope.owners.process_lookup import FactsByProcess, KernelFacts, ProcessKey, keys_of
 from gpuscope.owners.process_work import ProcessWorkReader
-from gpuscope.readings import ABSENT, NO_WORK, Maybe, Owner, Process, ProcessLabels, ProcessWork, Uuid
+from gpuscope.readings import ABSENT, IDLE, NO_WORK, Maybe, Owner, Process, ProcessLabels, ProcessWork, Uuid
 
 
 class Names(Protocol):
@@ -117,7 +117,7 @@ class ProcessEnricher:
     ) -> tuple[Process, ...]:
         looked_up = None if simulated or self._proc is None else self._identify(processes, self._proc)
         work = {} if looked_up is None else self._read_work(looked_up, monotonic)
-        self._states.begin(now, monotonic)
+        self._states.begin(monotonic)
         self._labels.begin(monotonic)
         done = []
         for number, process in enumerate(processes):
@@ -127,12 +127,21 @@ class ProcessEnricher:
             done_on_cpu = process.work if known.key is None else work.get(known.key, NO_WORK)
             unit = unit_of(process)
             key = (int(process.pid), known.started_at, unit)
-            state, idle_since = self._states.state_of(key, process.sm_ratio)
+            activity = self._states.state_of(key, process.sm_ratio)
             labels = self._labels_of(process, unit, known)
-            done.append(_enriched(process, known, done_on_cpu, state, idle_since, *labels))
+            age = self._age_of(process, known.key, simulated=simulated, now=now)
+            done.append(_enriched(process, known, done_on_cpu, activity, age, now, *labels))
         self._states.end()
         self._labels.end()
         return tuple(done)
+
+    def _age_of(self, process: Process, key: ProcessKey | None, *, simulated: bool, now: float) -> Maybe[float]:
+        if key is not None and self._proc is not None:
+            return self._proc.age_seconds(key.start_ticks)
+        # A simulated process starts and ages by the same clock.
+        if not simulated or process.started_at is ABSENT:
+            return ABSENT
+        return float(max(0, int(now - process.started_at)))
 
     def _read_work(
         self, looked_up: Iterable[_KnownProcess | None], monotonic: float
@@ -247,12 +256,14 @@ def _enriched(
     process: Process,
     known: _KnownProcess,
     work: ProcessWork,
-    state: str,
-    idle_since: Maybe[float],
+    activity: ProcessActivity,
+    age_seconds: Maybe[float],
+    now: float,
     labels: Maybe[ProcessLabels],
     looked_up: bool,
 ) -> Process:
     """`dataclasses.replace` costs five times as much, and this runs for every process every second."""
+    idle = activity.idle_seconds
     return Process(
         pid=process.pid,
         gpu_uuid=process.gpu_uuid,
@@ -268,8 +279,10 @@ def _enriched(
         decoder_ratio=process.decoder_ratio,
         work=work,
         owner=known.owner,
-        state=state,
-        idle_since=idle_since,
+        state=activity.state,
+        age_seconds=age_seconds,
+        idle_seconds=idle,
+        idle_since=now - idle if activity.state == IDLE and idle is not ABSENT else ABSENT,
         labels=labels,
         looked_up=looked_up,
     )

@@ -18,6 +18,7 @@ class XidEvent:
     gpu_uuid: Maybe[Uuid] = ABSENT
     pci_bus_id: Maybe[str] = ABSENT
     message: str = ""
+    monotonic: Maybe[float] = ABSENT  # when, on the agent's monotonic clock
     # The position in the kernel log: a restarted agent reads the log again and must not count an XID twice.
     log_sequence: Maybe[int] = ABSENT  # the record's sequence number in this boot
     log_microseconds: Maybe[int] = ABSENT  # the record's timestamp since boot
@@ -44,3 +45,4 @@ class XidTotal:
     xid: int
     count: int
     last_at: float
+    last_monotonic: Maybe[float] = ABSENT  # ABSENT for one of an earlier boot

@@ -93,6 +93,8 @@ class Process:
     state: str = (
         UNKNOWN  # active, idle (no SM activity for a while), or unknown (the driver does not report it)
     )
+    age_seconds: Maybe[float] = ABSENT  # since its start, by the kernel's clock since boot
+    idle_seconds: Maybe[float] = ABSENT  # without work; 0 while it works, ABSENT if that is not known
     idle_since: Maybe[float] = ABSENT  # seconds since the epoch; only if idle
     labels: Maybe[ProcessLabels] = ABSENT  # of its series; ABSENT: use the current kind, command and owner
     looked_up: bool = True  # False: the owner lookup is not finished, so it has no series yet

@@ -71,13 +71,17 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTrend:
-    """The recent past of a GPU or MIG instance, which a single reading does not show. Times are since the
-    epoch."""
+    """The recent past of a GPU or MIG instance, which a single reading does not show.
+
+    Durations are whole seconds of the monotonic clock: setting the machine's clock does not change them.
+    `*_since` are the same as times since the epoch, for one more version."""
 
     utilization_minute_ratio: Maybe[float] = ABSENT
     power_minute_watts: Maybe[float] = ABSENT
-    hung_since: Maybe[float] = ABSENT  # full utilisation, power near idle, no traffic
-    free_since: Maybe[float] = ABSENT  # no process and no allocation
+    hung_seconds: Maybe[float] = ABSENT  # full utilisation, little power, no traffic; 0 while it does not hang
+    free_seconds: Maybe[float] = ABSENT  # no process and no allocation; 0 while it is held
+    hung_since: Maybe[float] = ABSENT
+    free_since: Maybe[float] = ABSENT
 
 
 NO_TREND: Final = GpuTrend()
@@ -97,6 +101,7 @@ class AgentCost:
 class Snapshot:
     node: str
     taken_at: float
+    monotonic: Maybe[float] = ABSENT  # the agent's monotonic clock at that time
     simulated: bool = False
     driver: Driver = Driver()
     devices: tuple[Device, ...] = ()

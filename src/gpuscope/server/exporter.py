@@ -1,7 +1,8 @@
 """An exporter's HTTP pages: `/metrics` from the latest snapshot, health checks, and a landing page.
 
 Each snapshot is rendered at most once per format: when it is published, off the scrape path, if a scrape is due
-before the next one; else on the first request. Most snapshots of an agent are never asked for.
+before the next one; else on the first request. Most snapshots of an agent are never asked for. Only its age is
+rendered for each request.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope import __version__
@@ -33,6 +34,19 @@ MAX_ON_DEMAND_SECONDS = 0.05
 """What takes longer, as Slurm with thousands of jobs, is built ahead: a request would block the others."""
 
 
+class _Gzipped:
+    """A compressed body to which a different tail is added for each request."""
+
+    def __init__(self, body: bytes) -> None:
+        # Level 1 is 2.5 times as fast as level 4 and 10 % larger; nearly every scrape has a new snapshot.
+        self._compressor = zlib.compressobj(level=1, wbits=31)
+        self._bytes = self._compressor.compress(body)
+
+    def with_tail(self, tail: bytes) -> bytes:
+        compressor = self._compressor.copy()
+        return self._bytes + compressor.compress(tail) + compressor.flush()
+
+
 @dataclass(slots=True)
 class _Rendering:
     """One format's bytes for the latest snapshot."""
@@ -40,7 +54,8 @@ class _Rendering:
     content_type: str
     encoder: Encoder
     body: bytes | None = None
-    gzipped: bytes | None = None
+    """Without its end: what is made when it is served follows."""
+    gzipped: _Gzipped | None = None
     requested_at: float = float("-inf")
     rhythm: RequestRhythm = field(default_factory=RequestRhythm)
 
@@ -48,12 +63,17 @@ class _Rendering:
         self.requested_at = at
         self.rhythm.record(at)
 
+    def tail(self, families: Iterable[MetricFamily]) -> bytes:
+        return b"".join((*(self.encoder.block(family) for family in families), self.encoder.end))
+
 
 @dataclass(slots=True)
 class _Latest:
     snapshot: Snapshot | None = None
     families: list[MetricFamily] | None = None
     """None: not built yet."""
+    at: float = 0.0
+    """When it was published."""
 
 
 class Exporter:
@@ -67,13 +87,16 @@ class Exporter:
         title: str,
         needs_gpus: bool = True,
         on_demand: bool = False,
+        age: Callable[[float], MetricFamily] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_demand`: the builders need no snapshot but those that are rendered."""
+        """`on_demand`: the builders need no snapshot but those that are rendered. `age` makes a metric of how
+        old the snapshot is when it is served."""
         self._builders = builders
         self._title = title
         self._needs_gpus = needs_gpus
         self._on_demand = on_demand
+        self._age = age
         self._clock = clock
         self._text = _Rendering(TEXT_CONTENT_TYPE, text_encoder())
         self._openmetrics = _Rendering(OPENMETRICS_CONTENT_TYPE, openmetrics_encoder()) if openmetrics else None
@@ -96,11 +119,11 @@ class Exporter:
         ]
         families = self._build(snapshot) if any(due) or is_slow or not self._on_demand else None
         bodies = [
-            rendering.encoder.encode(families) if is_due and families is not None else None
+            rendering.encoder.encode_part(families) if is_due and families is not None else None
             for rendering, is_due in zip(renderings, due, strict=True)
         ]
         with self._lock:
-            self._latest = _Latest(snapshot, families)
+            self._latest = _Latest(snapshot, families, now)
             for rendering, body in zip(renderings, bodies, strict=True):
                 rendering.body, rendering.gzipped = body, None
                 if now - rendering.requested_at > RECENT_SECONDS:
@@ -153,13 +176,19 @@ class Exporter:
             if self._latest.snapshot is None:
                 return text("no snapshot yet", 503)
             if rendering.body is None:
-                rendering.body = rendering.encoder.encode(self._families())
+                rendering.body = rendering.encoder.encode_part(self._families())
+            tail = rendering.tail(self._families_of_now())
             if "gzip" not in request.header("accept-encoding"):
-                return Response(rendering.body, content_type=rendering.content_type)
+                return Response(rendering.body + tail, content_type=rendering.content_type)
             if rendering.gzipped is None:
-                rendering.gzipped = _gzip(rendering.body)
+                rendering.gzipped = _Gzipped(rendering.body)
             headers = (("content-encoding", "gzip"), ("vary", "accept-encoding"))
-            return Response(rendering.gzipped, content_type=rendering.content_type, headers=headers)
+            body = rendering.gzipped.with_tail(tail)
+            return Response(body, content_type=rendering.content_type, headers=headers)
+
+    def _families_of_now(self) -> Iterable[MetricFamily]:
+        if self._age is not None:
+            yield self._age(self._clock() - self._latest.at)
 
     async def _ready(self, request: Request) -> Response:
         snapshot = self._latest.snapshot
@@ -193,12 +222,6 @@ async def _healthy(request: Request) -> Response:
 
 async def _alive(request: Request) -> Response:
     return Response(b"OK")
-
-
-def _gzip(body: bytes) -> bytes:
-    # Level 1 is 2.5 times as fast as level 4 and 10 % larger; nearly every scrape compresses a new snapshot.
-    compressor = zlib.compressobj(level=1, wbits=31)
-    return compressor.compress(body) + compressor.flush()
 
 
 def prefers_openmetrics(accept: str) -> bool:

@@ -44,12 +44,13 @@ class KernelLog:
         self._reader = reader
         self._now = now
         self._since_boot = since_boot
-        self._read_up_to: Maybe[float] = ABSENT  # new records were written after this time
+        self._read_up_to: Maybe[tuple[float, float]] = ABSENT
+        """New records were written after this time, in seconds since the epoch and since boot."""
         self._uuid_at: dict[str, Uuid] = {}
         self._events: deque[tuple[XidEvent, ...]] = deque(maxlen=1 + READINGS_REPEATED)
 
     def read(self, due: frozenset[Tier]) -> Reading:
-        began = self._now()
+        began = self._now(), self._since_boot()
         batch = self._reader.read()
         overruns = 0
         if batch is None:
@@ -77,9 +78,11 @@ class KernelLog:
         line = parse_xid_line(record.text)
         if line is None:
             return None
+        at, monotonic = self._times_of(record)
         return XidEvent(
             xid=line.xid,
-            at=self._epoch_of(record),
+            at=at,
+            monotonic=monotonic,
             reporter=CHANNEL,
             gpu_uuid=self._uuid_at.get(line.pci_bus_id, ABSENT),
             pci_bus_id=line.pci_bus_id,
@@ -88,12 +91,13 @@ class KernelLog:
             log_microseconds=record.microseconds,
         )
 
-    def _epoch_of(self, record: KernelLogRecord) -> float:
-        now = self._now()
-        at = now - self._since_boot() + record.microseconds / 1e6 if record.at is ABSENT else record.at
+    def _times_of(self, record: KernelLogRecord) -> tuple[float, float]:
+        """Seconds since the epoch and since boot."""
+        now, since_boot, written = self._now(), self._since_boot(), record.microseconds / 1e6
+        at = now - since_boot + written if record.at is ABSENT else record.at
         if self._read_up_to is not ABSENT:
-            at = max(at, self._read_up_to)
-        return min(at, now)
+            at, written = max(at, self._read_up_to[0]), max(written, self._read_up_to[1])
+        return min(at, now), min(written, since_boot)
 
 
 def open_reader(kmsg_paths: tuple[str, ...], fallbacks: tuple[JournalReader | DmesgReader, ...]) -> LogReader:

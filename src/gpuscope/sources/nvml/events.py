@@ -69,7 +69,15 @@ class XidWatch:
         data = self._calls.library.function(_WAIT)(event_set, 0)
         uuid = uuids.get(address(data.device))
         if data.eventType == self._nvml.nvmlEventTypeXidCriticalError and uuid is not None:
-            into.append(XidEvent(xid=int(data.eventData), at=self._now(), reporter="nvml", gpu_uuid=uuid))
+            into.append(
+                XidEvent(
+                    xid=int(data.eventData),
+                    at=self._now(),
+                    monotonic=time.monotonic(),
+                    reporter="nvml",
+                    gpu_uuid=uuid,
+                )
+            )
 
     def _call(self, name: str, *arguments: Any, qualifier: tuple[Any, ...] = ()) -> Any:
         key = (name, *qualifier) if qualifier else name

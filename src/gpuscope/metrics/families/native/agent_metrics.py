@@ -9,6 +9,7 @@ from gpuscope.metrics.families.native.table import (
     AGENT_CPU,
     AGENT_INFO,
     AGENT_MEMORY,
+    AGENT_SNAPSHOT_AGE,
     AGENT_SNAPSHOT_TIME,
     AGENT_SNAPSHOTS,
     AGENT_START_TIME,
@@ -23,6 +24,11 @@ from gpuscope.metrics.families.native.table import (
 from gpuscope.metrics.sample import NO_LABELS, LabelSet, MetricFamily, Sample, label_texts
 from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.readings import ABSENT, Snapshot
+
+
+def snapshot_age(seconds: float) -> MetricFamily:
+    """Made when the numbers are served: bytes that were rendered with a snapshot do not age."""
+    return AGENT_SNAPSHOT_AGE.family([Sample(NO_LABELS, round(seconds, 3))])
 
 
 class AgentMetrics:

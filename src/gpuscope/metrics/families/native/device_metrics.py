@@ -15,6 +15,7 @@ from gpuscope.metrics.families.native.table import (
     MIG_INFO,
     THROTTLE_REASON,
     TREND_METRICS,
+    XID_AGE,
     XID_ERRORS,
     XID_LAST,
     NativeMetric,
@@ -188,12 +189,15 @@ class DeviceMetrics:
 
     def _xids(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         index = {device.uuid: str(device.index) for device in snapshot.devices}
-        counts, times = [], []
+        counts, ages, times = [], [], []
         for total in snapshot.xids:
             labels = self.labels(index.get(total.gpu_uuid, ""), total.gpu_uuid).plus(("xid",), str(total.xid))
             counts.append(Sample(labels, total.count))
             times.append(Sample(labels, total.last_at))
+            if snapshot.monotonic is not ABSENT and total.last_monotonic is not ABSENT:
+                ages.append(Sample(labels, float(max(0, int(snapshot.monotonic - total.last_monotonic)))))
         yield XID_ERRORS.family(counts)
+        yield XID_AGE.family(ages)
         yield XID_LAST.family(times)
 
 

@@ -36,8 +36,9 @@ from gpuscope.readings import (
 )
 
 _NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
-# A sum of start times has no meaning, and a sum of `active` would not be 0 or 1.
-_SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - {"started_at", "idle_since", "active"}
+_NOT_SUMMABLE = {"started_at", "age_seconds", "idle_since", "idle_seconds", "active"}
+"""A sum of times has no meaning, and a sum of `active` would not be 0 or 1."""
+_SUMMABLE = frozenset(row.reading for row in PROCESS_METRICS) - _NOT_SUMMABLE
 
 _STATES = (ACTIVE, IDLE, UNKNOWN)
 

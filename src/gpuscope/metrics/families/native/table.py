@@ -233,18 +233,24 @@ TREND_METRICS: tuple[NativeMetric, ...] = (
     ),
     _gauge("power_minute_watts", "power_minute_watts", "Mean power draw over the last minute."),
     _gauge(
-        "hung_since_seconds",
-        "hung_since",
-        "Time since which the GPU reports full utilisation with power near idle and without traffic.",
+        "hung_seconds",
+        "hung_seconds",
+        "How long the GPU has reported full utilisation with little power and no traffic; 0 if it does not.",
     ),
     _gauge(
-        "free_since_seconds",
-        "free_since",
-        "Time since which the GPU or MIG instance has no process and no allocation.",
+        "free_seconds",
+        "free_seconds",
+        "How long the GPU or MIG instance has had no process and no allocation; 0 while it is held.",
+    ),
+    _gauge(
+        "hung_since_seconds", "hung_since", "Deprecated: time since which gpuscope_gpu_hung_seconds counts."
+    ),
+    _gauge(
+        "free_since_seconds", "free_since", "Deprecated: time since which gpuscope_gpu_free_seconds counts."
     ),
 )
 """`reading` is an attribute of `GpuTrend`."""
-INSTANCE_TREND_METRICS = TREND_METRICS[-1:]
+INSTANCE_TREND_METRICS = tuple(row for row in TREND_METRICS if row.reading in ("free_seconds", "free_since"))
 
 PROCESS_LABELS = (
     "gpu", "uuid", "pid", "type", "command", "user", "namespace", "pod", "container", "slurm_job",
@@ -262,8 +268,18 @@ PROCESS_METRICS: tuple[NativeMetric, ...] = (
     _process("encoder_ratio", "encoder_ratio", "Share of video encoder time the process used."),
     _process("decoder_ratio", "decoder_ratio", "Share of video decoder time the process used."),
     _process("active", "active", "1 if the process used the SMs recently, 0 if it is idle; absent if unknown."),
-    _process("start_time_seconds", "started_at", "Start time of the process."),
-    _process("idle_since_seconds", "idle_since", "Time since which an idle process has not used the SMs."),
+    _process("age_seconds", "age_seconds", "How long the process has run."),
+    _process(
+        "idle_seconds",
+        "idle_seconds",
+        "How long the process has not worked on the GPU; 0 while it works, absent if that is not known.",
+    ),
+    _process("start_time_seconds", "started_at", "Start time of the process, by the machine's clock."),
+    _process(
+        "idle_since_seconds",
+        "idle_since",
+        "Deprecated, use gpuscope_process_idle_seconds: time since which an idle process has not worked.",
+    ),
 )
 PROCESS_WORK_METRICS: tuple[NativeMetric, ...] = (
     _process("cpu_ratio", "cpu_ratio", "CPU time of the process as a share of one core, over the last minute."),
@@ -335,7 +351,18 @@ THROTTLE_REASON = _gauge(
     "throttle_reason", "", "1 while this reason reduces the clocks.", "reason", unit="0 or 1"
 )
 XID_ERRORS = _counter("xid_errors", "", "XID errors by code, each counted once.", "xid")
-XID_LAST = _gauge("xid_last_timestamp_seconds", "", "Time of the last occurrence of this XID.", "xid")
+XID_AGE = _gauge(
+    "xid_age_seconds",
+    "",
+    "How long ago this XID occurred last; absent if that was before the machine's last boot.",
+    "xid",
+)
+XID_LAST = _gauge(
+    "xid_last_timestamp_seconds",
+    "",
+    "Deprecated, use gpuscope_gpu_xid_age_seconds: time of the last occurrence of this XID.",
+    "xid",
+)
 
 
 def _agent(name: str, kind: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
@@ -360,7 +387,16 @@ NODE_CPU = _agent(
     "Share of the machine's CPU time that was not idle since the previous reading.",
 )
 AGENT_INFO = _agent("agent_info", "info", "This agent; the value is always 1.", "version", "node", "simulated")
-AGENT_SNAPSHOT_TIME = _agent("agent_snapshot_timestamp_seconds", "gauge", "Time of this snapshot.")
+AGENT_SNAPSHOT_AGE = _agent(
+    "agent_snapshot_age_seconds",
+    "gauge",
+    "How old these numbers were when they were served; not in text files and remote write.",
+)
+AGENT_SNAPSHOT_TIME = _agent(
+    "agent_snapshot_timestamp_seconds",
+    "gauge",
+    "Deprecated, use gpuscope_agent_snapshot_age_seconds: time of this snapshot.",
+)
 AGENT_START_TIME = _agent("agent_start_time_seconds", "gauge", "Start time of the agent.")
 AGENT_SNAPSHOTS = _agent("agent_snapshots_total", "counter", "Snapshots published.")
 AGENT_CPU = _agent("agent_cpu_seconds_total", "counter", "CPU time used by the agent.")
@@ -368,8 +404,8 @@ AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the age
 
 NATIVE_METRICS: tuple[NativeMetric, ...] = (
     GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, *TREND_METRICS, THROTTLE_REASON, XID_ERRORS,
-    XID_LAST, *PROCESS_METRICS, *PROCESS_WORK_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS,
+    XID_AGE, XID_LAST, *PROCESS_METRICS, *PROCESS_WORK_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS,
     SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, NODE_CPU,
-    AGENT_INFO, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY,
-    *SLURM_CLUSTER_METRICS,
+    AGENT_INFO, AGENT_SNAPSHOT_AGE, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU,
+    AGENT_MEMORY, *SLURM_CLUSTER_METRICS,
 )  # fmt: skip
