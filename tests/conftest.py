@@ -50,6 +50,7 @@ NOT_FAST = (
     "hostile",
     "integration",
     "integration_api",
+    "judgement",
     "load/test_load_command.py",
     "metrics/test_dcgm_promtool.py",
     "metrics/test_host_node_exporter.py",
@@ -158,6 +159,7 @@ NOT_FAST = (
 )
 LONGEST_FIRST = (
     "page/test_page.py",
+    "judgement",
     "slurm_lab",
     "load/test_load_command.py",
     "notify/test_end_to_end.py",

@@ -1,0 +1,561 @@
+"""What the agents of a situation export, scrape by scrape: readings go through the real composer and builders.
+
+A node's agent reads its GPUs every `CYCLE_SECONDS` on a monotonic clock of its own, and every scrape takes the
+families of the snapshot at that moment. Series end with a stale marker where a scrape does not have them, as in
+Prometheus. Scrape times are the server's; a node's own clock may be wrong.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from gpuscope.collect.composer import SnapshotComposer
+from gpuscope.collect.counters import Integrator
+from gpuscope.collect.xid_ledger import XidLedger
+from gpuscope.metrics.families.host.builder import HostFamily
+from gpuscope.metrics.families.native.builder import NativeBuilder
+from gpuscope.metrics.sample import LabelSet, MetricFamily
+from gpuscope.owners.allocation_claims import AllocationClaim
+from gpuscope.owners.allocation_matching import AllocationMatcher
+from gpuscope.owners.owner_accounts import OwnerAccounts
+from gpuscope.owners.owner_join import OwnerJoin
+from gpuscope.owners.pods import Pod, Pods, index_pods
+from gpuscope.owners.process_enricher import ProcessEnricher
+from gpuscope.readings import (
+    ABSENT,
+    Device,
+    HostReading,
+    Maybe,
+    MigInstance,
+    Owner,
+    Pid,
+    Process,
+    ProcessWork,
+    Reading,
+    SlurmState,
+    Snapshot,
+    SourceStatus,
+    Uuid,
+    XidEvent,
+)
+from gpuscope.readings.host import Filesystem
+from gpuscope.readings.throttle import THROTTLE_REASONS
+from gpuscope.series import Labels, Series
+from tests.judgement.clusters import slurm_state
+from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
+from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation
+from tests.promql.memory import STALE
+
+CYCLE_SECONDS = 30.0
+"""An agent reads its GPUs every second; the longest time that it bridges is 30 s."""
+GIGABYTE = 1e9
+MEMORY_BYTES = 80 * GIGABYTE
+RESERVED_BYTES = 0.6 * GIGABYTE
+POWER_LIMIT, IDLE_POWER = 700.0, 70.0
+MAX_CLOCK, IDLE_CLOCK = 1980e6, 345e6
+SLOWDOWN_CELSIUS = 87.0
+
+Points: TypeAlias = dict[Labels, list[tuple[float, float]]]
+
+
+def board_uuid(place: Place, generation: int = 0) -> Uuid:
+    """`generation` counts the cards that were in this slot."""
+    return Uuid(f"GPU-{place.node}-{place.gpu}" + (f"-card{generation + 1}" if generation else ""))
+
+
+class SimulatedAgent:
+    """One node. `read` must be called with ascending times."""
+
+    def __init__(self, situation: Situation, node: Node) -> None:
+        self._situation = situation
+        self._node = node
+        self._programs = [one for one in situation.programs if one.places[0].node == node.name]
+        self._grants = [
+            one
+            for one in situation.grants
+            if one.is_known_on_node and any(place.node == node.name for place in one.places)
+        ]
+        self._claims: dict[str, Maybe[tuple[AllocationClaim, ...]]] = {"job": ABSENT, "pod": ABSENT}
+        self._pods = index_pods(())
+        self._reported = 0
+        self._start()
+
+    def _start(self) -> None:
+        """As after a restart: nothing is remembered; the kernel log is read again."""
+        self._reported = 0
+        self._composer = SnapshotComposer(
+            self._node.name,
+            ledger=XidLedger(None),
+            integrator=Integrator(max_gap_seconds=2 * CYCLE_SECONDS),
+            owners=OwnerJoin(
+                ProcessEnricher(),
+                OwnerAccounts(max_gap_seconds=2 * CYCLE_SECONDS),
+                AllocationMatcher(
+                    [lambda: self._claims["pod"]], lambda: self._pods, [lambda: self._claims["job"]]
+                ),
+                node=self._node.name,
+            ),
+            expected_gpus=self._node.gpus if self._node.gpus else ABSENT,
+        )
+        self._builders = (NativeBuilder(), HostFamily())
+        self.started_anew = True
+
+    def restart(self) -> None:
+        self._start()
+
+    def read(self, at: float, since: float) -> Snapshot:
+        """`at` and `since`, the time of the last reading, are seconds of the situation."""
+        now = self._situation.start + at + self._node.clock_seconds
+        self._update_claims(at)
+        reading = Reading(
+            devices=tuple(self._devices(at, since)),
+            processes=self._processes(at, since),
+            host=self._host(at),
+            slurm=self._slurm(at),
+        )
+        return self._composer.compose(
+            [reading],
+            self._new_xids(at),
+            now=now,
+            monotonic=100_000.0 + at,
+            sources=tuple(self._sources(at)),
+        )
+
+    def families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        for builder in self._builders:
+            yield from builder.to_families(snapshot)
+
+    def _sources(self, at: float) -> Iterator[SourceStatus]:
+        down = {
+            str(event.what): str(event.values.get("why", "it does not answer"))
+            for event in self._situation.of_kind("source_down")
+            if event.span.has(at) and event.values.get("node", self._node.name) == self._node.name
+        }
+        for name in dict.fromkeys(("nvml", *down)):
+            yield SourceStatus(name=name, up=name not in down, why=down.get(name, "reads GPUs"))
+
+    def _new_xids(self, at: float) -> list[XidEvent]:
+        events = [
+            event
+            for event in self._situation.of_kind("xid")
+            if event.span.begin <= at and event.values["gpu"].startswith(f"{self._node.name}/")
+        ]
+        new = events[self._reported :]
+        self._reported = len(events)
+        return [self._xid(event) for event in new]
+
+    def _xid(self, event: Event) -> XidEvent:
+        place = Place(self._node.name, int(event.values["gpu"].partition("/")[2]))
+        at = self._situation.start + event.span.begin + self._node.clock_seconds
+        uuid = board_uuid(place, self._generation(place, event.span.begin))
+        return XidEvent(xid=event.what, at=at, reporter="kernel_log", gpu_uuid=uuid)
+
+    def _generation(self, place: Place, at: float) -> int:
+        swaps = self._situation.of_kind("swapped", Place(place.node, place.gpu))
+        return sum(event.span.begin <= at for event in swaps)
+
+    def _profiles(self, place: Place, at: float) -> Sequence[str]:
+        layouts = [one for one in self._situation.of_kind("mig", place) if one.span.begin <= at]
+        return layouts[-1].values.get("profiles", ()) if layouts else ()
+
+    def _is_missing(self, place: Place, at: float) -> bool:
+        """A swapped card is away before its successor is there."""
+        return any(
+            event.span.begin - parse_duration(event.values.get("away", 0)) <= at < event.span.begin
+            for event in self._situation.of_kind("swapped", place)
+        )
+
+    def _devices(self, at: float, since: float) -> Iterator[Device]:
+        for index in range(self._node.gpus):
+            place = Place(self._node.name, index)
+            if self._is_missing(place, at):
+                continue
+            uuid = board_uuid(place, self._generation(place, at))
+            if self._situation.is_during("lost", place, at):
+                yield Device(uuid=uuid, index=index, lost=True)
+                continue
+            yield self._device(place, uuid, at, since)
+
+    def _device(self, place: Place, uuid: Uuid, at: float, since: float) -> Device:
+        here = [one for one in self._programs if one.span.has(at) and _is_on(one, place)]
+        busy = min(1.0, sum(_known(one, "sm", since, at) for one in here))
+        video = {name: min(1.0, sum(_known(one, name, since, at) for one in here)) for name in _VIDEO}
+        held = sum(_value(one, "memory", at) for one in here) * GIGABYTE
+        profiles = self._profiles(place, at)
+        values: dict[str, Any] = {
+            "memory_total_bytes": MEMORY_BYTES,
+            "memory_used_bytes": min(MEMORY_BYTES, held + RESERVED_BYTES),
+            "power_watts": IDLE_POWER + 0.85 * (POWER_LIMIT - IDLE_POWER) * busy + 60.0 * max(video.values()),
+            "power_limit_watts": {"enforced": POWER_LIMIT, "default": POWER_LIMIT},
+            "clock_hertz": {"sm": MAX_CLOCK if busy > 0 else IDLE_CLOCK},
+            "clock_max_hertz": {"sm": MAX_CLOCK},
+            "temperature_celsius": {"gpu": 35.0 + 40.0 * busy},
+            "temperature_threshold_celsius": {"slowdown": SLOWDOWN_CELSIUS},
+            "pcie_bytes_per_second": {"tx": 1e9 * busy, "rx": 1e9 * busy},
+            "throttle_reasons": 0,
+            "encoder_utilization_ratio": video["encoder"],
+            "decoder_utilization_ratio": video["decoder"],
+            "instances": tuple(self._instances(place, profiles, at, since)),
+            "processes_known": not self._situation.is_during("processes_unknown", place.node, at),
+        }
+        if not profiles:
+            values["utilization_ratio"] = busy
+        for name, schedule in self._situation.gpu_facts.get(place, {}).items():
+            _override(values, name, schedule, since, at)
+        return Device(uuid=uuid, index=place.gpu, model=self._node.model, **values)
+
+    def _instances(
+        self, place: Place, profiles: Sequence[str], at: float, since: float
+    ) -> Iterator[MigInstance]:
+        for number, profile in enumerate(profiles):
+            inside = Place(place.node, place.gpu, number)
+            here = [one for one in self._programs if one.span.has(at) and inside in one.places]
+            held = sum(_value(one, "memory", at) for one in here) * GIGABYTE
+            size = float(profile.partition(".")[2].removesuffix("gb")) * GIGABYTE
+            busy = self._situation.gpu_facts.get(inside, {}).get("activity")
+            yield MigInstance(
+                uuid=self._instance_uuid(inside, at),
+                gpu_instance=number + 7,
+                compute_instance=0,
+                profile=profile,
+                memory_total_bytes=size,
+                memory_used_bytes=min(size, held),
+                graphics_engine_active_ratio=ABSENT if busy is None else busy.mean(since, at),
+            )
+
+    def _instance_uuid(self, place: Place, at: float) -> Uuid:
+        """Another one after each change of the layout."""
+        layouts = self._situation.of_kind("mig", Place(place.node, place.gpu))
+        number = sum(event.span.begin <= at for event in layouts)
+        return Uuid(f"MIG-{place.node}-{place.gpu}-{number}-{place.instance}")
+
+    def _processes(self, at: float, since: float) -> Maybe[tuple[Process, ...]]:
+        if self._situation.is_during("processes_unknown", self._node.name, at):
+            return ABSENT
+        return tuple(
+            self._process(one, place, at, since)
+            for one in self._programs
+            if one.span.has(at)
+            for place in one.places
+            if not self._situation.is_during("lost", Place(place.node, place.gpu), at)
+        )
+
+    def _process(self, program: Program, place: Place, at: float, since: float) -> Process:
+        board = Place(place.node, place.gpu)
+        instance = ABSENT if place.instance is None else self._instance_uuid(place, at)
+        is_seen = program.in_proc
+        values: dict[str, Any] = {
+            "pid": Pid(program.pid),
+            "gpu_uuid": board_uuid(board, self._generation(board, at)),
+            "instance_uuid": instance,
+            "kind": program.kind,
+            "command": program.command if is_seen else ABSENT,
+            "driver_name": program.command,
+            "started_at": self._situation.start + program.started + self._node.clock_seconds
+            if is_seen
+            else ABSENT,
+            "age_seconds": at - program.started if is_seen else ABSENT,
+            "memory_bytes": _value(program, "memory", at) * GIGABYTE
+            if program.facts["memory"] is not None
+            else ABSENT,
+            "sm_ratio": _mean(program, "sm", since, at) if place.instance is None else ABSENT,
+            "encoder_ratio": _mean(program, "encoder", since, at),
+            "decoder_ratio": _mean(program, "decoder", since, at),
+            "work": self._work(program, at),
+            "owner": self._owner(program) if is_seen else Owner(),
+            "program": self._program_name(program) if is_seen else ABSENT,
+        }
+        known = {one.name for one in fields(Process)}
+        return Process(**{name: value for name, value in values.items() if name in known})
+
+    @staticmethod
+    def _program_name(program: Program) -> str:
+        """Which processes belong together, as the agent finds it in cgroups and by the launcher."""
+        if program.pod:
+            return f"{program.pod_uid or program.pod}/{program.container or 'main'}"
+        if program.job:
+            return f"{program.job}.{program.step or '0'}"
+        return f"pid-{program.launcher or program.pid}"
+
+    @staticmethod
+    def _owner(program: Program) -> Owner:
+        namespace, _, pod = program.pod.rpartition("/")
+        return Owner(
+            user=program.user or ABSENT,
+            pod=pod or ABSENT,
+            namespace=namespace or ABSENT,
+            pod_uid=program.pod_uid or (program.pod and f"uid-{pod}") or ABSENT,
+            container=program.container or ("main" if pod else ABSENT),
+            job=program.job or ABSENT,
+            job_step=program.step or ("0" if program.job else ABSENT),
+        )
+
+    @staticmethod
+    def _work(program: Program, at: float) -> ProcessWork:
+        """Means over the last minute; known when the process has been watched for some time."""
+        begin = max(program.span.begin, at - 60.0)
+        if at - begin < 10.0 or not program.in_proc:
+            return ProcessWork()
+        values: dict[str, Any] = {
+            "cpu_ratio": _mean(program, "cpu", begin, at),
+            "io_wait_ratio": _mean(program, "io_wait", begin, at),
+            "network_wait_ratio": _mean(program, "network_wait", begin, at),
+            "busiest_thread_ratio": _mean(program, "busiest_thread", begin, at),
+            "children_cpu_ratio": _mean(program, "children_cpu", begin, at),
+        }
+        if (reads := program.facts.get("reads")) is not None:  # megabytes a second
+            from_start = max(program.started, -3600.0)
+            values["read_bytes"] = 1e6 * reads.mean(from_start, at) * (at - from_start)
+        known = {one.name for one in fields(ProcessWork)}
+        return ProcessWork(**{name: value for name, value in values.items() if name in known})
+
+    def _update_claims(self, at: float) -> None:
+        """The same objects while nothing changes, as readers of a kubelet or a prolog's files give them."""
+        present = [one for one in self._grants if one.span.has(at)]
+        kinds = {"job": [g for g in self._grants if g.job], "pod": [g for g in self._grants if g.pod]}
+        for kind, grants in kinds.items():
+            if not grants:
+                continue
+            claims = tuple(self._claims_of(kind, [one for one in present if one in grants], at))
+            if claims != self._claims[kind]:
+                self._claims[kind] = claims
+        pods = [
+            Pod(uid=f"uid-{name}", namespace=namespace, name=name, running=True)
+            for namespace, _, name in (one.pod.rpartition("/") for one in present if one.pod)
+        ]
+        made: Pods = index_pods(pods)
+        if made != self._pods:
+            self._pods = made
+
+    def _claims_of(self, kind: str, grants: Iterable[Grant], at: float) -> Iterator[AllocationClaim]:
+        for grant in grants:
+            namespace, _, pod = grant.pod.rpartition("/")
+            for place in grant.places:
+                if place.node != self._node.name:
+                    continue
+                board = Place(place.node, place.gpu)
+                uuid = board_uuid(board, self._generation(board, at))
+                if place.instance is not None:
+                    uuid = self._instance_uuid(place, at)
+                if kind == "job":
+                    yield AllocationClaim(device_id=uuid, resource="slurm", job=grant.job)
+                else:
+                    yield AllocationClaim(
+                        device_id=uuid,
+                        resource="nvidia.com/gpu",
+                        namespace=namespace,
+                        pod=pod,
+                        container=grant.container,
+                    )
+
+    def _slurm(self, at: float) -> Maybe[SlurmState]:
+        if self._situation.slurm.get("read_by") != self._node.name:
+            return ABSENT
+        return slurm_state(self._situation, at)
+
+    def _host(self, at: float) -> Maybe[HostReading]:
+        host = self._node.host
+        if not host:
+            return ABSENT
+        lasts = self._situation.lasts
+
+        def value(text: str | float) -> float:
+            return parse_schedule(text, lasts).mean(at, at)
+
+        memory = {}
+        if "memory_available" in host:
+            memory = {
+                "MemTotal_bytes": 512e9,
+                "MemAvailable_bytes": 512e9 * value(host["memory_available"]),
+            }
+        return HostReading(
+            memory=memory,
+            clock={"offset_seconds": value(host["clock_offset"])} if "clock_offset" in host else {},
+            filesystems=tuple(
+                Filesystem(
+                    device=row.get("device", "/dev/sda1"),
+                    mountpoint=row["mount"],
+                    fstype=row.get("type", "ext4"),
+                    size_bytes=row["size"] * GIGABYTE,
+                    free_bytes=value(row["available"]) * GIGABYTE,
+                    available_bytes=value(row["available"]) * GIGABYTE,
+                    files=1e6,
+                    files_free=5e5,
+                    read_only=row.get("read_only", False),
+                )
+                for row in host.get("disks", ())
+            ),
+        )
+
+
+_VIDEO = ("encoder", "decoder")
+
+
+def _is_on(program: Program, board: Place) -> bool:
+    return any((place.node, place.gpu) == (board.node, board.gpu) for place in program.places)
+
+
+def _mean(program: Program, name: str, since: float, at: float) -> Maybe[float]:
+    schedule = program.facts.get(name)
+    return ABSENT if schedule is None else schedule.mean(max(since, program.span.begin), at)
+
+
+def _known(program: Program, name: str, since: float, at: float) -> float:
+    found = _mean(program, name, since, at)
+    return 0.0 if found is ABSENT else found
+
+
+def _value(program: Program, name: str, at: float) -> float:
+    schedule = program.facts.get(name)
+    return 0.0 if schedule is None else schedule.mean(at, at)
+
+
+def _override(values: dict[str, Any], name: str, schedule: Schedule, since: float, at: float) -> None:
+    """`power: 0.2` is a share of the limit; `ecc_errors.uncorrected.volatile: 3` an entry of a mapping."""
+    number = schedule.mean(at, at)
+    attribute, *key = name.split(".")
+    if name == "activity":
+        return
+    if name == "power":
+        values["power_watts"] = POWER_LIMIT * schedule.mean(since, at)
+    elif name == "orphan_memory":
+        values["memory_used_bytes"] += number * GIGABYTE
+    elif name == "utilization":
+        values["utilization_ratio"] = schedule.mean(since, at)
+    elif name == "clock":
+        values["clock_hertz"] = {"sm": number * 1e6}
+    elif name == "temperature":
+        values["temperature_celsius"] = {**values["temperature_celsius"], "gpu": number}
+    elif name == "pcie":
+        values["pcie_bytes_per_second"] = {"tx": number * 1e6, "rx": number * 1e6}
+    elif attribute == "throttle":
+        bit = THROTTLE_REASONS[key[0]] if number else 0
+        values["throttle_reasons"] |= bit
+    elif key:
+        place = key[0] if len(key) == 1 else tuple(key)
+        values[attribute] = {**values.get(attribute, {}), place: number}
+    else:
+        values[attribute] = number
+
+
+@dataclass(frozen=True)
+class ScrapedHistory:
+    """The series that a server has at the end, and those that arrive late, after it was asked once."""
+
+    series: list[Series]
+    late: list[Series]
+
+    @cached_property
+    def complete(self) -> list[Series]:
+        return [*self.series, *self.late]
+
+
+class _Scrapes:
+    """Series of one target, with stale markers."""
+
+    def __init__(self, target: Mapping[str, str], start: float) -> None:
+        self._target = dict(target)
+        self._start = start
+        self._points: Points = defaultdict(list)
+        self._series_of: dict[tuple[str, LabelSet], list[tuple[float, float]]] = {}
+        self._labels_of: dict[int, Labels] = {}
+        self._present: dict[int, list[tuple[float, float]]] = {}
+
+    def add(self, at: float, families: Iterable[MetricFamily]) -> None:
+        now: dict[int, list[tuple[float, float]]] = {}
+        for family in families:
+            for labels, value in family.samples:
+                points = self._series_of.get((family.name, labels))
+                if points is None:
+                    points = self._points[self._labels(family.name, labels)]
+                    self._series_of[family.name, labels] = points
+                points.append((at, float(value)))
+                now[id(points)] = points
+        self._end_others(at, now)
+
+    def add_own(self, at: float, name: str, value: float) -> None:
+        """A sample that the scraper itself writes."""
+        self._points[self._labels(name, LabelSet(()))].append((at, value))
+
+    def fail(self, at: float) -> None:
+        self._end_others(at, {})
+
+    def _end_others(self, at: float, now: dict[int, list[tuple[float, float]]]) -> None:
+        for key, points in self._present.items():
+            if key not in now:
+                points.append((at, STALE))
+        self._present = now
+
+    def _labels(self, name: str, labels: LabelSet) -> Labels:
+        own = {f"exported_{key}" if key in self._target else key: text for key, text in labels.pairs}
+        pairs = {**own, **self._target, "__name__": name}
+        return tuple(sorted((key, text) for key, text in pairs.items() if text))
+
+    def series(self) -> Iterator[Series]:
+        for labels, points in self._points.items():
+            times = np.array([round(1000 * (self._start + at)) for at, _ in points], np.int64)
+            yield Series(labels, times, np.array([value for _, value in points]))
+
+
+def scrape(situation: Situation) -> ScrapedHistory:
+    """Everything that the server scraped."""
+    series, late = [], []
+    for node in situation.nodes.values():
+        found = list(_scrape_node(situation, node).series())
+        spans = [one.span for one in situation.of_kind("late", node.name)]
+        for one in found:
+            seconds = one.timestamps / 1000 - situation.start
+            is_late = np.zeros(len(seconds), bool)
+            for span in spans:
+                is_late |= (seconds >= span.begin) & (seconds < span.end)
+            if is_late.any():
+                late.append(Series(one.labels, one.timestamps[is_late], one.values[is_late]))
+            if not is_late.all():
+                series.append(Series(one.labels, one.timestamps[~is_late], one.values[~is_late]))
+    for row in situation.others:
+        target = _Scrapes({"job": row["job"], "instance": row["instance"]}, situation.start)
+        up = parse_schedule(row.get("up", 1), situation.lasts)
+        for at in situation.moments:
+            if not situation.is_during("server_down", True, at):
+                target.add_own(at, "up", up.at(at))
+        series += target.series()
+    return ScrapedHistory(series, late)
+
+
+def _scrape_node(situation: Situation, node: Node) -> _Scrapes:
+    agent = SimulatedAgent(situation, node)
+    target = _Scrapes({"job": "gpuscope", "instance": node.instance}, situation.start)
+    restarts = sorted(one.span.begin for one in situation.of_kind("agent_restarts", node.name))
+    snapshot: Snapshot | None = None
+    since = situation.moments[0] - CYCLE_SECONDS
+    for moment in situation.moments:
+        while restarts and restarts[0] <= moment:
+            agent.restart()
+            since = max(since, restarts.pop(0))
+        is_down = situation.is_during("node_down", node.name, moment)
+        if is_down:  # the machine is off: its agent starts with it
+            agent.restart()
+            since = moment
+        elif not situation.is_during("agent_stuck", node.name, moment):
+            cycles = max(1, round((moment - since) / CYCLE_SECONDS))
+            for number in range(1, cycles + 1):
+                at = since + (moment - since) * number / cycles
+                snapshot = agent.read(at, since + (moment - since) * (number - 1) / cycles)
+            since = moment
+        if situation.is_during("server_down", True, moment):
+            continue
+        if situation.is_during("scrape_gap", node.name, moment):
+            continue
+        target.add_own(moment, "up", 0.0 if is_down else 1.0)
+        target.add_own(moment, "scrape_duration_seconds", 0.01)
+        if is_down or snapshot is None:
+            target.fail(moment)
+        else:
+            target.add(moment, agent.families(snapshot))
+    return target

@@ -1,0 +1,368 @@
+"""How a server judges a history, through the answers that a user gets. The only module here that knows them.
+
+Input: an engine that holds the history (the embedded store, or another one behind `--store`), and the moment of
+judgement. Output: findings of now and over time, alerts, hours, receipts and the steps of the idle policy, as
+plain values that `test_situations.py` compares.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
+from gpuscope.health.finding import Finding
+from gpuscope.promql.result import Matrix, Vector
+from gpuscope.reports.finding_ledger import FindingLedger
+from gpuscope.reports.job_question import parse_job
+from gpuscope.reports.past_findings import past_findings
+from gpuscope.reports.receipt_reader import read_receipt
+from gpuscope.reports.usage_grouping import parse_grouping
+from gpuscope.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.rules.alert import Alert
+from gpuscope.rules.alert_state import AlertState
+from gpuscope.rules.alerting_rule import AlertContext
+from gpuscope.rules.go_templates import load_templates
+from gpuscope.rules.memory_storage import MemoryStorage
+from gpuscope.rules.query_adapters import EngineQueries
+from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
+from gpuscope.rules.shipped.default_groups import with_default_groups
+from gpuscope.rules.shipped.rule_files import inhibit_rules
+from gpuscope.scrape.target_health import TargetHealth
+from gpuscope.series import Labels
+from gpuscope.server.live.engine_samples import EngineSamples
+from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.gone_nodes import GoneWatch
+from gpuscope.settings import Settings
+from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
+from tests.rules.rig import HeldClock
+
+NewEngine = Callable[[], QueryEngine]
+"""A connection belongs to one event loop: each question has its own engine."""
+T = TypeVar("T")
+RULE_INTERVAL = 60
+NOT_A_VERDICT = frozenset({"Watchdog", "GpuMetricsMissing"})
+"""Alerts about the monitoring itself."""
+POLICY = """
+command: [{true}, '{{job}}']
+pod_command: [{true}, '{{namespace}}/{{pod}}']
+dry_run: false
+"""
+POLICY_STEP_SECONDS = 120
+"""The thread runs each minute; two minutes still count as watched."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundFinding:
+    kind: str
+    uuids: frozenset[str]
+    owners: frozenset[str]
+    """Every name by which a person may know the owner."""
+    since: float | None
+    gpu_hours: float | None
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAlert:
+    name: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class FoundAlerts:
+    firing: list[FoundAlert]
+    """At the end, without those that another one explains."""
+    fired: set[str]
+    """At some time, those of the end included."""
+
+
+class Server:
+    """A server over an engine, asked at one moment; what it learned from one question it keeps for the next."""
+
+    def __init__(self, new_engine: NewEngine, start: float, now: float) -> None:
+        """`start` is when the history begins, in seconds since the epoch like `now`."""
+        self.new_engine = new_engine
+        self.start = start
+        self.now = now
+        self._engine: QueryEngine | None = None
+        self._judge = FleetJudge(self._query_history)
+
+    async def _query_history(self, expression: str, at: float) -> list[LabelledValue]:
+        assert self._engine is not None
+        return labelled_values(await self._engine.instant(expression, int(at * 1000)))
+
+    def _ask(self, question: Callable[[QueryEngine], Coroutine[Any, Any, T]]) -> T:
+        async def ask() -> T:
+            engine = self._engine = _EngineAt(self.new_engine(), int(self.now * 1000))
+            try:
+                return await question(engine)
+            finally:
+                await engine.close()
+
+        return asyncio.run(ask())
+
+    def findings_now(self, down: Sequence[TargetHealth]) -> list[FoundFinding]:
+        """Those of `/api/findings`; `down` are the targets that do not answer now."""
+
+        async def ask(engine: QueryEngine) -> list[Finding]:
+            async def states() -> Sequence[TargetHealth]:
+                return down
+
+            watch = GoneWatch(self._query_history, states, clock=lambda: self.now)
+            judge = self._judge
+            samples = (await EngineSamples(engine).read())()
+            missing = await watch.find_missing([one for found in samples.values() for one in found])
+            judged = judge.judge(samples, missing, self.now)
+            await judge.look_up(judged)  # the first answer does not wait for the history; the next has it
+            return judge.judge(samples, missing, self.now).findings
+
+        return [_found(one) for one in self._ask(ask)]
+
+    def findings_over_time(self) -> list[FoundFinding]:
+        """Those of `/api/findings?since=`, asked two minutes later, when the range is complete."""
+
+        async def ask(engine: QueryEngine) -> list[Finding]:
+            ledger = FindingLedger(engine)
+            start_ms, end_ms = int(self.start * 1000), int(self.now * 1000)
+            await ledger.update(end_ms + 120_000)
+            while await ledger.cover(start_ms, end_ms + 120_000):
+                pass
+            found = past_findings(ledger.windows(start_ms, end_ms), start_ms, end_ms, fold=False)
+            return [one.finding for one in found.findings]
+
+        return [_found(one) for one in self._ask(ask)]
+
+    def alerts(self, is_evaluated: Callable[[float], bool], *, with_texts: bool) -> FoundAlerts:
+        """Of the shipped rule files, each minute. `is_evaluated` is False while the server is down."""
+        slots = [slot for slot in _minutes(self.start, self.now) if is_evaluated(slot)]
+        answers = self._ask(lambda engine: _answers(engine, self.start, self.now))
+        fired: set[str] = set()
+        firing: list[tuple[RuleSpec, Labels, str]] = []
+        lookups = EngineQueries(self.new_engine, 30.0)
+        try:
+            for group, rule, matrix in answers:
+                spec = replace(group, rules=(rule if with_texts else replace(rule, annotations=()),))
+                evaluated = RuleGroup(spec, _environment(matrix, rule, lookups), is_restored=True)
+                for slot in slots:
+                    evaluated.evaluate(round(slot) * SECOND_NS)
+                    (alerting,) = evaluated.alerting_rules()
+                    current = [
+                        (rule, one.labels, "\n".join(text for _, text in one.annotations))
+                        for one in alerting.active_alerts()
+                        if one.state is AlertState.FIRING
+                    ]
+                    fired |= {rule.name for _ in current}
+                assert not evaluated.failures, evaluated.rules[0].last_error
+                firing += current
+        finally:
+            lookups.close()
+        shown = [FoundAlert(rule.name, text) for rule, _, text in _without_inhibited(firing)]
+        return FoundAlerts(shown, fired)
+
+    def hours(self, by: str) -> dict[str, dict[str, float]]:
+        """Of the usage report, by name; `total` has what nobody held."""
+        question = UsageQuestion(
+            parse_grouping(by), int(self.start * 1000), int(self.now * 1000), source="samples"
+        )
+        report = self._ask(lambda engine: usage_report(engine, question))
+        found = {
+            "/".join(row.names): {"held": row.held, "busy": row.busy or 0.0, "idle_held": row.idle_held}
+            for row in report.rows
+        }
+        parts = report.invariant
+        found["total"] = {"free": parts.free, "lost": parts.lost, "gpu_hours": parts.gpu_hours}
+        return found
+
+    def receipt(self, job: str) -> dict[str, Any]:
+        question = parse_job(job, int(self.start * 1000), int(self.now * 1000))
+        receipt = self._ask(lambda engine: read_receipt(engine, question))
+        runs = getattr(receipt, "runs", None)
+        return {
+            "efficiency": receipt.efficiency,
+            "held": receipt.held_hours,
+            "busy": receipt.busy_hours,
+            "run": receipt.run_seconds / 3600,
+            "waited": None if receipt.waited_seconds is None else receipt.waited_seconds / 3600,
+            "gpus": len(receipt.gpus),
+            "requested": receipt.requested_gpus,
+            "runs": 1 if runs is None else len(runs),
+            "notes": [note.text.key.removeprefix("receipt.") for note in receipt.notes],
+        }
+
+    def policy(self, folder: Path, is_running: Callable[[float], bool]) -> dict[str, str]:
+        """By holder, what the idle policy did at most: `warned` or `command`. Every warning is delivered at
+        once. `is_running` is False while the server is down; then it starts anew."""
+        slots = self._ask(lambda engine: _policy_slots(engine, self.start, self.now))
+        if not slots:
+            return {}
+        folder.mkdir(exist_ok=True)
+        (folder / "policy.yml").write_text(POLICY.format(true=_true_program()))
+        settings = Settings(idle_policy=str(folder / "policy.yml"), data=str(folder))
+        clock = HeldClock()
+        trust = PolicyTrust(is_verified=lambda labels: True)
+        sink = _DeliveredAtOnce(clock)
+
+        def start() -> IdlePolicyThread:
+            return IdlePolicyThread(settings, self.new_engine, sink, trust, clock)
+
+        thread, was_running = start(), True
+        for slot in slots:
+            clock.seconds = slot
+            if is_running(slot):
+                thread = thread if was_running else start()
+                thread.run_once()
+            was_running = is_running(slot)
+        return _outcomes(folder / "idle_policy_audit.jsonl")
+
+
+@dataclass(frozen=True)
+class _EngineAt:
+    """An engine whose `now` is the moment of judgement."""
+
+    engine: QueryEngine
+    now_ms: int
+
+    async def instant(self, expression: str, at_ms: int | None = None, **options: Any) -> Vector:
+        return await self.engine.instant(expression, self.now_ms if at_ms is None else at_ms, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.engine, name)
+
+
+def _found(finding: Finding) -> FoundFinding:
+    owner = finding.owner
+    names = {owner.label, owner.name, owner.user, f"{owner.kind} {owner.name}"} - {""}
+    return FoundFinding(
+        kind=finding.kind,
+        uuids=frozenset(finding.uuids),
+        owners=frozenset(names if owner.kind != "none" else ()),
+        since=finding.since,
+        gpu_hours=finding.cost_gpu_hours,
+        text=f"{finding.node}: {finding.why} {finding.next}",
+    )
+
+
+def _minutes(start: float, end: float) -> list[float]:
+    count = int((end - start) // RULE_INTERVAL)
+    return [end - RULE_INTERVAL * number for number in range(count, -1, -1)]
+
+
+@cache
+def shipped_rules() -> tuple[GroupSpec, ...]:
+    return with_default_groups((), RULE_INTERVAL * SECOND_NS, load_templates())
+
+
+async def _answers(engine: QueryEngine, start: float, end: float) -> list[tuple[GroupSpec, RuleSpec, Matrix]]:
+    """The rules that ever have a result, with their results at each evaluation."""
+    slots = _minutes(start, end)
+    found = []
+    for group in shipped_rules():
+        for rule in group.rules:
+            if rule.name in NOT_A_VERDICT:
+                continue
+            matrix = await engine.range(
+                rule.expression, int(slots[0] * 1000), int(slots[-1] * 1000), RULE_INTERVAL * 1000
+            )
+            if matrix.labels:
+                found.append((group, rule, matrix))
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Replayed:
+    """Answers the rule's own expression from a range query, and the lookups of its texts from the engine."""
+
+    expression: str
+    matrix: Matrix
+    lookups: EngineQueries
+
+    def instant(self, expression: str, at_ms: int) -> Vector:
+        if expression != self.expression:
+            return self.lookups.instant(expression, at_ms)
+        matrix = self.matrix
+        column = int(matrix.times_ms.searchsorted(at_ms))
+        rows = matrix.present[:, column].nonzero()[0].tolist()
+        return Vector(at_ms, [matrix.labels[row] for row in rows], matrix.values[rows, column])
+
+
+class _NoAlerts:
+    def take(self, alerts: Sequence[Alert]) -> None:
+        pass
+
+
+def _environment(matrix: Matrix, rule: RuleSpec, lookups: EngineQueries) -> RuleEnvironment:
+    return RuleEnvironment(
+        queries=_Replayed(rule.expression, matrix, lookups),
+        samples=MemoryStorage(),
+        alerts=_NoAlerts(),
+        context=AlertContext(load_templates(), {}, "http://gpuscope.example"),
+        clock=HeldClock(),
+    )
+
+
+def _without_inhibited(firing: Iterable[tuple[RuleSpec, Labels, str]]) -> list[tuple[RuleSpec, Labels, str]]:
+    """As the inhibition rules that belong to the shipped files say it."""
+    alerts = list(firing)
+
+    def is_inhibited(rule: RuleSpec, labels: Labels) -> bool:
+        mine = dict(labels)
+        return any(
+            source.name == by and all(mine.get(name, "") == dict(theirs).get(name, "") for name in equal)
+            for by, targets, equal in inhibit_rules()
+            if rule.name in targets
+            for source, theirs, _ in alerts
+        )
+
+    return [one for one in alerts if not is_inhibited(one[0], one[1])]
+
+
+async def _policy_slots(engine: QueryEngine, start: float, end: float) -> list[float]:
+    """From the first minute in which a holder may be warned; empty if none ever may."""
+    slots = [end - POLICY_STEP_SECONDS * n for n in range(int((end - start) // POLICY_STEP_SECONDS), -1, -1)]
+    idle = await engine.range(
+        'max(gpuscope_owner_idle_seconds{kind=~"job|pod"}) > 3300',
+        int(slots[0] * 1000),
+        int(slots[-1] * 1000),
+        POLICY_STEP_SECONDS * 1000,
+    )
+    if not idle.labels:
+        return []
+    first = idle.times_ms[idle.present[0]][0] / 1000
+    return [slot for slot in slots if slot >= first]
+
+
+@dataclass(frozen=True, slots=True)
+class _DeliveredAtOnce:
+    clock: HeldClock
+
+    def take(self, alerts: Sequence[Alert]) -> None:
+        pass
+
+    def delivered_at(self, alerts: Iterable[Labels]) -> dict[Labels, float]:
+        return dict.fromkeys(alerts, self.clock.seconds)
+
+
+def _outcomes(audit: Path) -> dict[str, str]:
+    found: dict[str, str] = {}
+    rows: list[Mapping[str, Any]] = []
+    if audit.exists():
+        rows = [json.loads(line) for line in audit.read_text().splitlines()]
+    for row in rows:
+        holder = f"{row['namespace']}/{row['name']}" if row["namespace"] else f"job {row['name']}"
+        if row["action"] == "run":
+            found[holder] = "command"
+        elif row["action"] == "warned":
+            found.setdefault(holder, "warned")
+    return found
+
+
+@cache
+def _true_program() -> str:
+    return next(path for path in ("/usr/bin/true", "/bin/true") if Path(path).exists())
