@@ -38,7 +38,7 @@ class SmtpSink:
         self.mails: list[Mail] = []
         self._tls = tls
         self._refuse = refuse
-        """The command that is answered with 451, as DATA."""
+        """The command that is answered with 451, as DATA, or the address."""
         self._logins = logins
         """The mechanisms on offer, as `PLAIN CRAM-MD5`."""
         self._is_implicit = is_implicit
@@ -76,7 +76,8 @@ class SmtpSink:
             while line := file.readline():
                 words = line.decode().strip()
                 command = words.split(" ")[0].upper()
-                if command == self._refuse:
+                address = words.partition("<")[2].partition(">")[0]
+                if self._refuse and self._refuse in (command, address):
                     say("451 try again later")
                 elif command == "EHLO":
                     mail.hello = words.split(" ")[1]
@@ -90,10 +91,10 @@ class SmtpSink:
                 elif command == "AUTH":
                     _log_in(mail, words.split(" ")[1:], file, say)
                 elif command == "MAIL":
-                    mail.sender = words.partition("<")[2].partition(">")[0]
+                    mail.sender = address
                     say("250 ok")
                 elif command == "RCPT":
-                    mail.recipients.append(words.partition("<")[2].partition(">")[0])
+                    mail.recipients.append(address)
                     say("250 ok")
                 elif command == "DATA":
                     say("354 go on")

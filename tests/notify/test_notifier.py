@@ -121,10 +121,27 @@ def test_a_failed_message_is_due_again_at_the_next_flush(tmp_path: Path) -> None
     assert again.flush_number == 2
     assert again.notification.reason == "first notification"
     assert bench.notifier.delivered_at([firing().labels]) == {}, "nobody has got it yet"
-    bench.notifier.finished(again, None)
+    bench.notifier.finished(again, None, again.notification.fingerprints)
     delivered = {firing().labels: START + 11.0}
     assert bench.notifier.delivered_at([firing().labels, firing("other").labels]) == delivered
     assert bench.due(30.0) == []
+
+
+def test_an_alert_counts_as_delivered_if_a_message_had_it_in_full(tmp_path: Path) -> None:
+    """The first message has GPU 0 in full; the second one, about both GPUs, is cut."""
+    bench = Bench(tmp_path, state=True)
+    bench.notifier.put([firing(gpu="0")])
+    [first] = bench.due(1.0)
+    bench.notifier.finished(first, None, first.notification.fingerprints)
+    bench.notifier.put([firing(gpu="0"), firing(gpu="1")])
+    [second] = bench.due(20.0)
+    assert len(second.notification.alerts) == 2
+    bench.notifier.finished(second, None)
+    asked = [firing(gpu="0").labels, firing(gpu="1").labels]
+    told = bench.notifier.delivered_at(asked)
+    assert told == {firing(gpu="0").labels: START + 1.0}
+    assert Bench(tmp_path, state=True).notifier.delivered_at(asked) == told
+    assert bench.due(40.0) == [], "it was sent all the same"
 
 
 def resolution_being_sent(bench: Bench) -> Delivery:

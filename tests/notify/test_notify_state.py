@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import os
+import sqlite3
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +18,7 @@ from gpuscope.notify.notify_state import NotifyState
 from gpuscope.notify.silences import Silence, SilenceError
 
 KEY = LogKey('{}:{a="é"}', "r", "webhook", 0)
-ENTRY = LogEntry(1.5, 2.5, frozenset({"a", "b"}), frozenset())
+ENTRY = LogEntry(1.5, 2.5, frozenset({"a", "b"}), frozenset(), {"a": 1.25})
 SILENCE = Silence(parse_matchers("a=b"), 1.0, 2.0, "me", "why", id="x")
 
 
@@ -27,6 +29,24 @@ def test_nothing_is_created_before_the_first_change(tmp_path: Path) -> None:
     assert not path.parent.exists()
     state.save_entry(KEY, ENTRY)
     assert path.stat().st_mode & 0o077 == 0
+    assert NotifyState(path).entries() == [(KEY, ENTRY)]
+
+
+def test_a_file_of_an_earlier_version_is_read(tmp_path: Path) -> None:
+    """It does not have which alerts a message told in full: nobody was told then."""
+    path = tmp_path / "n.sqlite"
+    before = sqlite3.connect(path)
+    before.execute(
+        "create table log (group_key text, receiver text, integration text, position integer, "
+        "sent_at real not null, expires_at real not null, firing text not null, resolved text not null, "
+        "primary key (group_key, receiver, integration, position)) without rowid"
+    )
+    before.execute("insert into log values (?, ?, ?, ?, 1.5, 2.5, 'a b', '')", KEY)
+    before.commit()
+    before.close()
+    state = NotifyState(path)
+    assert state.entries() == [(KEY, replace(ENTRY, told_at={}))]
+    state.save_entry(KEY, ENTRY)
     assert NotifyState(path).entries() == [(KEY, ENTRY)]
 
 

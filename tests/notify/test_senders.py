@@ -123,6 +123,57 @@ def received(sink: Sink) -> bytes:
     return json.dumps(found, indent=1, ensure_ascii=False).encode()
 
 
+TOLD = """
+global: {slack_api_url: 'SINK/slack', telegram_api_url: 'SINK/telegram', pagerduty_url: 'SINK/pagerduty'}
+route: {receiver: all}
+receivers:
+- name: all
+  webhook_configs: [{url: 'SINK/all'}, {url: 'SINK/ten', max_alerts: 10}]
+  slack_configs:
+  - {channel: a}
+  - {channel: a, text: '{{ range .Alerts }}{{ .Labels.gpu }}{{ end }}'}
+  - {channel: a, text: 'GPUs are idle'}
+  discord_configs:
+  - {webhook_url: 'SINK/discord'}
+  - {webhook_url: 'SINK/discord', message: '{{ range .Alerts }}{{ .Labels }}{{ .Annotations }}{{ end }}'}
+  telegram_configs: [{bot_token: '1:a', chat_id: -12}, {bot_token: '1:a', chat_id: 5, parse_mode: ''}]
+  msteamsv2_configs: [{webhook_url: 'SINK/teams'}]
+  pagerduty_configs: [{routing_key: key}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("sent", "counts"),
+    [
+        (notification(count=3), [3, 3, 3, 3, 0, 3, 3, 3, 3, 3, 3]),
+        (notification(count=30), [30, 10, 20, 30, 0, 20, 10, 0, 9, 10, 20]),
+        (notification("n" * 900, count=30), [30, 10, 7, 30, 0, 5, 1, 0, 1, 1, 20]),
+        (notification("n" * 2000, count=3), [3, 3, 0, 3, 0, 0, 0, 0, 0, 0, 0]),
+    ],
+    ids=["few", "many", "long", "too long for a line"],
+)
+def test_a_sender_says_which_alerts_it_has_told_in_full(
+    sent: Notification, counts: list[int], sink: Sink, tmp_path: Path
+) -> None:
+    told = [
+        channel.sender.send(sent, 10.0) for channel in build_channels(load(tmp_path, sink.url, TOLD))["all"]
+    ]
+    assert [len(one) for one in told] == counts
+    in_order = [alert.fingerprint for alert in sent.alerts]
+    assert all(one == set(in_order[: len(one)]) for one in told), "the first ones of the message"
+
+
+def test_a_mail_that_a_recipient_did_not_get_has_told_nobody() -> None:
+    to = "admins@example.org, {{ .CommonLabels.node }}@example.org"
+    with running_smtp() as smtp:
+        sender = mail_sender(replace(mail_config(smtp.port, require_tls=False), to=to))
+        assert len(sender.send(notification("ann", count=30), 10.0)) == 20
+        assert sender.send(notification("thief@evil.org, ann"), 10.0) == frozenset()
+    with running_smtp(refuse="ann@example.org") as smtp:
+        sender = mail_sender(replace(mail_config(smtp.port, require_tls=False), to=to))
+        assert sender.send(notification("ann"), 10.0) == frozenset()
+
+
 @pytest.mark.parametrize("case", ["firing", "resolved", "hostile", "many"])
 def test_payloads(case: str, sink: Sink, tmp_path: Path) -> None:
     sent = {
@@ -317,7 +368,7 @@ def test_a_secret_is_for_cram_md5_and_a_password_for_the_rest(
 def test_headers_may_name_another_sender_and_recipient_than_the_envelope() -> None:
     headers = (("From", "GPUs {{ .Status }} <gpus@example.org>"), ("To", "{{ .CommonLabels.node }} <x@y.z>"))
     for value, shown in (("Größe", "Größe <x@y.z>"), ("a\r\nBcc: evil@example.org\r\n", None)):
-        mail, sender, recipients = mail_sender(mail_config(1, headers=headers)).message(notification(value))
+        mail, sender, recipients, _ = mail_sender(mail_config(1, headers=headers)).message(notification(value))
         assert (sender, recipients) == ("gpuscope@example.org", ["ops@example.org", "b@example.org"])
         parsed = email.message_from_bytes(bytes(mail), policy=SMTP)
         assert parsed["From"] == "GPUs firing <gpus@example.org>"

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 from gpuscope.limits import Limits
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.channel_configs import WebhookConfig
-from gpuscope.notify.channels import Channel, ChannelKey
+from gpuscope.notify.channels import Channel, ChannelKey, Told
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import MemoryState
@@ -205,10 +205,11 @@ class Recorder:
         self._clock = clock
         self._requests = requests
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         path = urlsplit(self._config.url.reveal()).path
         body = encode(webhook_body(notification, self._config.max_alerts))
         self._requests.append((self._clock.now(), path, body))
+        return notification.fingerprints
 
 
 def recording_channels(

@@ -7,9 +7,14 @@ as an error that is not retried.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpuscope.notify.notification import Notification
+
+Told = frozenset[str]
+"""The fingerprints of the alerts that a message has in full: none that was cut off or left out of a list, and
+none if a recipient did not get it. The idle policy acts only on warnings that were told."""
+NOBODY_TOLD: Final = Told()
 
 
 class SendError(Exception):
@@ -22,7 +27,7 @@ class SendError(Exception):
 
 
 class Sender(Protocol):
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         """Return when the channel has accepted the message."""
         ...
 

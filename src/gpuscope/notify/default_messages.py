@@ -13,11 +13,10 @@ from dataclasses import dataclass
 from urllib.parse import quote as quote_url
 from urllib.parse import urlsplit
 
-from gpuscope.notify.notification import FIRING, MessageAlert, Notification
+from gpuscope.notify.channels import Told
+from gpuscope.notify.notification import FIRING, MAX_LISTED, MessageAlert, Notification
 from gpuscope.rfc3339 import to_rfc3339
 
-MAX_LISTED_ALERTS = 20
-"""A message with 10,000 alerts would be refused by most channels."""
 MAX_VALUE_CHARACTERS = 1000
 MAX_NAME_CHARACTERS = 253
 """Of a node: the longest host name."""
@@ -170,16 +169,30 @@ TELEGRAM = Markup(
 )
 
 
-def alert_lines(alerts: Sequence[MessageAlert], markup: Markup = PLAIN, external_url: str = "") -> str:
+def listed_alerts(notification: Notification) -> Told:
+    """Those that a default message has in full: a long text of an alert is cut in every message."""
+    most = notification.max_listed
+    listed = [*notification.firing[:most], *notification.resolved[:most]]
+    return Told(alert.fingerprint for alert in listed if not _is_cut(alert))
+
+
+def _is_cut(alert: MessageAlert) -> bool:
+    values = (*alert.labels.values(), *alert.annotations.values())
+    return any(len(value) > MAX_VALUE_CHARACTERS for value in values)
+
+
+def alert_lines(
+    alerts: Sequence[MessageAlert], markup: Markup = PLAIN, external_url: str = "", most: int = MAX_LISTED
+) -> str:
     """One paragraph per alert."""
     paragraphs = []
-    for alert in alerts[:MAX_LISTED_ALERTS]:
+    for alert in alerts[:most]:
         lines = [markup.bold(markup.escape(alert_name(alert)))]
         lines += [f"- {title}: {markup.escape(text)}" for title, text in rows_of(alert)]
         lines += [f"- {markup.link(title, link)}" for title, link in _links(alert, external_url)]
         paragraphs.append("\n".join(lines))
-    if len(alerts) > MAX_LISTED_ALERTS:
-        paragraphs.append(f"and {len(alerts) - MAX_LISTED_ALERTS} more")
+    if len(alerts) > most:
+        paragraphs.append(f"and {len(alerts) - most} more")
     return "\n\n".join(paragraphs)
 
 
@@ -195,7 +208,8 @@ def body(notification: Notification, markup: Markup = PLAIN) -> str:
     parts = []
     for title, alerts in (("Firing", notification.firing), ("Resolved", notification.resolved)):
         if alerts:
-            parts.append(f"{markup.bold(title)}\n{alert_lines(alerts, markup, notification.external_url)}")
+            lines = alert_lines(alerts, markup, notification.external_url, notification.max_listed)
+            parts.append(f"{markup.bold(title)}\n{lines}")
     if link := web_link(page_link(notification)):
         parts.append(markup.link("All alerts", link))
     return "\n\n".join(parts)
@@ -230,9 +244,10 @@ def html_body(notification: Notification) -> str:
             continue
         parts.append(f'<h3 style="color:{colour}">{title}</h3>')
         url = notification.external_url
-        parts += [_html_alert(alert, url) for alert in alerts[:MAX_LISTED_ALERTS]]
-        if len(alerts) > MAX_LISTED_ALERTS:
-            parts.append(f"<p>and {len(alerts) - MAX_LISTED_ALERTS} more</p>")
+        most = notification.max_listed
+        parts += [_html_alert(alert, url) for alert in alerts[:most]]
+        if len(alerts) > most:
+            parts.append(f"<p>and {len(alerts) - most} more</p>")
     link = html.escape(web_link(page_link(notification)))
     parts.append(f'<p><a href="{link}">All alerts</a></p></body></html>')
     return "\n".join(parts)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import logging
 import re
+from bisect import bisect_left
 from collections.abc import Callable, Mapping
 from enum import Enum
-from typing import Protocol
+from typing import Final, NamedTuple, Protocol
 
 from gpuscope.notify import default_messages
-from gpuscope.notify.channels import SendError
+from gpuscope.notify.channels import NOBODY_TOLD, SendError, Told
 from gpuscope.notify.notification import FIRING, Notification
 
 log = logging.getLogger("gpuscope.notify")
@@ -64,14 +65,52 @@ DEFAULT_MESSAGES: Mapping[str, Message] = {
 
 WHOLE_TEXTS: Mapping[str, Message] = {
     '{{ template "pagerduty.default.instances" .Alerts.Firing }}': lambda one: default_messages.alert_lines(
-        one.firing, external_url=one.external_url
+        one.firing, external_url=one.external_url, most=one.max_listed
     ),
     '{{ template "pagerduty.default.instances" .Alerts.Resolved }}': lambda one: default_messages.alert_lines(
-        one.resolved, external_url=one.external_url
+        one.resolved, external_url=one.external_url, most=one.max_listed
     ),
     "{{ .Alerts.Firing | len }}": lambda one: str(len(one.firing)),
     "{{ .Alerts.Resolved | len }}": lambda one: str(len(one.resolved)),
 }
+
+
+_LISTS: Final = frozenset(
+    {
+        "slack.default.text",
+        "email.default.html",
+        "email.default.text",
+        "telegram.default.message",
+        "discord.default.message",
+        "msteamsv2.default.text",
+    }
+)
+"""Default messages that have every alert; the others have their number at most."""
+
+
+class FittedText(NamedTuple):
+    text: str
+    told: Told
+    """The alerts that it has in full."""
+
+
+def fit_alerts(notification: Notification, render: Message, shorten: Callable[[str], str]) -> FittedText:
+    """A default message with as many whole alerts as its channel takes. `shorten` returns a text that the
+    channel takes as it is."""
+    whole = render(notification)
+    if shorten(whole) == whole:
+        return FittedText(whole, default_messages.listed_alerts(notification))
+
+    def is_too_long(count: int) -> bool:
+        text = render(notification.listing(count))
+        return shorten(text) != text
+
+    counts = range(1, min(notification.max_listed, len(notification.alerts)))
+    count = bisect_left(counts, True, key=is_too_long)
+    if count == 0:
+        return FittedText(shorten(whole), NOBODY_TOLD)
+    fewer = notification.listing(count)
+    return FittedText(render(fewer), default_messages.listed_alerts(fewer))
 
 
 class MessageStyle(Enum):
@@ -123,6 +162,23 @@ class Messages:
         except ValueError as error:
             raise SendError(f"template {text[:100]!r}: {error}", may_retry=False) from None
 
+    def fit(
+        self,
+        text: str,
+        notification: Notification,
+        shorten: Callable[[str], str] = str,
+        style: MessageStyle = MessageStyle.PLAIN,
+    ) -> FittedText:
+        """As `expand`, and which alerts it tells. What a user's template says of an alert is the user's choice;
+        one that had to be cut tells nobody for certain."""
+        if self._default_name(text) in _LISTS:
+            return fit_alerts(notification, lambda fewer: self.expand(text, fewer, style), shorten)
+        expanded = self.expand(text, notification, style)
+        shortened = shorten(expanded)
+        is_about_alerts = "{{" in text and not self.is_default(text) and bool(expanded.strip())
+        is_told = is_about_alerts and shortened == expanded
+        return FittedText(shortened, notification.fingerprints if is_told else NOBODY_TOLD)
+
     def expand_route_labels(self, notification: Notification) -> dict[str, str]:
         """Its route labels as they are sent. One whose template fails is left out, as in Alertmanager."""
         expanded: dict[str, str] = {}
@@ -140,7 +196,9 @@ class Messages:
     def _default(self, text: str) -> Message | None:
         if text in WHOLE_TEXTS and "pagerduty.default.instances" not in self._engine.replaced:
             return WHOLE_TEXTS[text]
+        return DEFAULT_MESSAGES.get(self._default_name(text))
+
+    def _default_name(self, text: str) -> str:
+        """The name of the default that the text is; empty if it is none, or a file defines it."""
         match = _ONE_TEMPLATE.fullmatch(text.strip())
-        if match is None or match[1] in self._engine.replaced:
-            return None
-        return DEFAULT_MESSAGES.get(match[1])
+        return "" if match is None or match[1] in self._engine.replaced else match[1]

@@ -15,6 +15,8 @@ from typing import Final, Literal
 from gpuscope.rfc3339 import to_rfc3339
 
 NEVER = "0001-01-01T00:00:00Z"
+MAX_LISTED: Final = 20
+"""A message with 10,000 alerts would be refused by most channels."""
 MessageStatus = Literal["firing", "resolved"]
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
@@ -63,6 +65,8 @@ class Notification:
     external_url: str
     sent_at: float
     route_labels: Mapping[str, str]
+    max_listed: int = MAX_LISTED
+    """How many alerts of each status a default message lists."""
 
     @property
     def status(self) -> MessageStatus:
@@ -83,6 +87,14 @@ class Notification:
     @cached_property
     def common_annotations(self) -> dict[str, str]:
         return _common([alert.annotations for alert in self.alerts])
+
+    @property
+    def fingerprints(self) -> frozenset[str]:
+        return frozenset(alert.fingerprint for alert in self.alerts)
+
+    def listing(self, count: int) -> Notification:
+        """The same, in a default message that lists so many alerts."""
+        return replace(self, max_listed=count)
 
     def first(self, count: int) -> Notification:
         """With its first alerts only."""

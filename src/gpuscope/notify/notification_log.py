@@ -6,10 +6,12 @@ successful send and before the group may be flushed again: after a crash at most
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
+
+from gpuscope.notify.channels import NOBODY_TOLD, Told
 
 MAX_ENTRY_SECONDS = 120 * 3600.0
 """Alertmanager's --data.retention."""
@@ -44,6 +46,8 @@ class LogEntry:
     firing: frozenset[str]
     """Fingerprints."""
     resolved: frozenset[str]
+    told_at: Mapping[str, float] = field(default_factory=dict)
+    """By alert that fires: when a message last had it in full. Of a long message a channel may take a part."""
 
 
 class LogKeeper(Protocol):
@@ -87,19 +91,29 @@ class NotificationLog:
         """Also an expired entry, until it is forgotten: Alertmanager does not look at the time here either."""
         return self._entries.get(key)
 
-    def last_sent(self, fingerprints: Collection[str]) -> dict[str, float]:
-        """When the last message was accepted in which each of these alerts fired."""
-        wanted, found = frozenset(fingerprints), dict[str, float]()
+    def last_told(self, fingerprints: Collection[str]) -> dict[str, float]:
+        """When the last message was accepted that had each of these alerts in full."""
+        wanted, last = frozenset(fingerprints), dict[str, float]()
         for entry in self._entries.values():
-            for fingerprint in entry.firing & wanted:
-                found[fingerprint] = max(entry.sent_at, found.get(fingerprint, 0.0))
-        return found
+            for fingerprint in entry.told_at.keys() & wanted:
+                last[fingerprint] = max(entry.told_at[fingerprint], last.get(fingerprint, 0.0))
+        return last
 
     def set(
-        self, key: LogKey, firing: frozenset[str], resolved: frozenset[str], repeat_interval: float, now: float
+        self,
+        key: LogKey,
+        firing: frozenset[str],
+        resolved: frozenset[str],
+        repeat_interval: float,
+        now: float,
+        told: Told = NOBODY_TOLD,
     ) -> None:
         expires_at = now + min(2 * repeat_interval, MAX_ENTRY_SECONDS)
-        entry = LogEntry(now, expires_at, firing, resolved)
+        before = self._entries.get(key)
+        # An alert that fires since an earlier message which had it in full was told.
+        told_at = {} if before is None else {one: at for one, at in before.told_at.items() if one in firing}
+        told_at |= dict.fromkeys(told & firing, now)
+        entry = LogEntry(now, expires_at, firing, resolved, told_at)
         self._entries[key] = entry  # first: if the disk is full, this process still knows
         self._keeper.save_entry(key, entry)
 

@@ -20,7 +20,7 @@ from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alert_store import AlertStore
 from gpuscope.notify.alerting_config import AlertingConfig
-from gpuscope.notify.channels import Channel, ChannelKey, SendError
+from gpuscope.notify.channels import NOBODY_TOLD, Channel, ChannelKey, SendError, Told
 from gpuscope.notify.delivery import Delivery
 from gpuscope.notify.groups import AggregationGroup, AlertGroups
 from gpuscope.notify.inhibition import Inhibitor
@@ -168,11 +168,11 @@ class Notifier:
         return refused
 
     def delivered_at(self, alerts: Iterable[Labels]) -> dict[Labels, float]:
-        """When a channel last accepted a message in which each of these alerts fired; nothing for others."""
+        """When a channel last accepted a message that had each of these alerts in full; nothing for others."""
         labels_of = {fingerprint(dict(labels)): labels for labels in alerts}
         with self.lock:
-            sent = self._log.last_sent(labels_of)
-        return {labels_of[one]: at for one, at in sent.items()}
+            told = self._log.last_told(labels_of)
+        return {labels_of[alert]: at for alert, at in told.items()}
 
     def _empty_inbox(self) -> None:
         with self._inbox_lock:
@@ -355,8 +355,9 @@ class Notifier:
             if status.is_up is not False:
                 status.is_up, status.failing_since = False, now
 
-    def finished(self, delivery: Delivery, error: SendError | None) -> None:
-        """The message was accepted, or given up: then it is tried again at the group's next flush."""
+    def finished(self, delivery: Delivery, error: SendError | None, told: Told = NOBODY_TOLD) -> None:
+        """The message was accepted, and had the alerts `told` in full; or it was given up: then it is tried
+        again at the group's next flush."""
         with self.lock:
             now = self._clock.now()
             group, channel = delivery.group, delivery.channel
@@ -365,7 +366,7 @@ class Notifier:
                 if error is None:
                     key = LogKey(group.key, *channel.key)
                     repeat_interval = group.route.repeat_interval
-                    self._log.set(key, delivery.firing, delivery.resolved, repeat_interval, now)
+                    self._log.set(key, delivery.firing, delivery.resolved, repeat_interval, now, told)
                 else:
                     group.has_failed = True
                     self.counters.failed[channel.key.kind, error.reason] += 1

@@ -31,6 +31,7 @@ create table if not exists silences (id text primary key, document text not null
 create table if not exists log (
     group_key text, receiver text, integration text, position integer,
     sent_at real not null, expires_at real not null, firing text not null, resolved text not null,
+    told text not null default '',
     primary key (group_key, receiver, integration, position)
 ) without rowid;
 create table if not exists history (id integer primary key, document text not null);
@@ -64,6 +65,10 @@ class NotifyState:
                 database.execute("pragma journal_mode = wal")
                 database.execute("pragma synchronous = full")
                 database.executescript(_SCHEMA)
+                if not database.execute(
+                    "select 1 from pragma_table_info('log') where name = 'told'"
+                ).fetchone():
+                    database.execute("alter table log add column told text not null default ''")
             except BaseException:
                 database.close()
                 raise
@@ -85,7 +90,12 @@ class NotifyState:
             return []
         rows = self._opened.execute("select * from log").fetchall()
         return [
-            (LogKey(*row[:4]), LogEntry(row[4], row[5], frozenset(row[6].split()), frozenset(row[7].split())))
+            (
+                LogKey(*row[:4]),
+                LogEntry(
+                    row[4], row[5], frozenset(row[6].split()), frozenset(row[7].split()), _told_at(row[8])
+                ),
+            )
             for row in rows
         ]
 
@@ -107,8 +117,9 @@ class NotifyState:
         self._write(("delete from silences where id = ?", [(one,) for one in ids]))
 
     def save_entry(self, key: LogKey, entry: LogEntry) -> None:
-        row = (*key, entry.sent_at, entry.expires_at, " ".join(entry.firing), " ".join(entry.resolved))
-        self._write(("insert or replace into log values (?, ?, ?, ?, ?, ?, ?, ?)", [row]))
+        told = " ".join(f"{alert}={at!r}" for alert, at in entry.told_at.items())
+        row = (*key, entry.sent_at, entry.expires_at, " ".join(entry.firing), " ".join(entry.resolved), told)
+        self._write(("insert or replace into log values (?, ?, ?, ?, ?, ?, ?, ?, ?)", [row]))
 
     def forget_entries(self, keys: Iterable[LogKey]) -> None:
         statement = "delete from log where group_key = ? and receiver = ? and integration = ? and position = ?"
@@ -166,6 +177,11 @@ class MemoryState:
 
     def save_records(self, changed: Sequence[NotificationRecord], forgotten: Sequence[int]) -> None:
         pass
+
+
+def _told_at(text: str) -> dict[str, float]:
+    pairs = [pair.partition("=") for pair in text.split()]
+    return {alert: float(at) for alert, _, at in pairs}
 
 
 def _document(silence: Silence) -> dict[str, object]:

@@ -39,7 +39,7 @@ MAX_STATE_BYTES: Final = 16 << 20
 
 class WarningSink(AlertSink, Protocol):
     def delivered_at(self, alerts: Iterable[Labels]) -> dict[Labels, float]:
-        """When a channel last accepted a message with each of these alerts."""
+        """When a channel last accepted a message that had each of these alerts in full."""
         ...
 
 

@@ -19,7 +19,7 @@ from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.notify.channel_configs import AppriseConfig
 from gpuscope.notify.channel_senders import build_channels
-from gpuscope.notify.channels import ChannelKey, SendError
+from gpuscope.notify.channels import NOBODY_TOLD, ChannelKey, SendError, Told
 from gpuscope.notify.delivery import Attempt, Delivery, DeliveryQueue
 from gpuscope.notify.notifier import Notifier
 from gpuscope.notify.notify_state import FILE_NAME, NotifyState
@@ -97,7 +97,8 @@ class ChannelThread:
 
     def _try(self, attempt: Attempt) -> None:
         started = time.monotonic()
-        error = self._send(attempt.delivery, attempt.give_up_at - started)
+        outcome = self._send(attempt.delivery, attempt.give_up_at - started)
+        error, told = (outcome, NOBODY_TOLD) if isinstance(outcome, SendError) else (None, outcome)
         self._notifier.attempted(attempt.delivery, time.monotonic() - started, error)
         if error is not None:
             self._episode.failed(str(error))
@@ -106,19 +107,18 @@ class ChannelThread:
                     return
         else:
             self._episode.succeeded()
-        self._notifier.finished(attempt.delivery, error)
+        self._notifier.finished(attempt.delivery, error, told)
 
-    def _send(self, delivery: Delivery, seconds: float) -> SendError | None:
+    def _send(self, delivery: Delivery, seconds: float) -> Told | SendError:
         try:
             if seconds <= 0:
                 return SendError("not sent in time", may_retry=False, reason="contextDeadlineExceeded")
-            delivery.channel.sender.send(delivery.notification, seconds)
+            return delivery.channel.sender.send(delivery.notification, seconds)
         except SendError as error:
             return error
         except Exception as error:
             log.exception("channel %s", delivery.channel.key)
             return SendError(f"{type(error).__name__}: {error}", may_retry=False)
-        return None
 
 
 class Notifying:

@@ -36,6 +36,7 @@ FORGET_SECONDS: Final = 7 * 86400.0
 MAX_TRIES: Final = 3
 RETRY_SECONDS: Final = 600.0
 MAX_GPUS_NAMED: Final = 8
+MAX_GPUS_CHARACTERS: Final = 500
 MAX_NODES_NAMED: Final = 4
 _NAMES: Final = {
     "job": re.compile(r"[0-9]{1,19}(?:_[0-9]{1,9})?"),
@@ -75,7 +76,7 @@ class _Episode:
     warned_at: dict[int, float] = field(default_factory=dict)
     """When each warning was given: 1 for the first."""
     is_delivered: bool = False
-    """A channel has accepted a message with the last of them."""
+    """A channel has accepted a message that has the last of them in full."""
     watched_seconds: float | None = None
     """How long the holder has been watched since that was known; None before."""
     is_excepted: bool = False
@@ -156,7 +157,7 @@ class PolicySteps:
         ]
 
     def delivered(self, key: HolderKey) -> None:
-        """A channel has accepted the last warning of this holder."""
+        """A channel has accepted a message that has the last warning of this holder in full."""
         self._episodes[key].is_delivered = True
 
     def command_failed(self, key: HolderKey) -> None:
@@ -352,7 +353,10 @@ class PolicySteps:
         key, policy = holder.key, self._policy
         idle = holder.longest_idle / 60
         gpus = holder.idle_gpus(policy.warn_after_seconds[0])
-        listed = ", ".join(gpus[:MAX_GPUS_NAMED]) + (" …" if len(gpus) > MAX_GPUS_NAMED else "")
+        named = ", ".join(gpus[:MAX_GPUS_NAMED])
+        # A message cuts a long text, and its end says what happens.
+        is_all = len(gpus) <= MAX_GPUS_NAMED and len(named) <= MAX_GPUS_CHARACTERS
+        listed = named[:MAX_GPUS_CHARACTERS] + ("" if is_all else " …")
         count = f"{len(gpus)} GPU{'s' if len(gpus) != 1 else ''}"
         ends_after = self._ends_after(holder)
         grace = f"{policy.grace_seconds / 60:.0f} minutes"

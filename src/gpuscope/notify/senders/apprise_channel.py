@@ -18,8 +18,8 @@ from typing import Any
 
 from gpuscope.errors import UsageError
 from gpuscope.notify.channel_configs import AppriseConfig
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.default_messages import plain_body, subject
+from gpuscope.notify.channels import NOBODY_TOLD, SendError, Told
+from gpuscope.notify.default_messages import listed_alerts, plain_body, subject
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import FIRING, Notification
 
@@ -27,6 +27,7 @@ MISSING = "apprise is not installed; install it with: pip install 'gpuscope[appr
 CHECK_SECONDS = 60.0
 MAX_REASON_CHARACTERS = 200
 _MIN_SECRET_CHARACTERS = 4
+_OVERFLOW = re.compile(r"[?&]overflow=([^&#]*)", re.IGNORECASE)
 _CHECK = """
 import json, logging, sys, apprise
 logging.getLogger("apprise").setLevel(logging.CRITICAL + 1)
@@ -62,7 +63,7 @@ class AppriseSender:
         self._config = config
         self._client: Any = None
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         apprise = _import()
         client = self._client = self._client or self._open(apprise)
         is_firing = notification.status == FIRING
@@ -80,11 +81,15 @@ class AppriseSender:
         if not result:
             name = f"apprise could not send to {self._config.scheme}://…"
             raise SendError(f"{name}: {reason}" if reason else name, may_retry=True)
+        overflow = _OVERFLOW.search(self._config.url.reveal())
+        # Otherwise the service, or apprise, may have cut the message, and does not say so.
+        is_split = overflow is None or overflow[1].lower() == "split"
+        return listed_alerts(notification) if is_split else NOBODY_TOLD
 
     def _open(self, apprise: Any) -> Any:
         client = apprise.Apprise()
         url = self._config.url.reveal()
-        if not re.search(r"[?&]overflow=", url, re.IGNORECASE):
+        if not _OVERFLOW.search(url):
             # Without it a service refuses a message that is too long for it.
             url += f"{'&' if '?' in url else '?'}overflow=split"
         if not client.add(url):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gpuscope.notify.channel_configs import DiscordConfig
+from gpuscope.notify.channels import Told
 from gpuscope.notify.default_messages import escape_markdown
 from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import FIRING, Notification
-from gpuscope.notify.senders.json_post import cut, post_json
+from gpuscope.notify.senders.json_post import ComposedMessage, cut, post_json
 
 MAX_TITLE_CHARACTERS = 256
 MAX_DESCRIPTION_CHARACTERS = 4096
@@ -19,7 +20,7 @@ class DiscordSender:
         self._config = config
         self._messages = messages
 
-    def document(self, notification: Notification) -> dict[str, object]:
+    def compose(self, notification: Notification) -> ComposedMessage:
         config = self._config
 
         def expand(text: str) -> str:
@@ -28,9 +29,15 @@ class DiscordSender:
         title = expand(config.title)
         if self._messages.is_default(config.title):
             title = escape_markdown(title)
+        message = self._messages.fit(
+            config.message,
+            notification,
+            lambda text: cut(text, MAX_DESCRIPTION_CHARACTERS),
+            MessageStyle.MARKDOWN,
+        )
         embed = {
             "title": cut(title, MAX_TITLE_CHARACTERS),
-            "description": cut(expand(config.message), MAX_DESCRIPTION_CHARACTERS),
+            "description": message.text,
             "color": RED if notification.status == FIRING else GREEN,
         }
         document: dict[str, object] = {
@@ -42,10 +49,11 @@ class DiscordSender:
             document["username"] = config.username
         if config.avatar_url:
             document["avatar_url"] = config.avatar_url
-        return document
+        return ComposedMessage(document, message.told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
-        document = self.document(notification)
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+        document, told = self.compose(notification)
         post_json(
             self._config.url.reveal(), document, self._config.http, timeout_seconds, retried_statuses=(429,)
         )
+        return told

@@ -8,12 +8,13 @@ from __future__ import annotations
 import json
 import ssl
 from collections.abc import Collection
+from typing import NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from gpuscope import __version__
 from gpuscope.blocking_http import BlockingHttp, HttpAddress, HttpResponse
 from gpuscope.http_config import HttpConfig, basic_header
-from gpuscope.notify.channels import SendError
+from gpuscope.notify.channels import SendError, Told
 
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_ATTEMPT_SECONDS = 30.0
@@ -99,6 +100,11 @@ def _ascii(target: str) -> str:
 def _quoted(answer: bytes) -> str:
     text = " ".join(answer[:1000].decode("utf-8", "replace").split())[:MAX_QUOTED_CHARACTERS]
     return f": {text}" if text else ""
+
+
+class ComposedMessage(NamedTuple):
+    document: dict[str, object]
+    told: Told
 
 
 def cut(text: str, most: int) -> str:

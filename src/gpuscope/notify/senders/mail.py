@@ -18,12 +18,12 @@ from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, getaddresses, make_msgid
-from typing import Any
+from typing import Any, NamedTuple
 
 from gpuscope.notify.channel_configs import EmailConfig, default_template
-from gpuscope.notify.channels import SendError
+from gpuscope.notify.channels import NOBODY_TOLD, SendError, Told
 from gpuscope.notify.default_messages import plain_body
-from gpuscope.notify.message_templates import Messages, MessageStyle
+from gpuscope.notify.message_templates import Messages, MessageStyle, fit_alerts
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import MAX_ATTEMPT_SECONDS, cut
 from gpuscope.notify.senders.pagerduty import group_hash
@@ -110,6 +110,15 @@ class _BoundedReplies:
         return reply
 
 
+class ComposedMail(NamedTuple):
+    """A mail, and its envelope: the sender's address and the recipients'."""
+
+    mail: EmailMessage
+    sender: str
+    recipients: list[str]
+    told: Told
+
+
 class EmailSender:
     def __init__(
         self,
@@ -121,22 +130,21 @@ class EmailSender:
         self._messages = messages
         self._new_message_id = new_message_id
 
-    def message(self, notification: Notification) -> tuple[EmailMessage, str, list[str]]:
-        """The mail, and its envelope: the sender's address and the recipients'."""
+    def message(self, notification: Notification) -> ComposedMail:
         config = self._config
 
         def expand(text: str) -> str:
             return self._messages.expand(text, notification)
 
-        sender = self._addresses(config.sender, "from", notification)
-        recipients = self._addresses(config.to, "to", notification)
+        sender, _ = self._addresses(config.sender, "from", notification)
+        recipients, left_out = self._addresses(config.to, "to", notification)
         if len(sender) != 1:
             raise SendError("from must be exactly one address", may_retry=False)
         mail = EmailMessage(policy=SMTP)
         headers = {name: one_header_line(expand(text)) for name, text in config.headers}
         for name, text in config.headers:
             if name.title() == "Reply-To" and "{{" in text:  # the other headers address nobody
-                headers[name] = ", ".join(map(str, self._addresses(text, name, notification)))
+                headers[name] = ", ".join(map(str, self._addresses(text, name, notification)[0]))
         headers.setdefault("Subject", one_header_line(expand(default_template("email.default.subject"))))
         for name, value in headers.items():
             mail[name] = value
@@ -148,14 +156,15 @@ class EmailSender:
         mail["Date"] = format_datetime(datetime.fromtimestamp(notification.sent_at, UTC))
         if config.has_threads:
             self._add_thread(mail, notification)
-        self._add_bodies(mail, notification)
-        return mail, sender[0].addr_spec, [one.addr_spec for one in recipients]
+        told = self._add_bodies(mail, notification)
+        envelope = [recipient.addr_spec for recipient in recipients]
+        return ComposedMail(mail, sender[0].addr_spec, envelope, NOBODY_TOLD if left_out else told)
 
-    def _addresses(self, text: str, key: str, notification: Notification) -> list[Address]:
-        """The addresses of a list of templates. Labels are what users choose: one of them in a template must
-        not add a recipient, so an entry in which it does is left out."""
+    def _addresses(self, text: str, key: str, notification: Notification) -> tuple[list[Address], int]:
+        """The addresses of a list of templates, and how many entries were left out. Labels are what users
+        choose: one of them in a template must not add a recipient, so an entry in which it does is left out."""
         found: list[Address] = []
-        refused: SendError | None = None
+        left_out, refused = 0, None
         for entry in self._entries(text):
             try:
                 found += self._addresses_of(entry, key, notification)
@@ -163,10 +172,10 @@ class EmailSender:
                 if "{{" not in entry:
                     raise
                 log.error("mail: left out a recipient: %s", error)
-                refused = error
+                left_out, refused = left_out + 1, error
         if not found:
             raise refused or SendError(f"{key}: no mail address", may_retry=False)
-        return found
+        return found, left_out
 
     def _entries(self, text: str) -> list[str]:
         """What the configuration lists, separated by commas, or the whole if these are within a template."""
@@ -199,28 +208,39 @@ class EmailSender:
         mail["References"] = root
         mail["In-Reply-To"] = root
 
-    def _add_bodies(self, mail: EmailMessage, notification: Notification) -> None:
+    def _add_bodies(self, mail: EmailMessage, notification: Notification) -> Told:
+        """The alerts that both bodies have: a mail program shows one of them."""
         config = self._config
-        text = self._messages.expand(config.text, notification) if config.text else plain_body(notification)
+        if config.text:
+            text, told = self._messages.fit(config.text, notification)
+        else:
+            text, told = fit_alerts(notification, plain_body, str)
         mail.set_content(text.encode("utf-8", "replace").decode(), cte="quoted-printable")
         if config.html:
-            page = self._messages.expand(config.html, notification, MessageStyle.HTML)
+            page, told_in_page = self._messages.fit(config.html, notification, style=MessageStyle.HTML)
             mail.add_alternative(
                 page.encode("utf-8", "replace").decode(), subtype="html", cte="quoted-printable"
             )
+            told &= told_in_page
+        return told
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
-        self.deliver(*self.message(notification), timeout_seconds)
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+        mail, sender, recipients, told = self.message(notification)
+        refused = self.deliver(mail, sender, recipients, timeout_seconds)
+        return NOBODY_TOLD if refused else told
 
-    def deliver(self, mail: EmailMessage, sender: str, recipients: list[str], timeout_seconds: float) -> None:
-        """Hands a mail over to the server. Raises SendError."""
+    def deliver(
+        self, mail: EmailMessage, sender: str, recipients: list[str], timeout_seconds: float
+    ) -> list[str]:
+        """Hands a mail over to the server; returns the recipients that it refused. Raises SendError, also if it
+        refused all of them."""
         deadline = time.monotonic() + min(timeout_seconds, MAX_ATTEMPT_SECONDS)
         try:
             client = self._connect(deadline)
             try:
                 self._prepare(client)
                 _limit(client, deadline)
-                client.send_message(mail, sender, recipients)
+                refused = list(client.send_message(mail, sender, recipients))
             finally:
                 client.close()
         except smtplib.SMTPNotSupportedError as error:
@@ -233,6 +253,9 @@ class EmailSender:
             ) from None
         except (OSError, UnicodeError) as error:
             raise SendError(f"{self._config.host}: {error}", may_retry=isinstance(error, OSError)) from None
+        if refused:
+            log.error("mail: %s refused the recipients %s", self._config.host, ", ".join(refused)[:200])
+        return refused
 
     def _connect(self, deadline: float) -> smtplib.SMTP:
         config = self._config

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from gpuscope.notify.channel_configs import MsTeamsV2Config
+from gpuscope.notify.channels import Told
 from gpuscope.notify.default_messages import escape_markdown
 from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import FIRING, Notification
-from gpuscope.notify.senders.json_post import cut, encode, post_json
+from gpuscope.notify.senders.json_post import ComposedMessage, cut, encode, post_json
 
 MAX_TITLE_CHARACTERS = 1000
 MAX_TEXT_CHARACTERS = 20_000
@@ -19,24 +20,27 @@ class MsTeamsV2Sender:
         self._config = config
         self._messages = messages
 
-    def document(self, notification: Notification) -> dict[str, object]:
+    def compose(self, notification: Notification) -> ComposedMessage:
         title = self._messages.expand(self._config.title, notification, MessageStyle.MARKDOWN)
         if self._messages.is_default(self._config.title):
             title = escape_markdown(title)
-        text = self._messages.expand(self._config.text, notification, MessageStyle.MARKDOWN)
-        text = cut(text, MAX_TEXT_CHARACTERS)
         is_firing = notification.status == FIRING
-        document = _card(title, text, is_firing=is_firing)
-        while text and (size := len(encode(document))) > MAX_MESSAGE_BYTES:
-            text = cut(text, max(1, len(text) * MAX_MESSAGE_BYTES // size - 1))
-            document = _card(title, text, is_firing=is_firing)
-        return document
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
-        document = self.document(notification)
+        def shorten(text: str) -> str:
+            text = cut(text, MAX_TEXT_CHARACTERS)
+            while text and (size := len(encode(_card(title, text, is_firing=is_firing)))) > MAX_MESSAGE_BYTES:
+                text = cut(text, max(1, len(text) * MAX_MESSAGE_BYTES // size - 1))
+            return text
+
+        fitted = self._messages.fit(self._config.text, notification, shorten, MessageStyle.MARKDOWN)
+        return ComposedMessage(_card(title, fitted.text, is_firing=is_firing), fitted.told)
+
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+        document, told = self.compose(notification)
         post_json(
             self._config.url.reveal(), document, self._config.http, timeout_seconds, retried_statuses=(429,)
         )
+        return told
 
 
 def _card(title: str, text: str, *, is_firing: bool) -> dict[str, object]:

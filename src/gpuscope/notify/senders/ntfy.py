@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from gpuscope.http_config import basic_header
 from gpuscope.notify.channel_configs import NtfyConfig
+from gpuscope.notify.channels import Told
 from gpuscope.notify.default_messages import page_link, plain_body, subject, web_link
-from gpuscope.notify.message_templates import Messages
+from gpuscope.notify.message_templates import Messages, fit_alerts
 from gpuscope.notify.notification import FIRING, Notification
-from gpuscope.notify.senders.json_post import cut, post_json
+from gpuscope.notify.senders.json_post import ComposedMessage, cut, post_json
 
 MAX_TITLE_CHARACTERS = 200
 MAX_MESSAGE_BYTES = 3900
@@ -20,38 +21,45 @@ class NtfySender:
     def __init__(self, config: NtfyConfig, messages: Messages) -> None:
         self._config = config
 
-    def document(self, notification: Notification) -> dict[str, object]:
+    def compose(self, notification: Notification) -> ComposedMessage:
         is_firing = notification.status == FIRING
         severities = {alert.labels.get("severity", "") for alert in notification.firing}
         priority = max(
             (_PRIORITIES.get(one, _DEFAULT_PRIORITY) for one in severities), default=_DEFAULT_PRIORITY
         )
-        message = plain_body(notification).encode("utf-8", "replace")
-        if len(message) > MAX_MESSAGE_BYTES:
-            message = message[:MAX_MESSAGE_BYTES] + "…".encode()
+        message = fit_alerts(notification, plain_body, _shorten)
         document: dict[str, object] = {
             "topic": self._config.topic.reveal(),
             "title": cut(subject(notification), MAX_TITLE_CHARACTERS),
-            "message": message.decode("utf-8", "ignore"),
+            "message": message.text,
             "priority": priority if is_firing else _DEFAULT_PRIORITY,
             "tags": ["rotating_light" if is_firing else "white_check_mark"],
         }
         if link := web_link(page_link(notification)):
             document["click"] = link
-        return document
+        return ComposedMessage(document, message.told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         config = self._config
         headers: tuple[tuple[str, str], ...] = ()
         if config.token:
             headers = (("authorization", f"Bearer {config.token.reveal()}"),)
         elif config.username:
             headers = (basic_header(config.username, config.password.reveal()),)
+        document, told = self.compose(notification)
         post_json(
             config.url.reveal(),
-            self.document(notification),
+            document,
             config.http,
             timeout_seconds,
             retried_statuses=(429,),
             headers=headers,
         )
+        return told
+
+
+def _shorten(text: str) -> str:
+    message = text.encode("utf-8", "replace")
+    if len(message) > MAX_MESSAGE_BYTES:
+        message = message[:MAX_MESSAGE_BYTES] + "…".encode()
+    return message.decode("utf-8", "ignore")

@@ -6,10 +6,11 @@ import hashlib
 from collections.abc import Callable
 
 from gpuscope.notify.channel_configs import PagerDutyConfig
-from gpuscope.notify.channels import SendError
+from gpuscope.notify.channels import NOBODY_TOLD, SendError, Told
+from gpuscope.notify.default_messages import listed_alerts
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import FIRING, Notification
-from gpuscope.notify.senders.json_post import attempt_seconds, cut, encode, post_json
+from gpuscope.notify.senders.json_post import ComposedMessage, attempt_seconds, cut, encode, post_json
 from gpuscope.notify.senders.webhook import expand_document
 
 MAX_SUMMARY_CHARACTERS = 1024
@@ -27,7 +28,7 @@ class PagerDutySender:
         self._config = config
         self._messages = messages
 
-    def document(self, notification: Notification) -> dict[str, object]:
+    def compose(self, notification: Notification) -> ComposedMessage:
         config = self._config
 
         def expand(text: str) -> str:
@@ -39,10 +40,13 @@ class PagerDutySender:
         key = group_hash(notification.group_key)
         build = self._v1 if config.service_key else self._v2
         document = build(texts, details, action, key, expand)
+        listing = str(config.details.get("firing", ""))
+        is_ours = self._messages.is_default(listing)
+        told = listed_alerts(notification) if is_ours else self._messages.fit(listing, notification).told
         if len(encode(document)) > MAX_EVENT_BYTES:
             too_large = {"error": "details are left out: the event would be larger than PagerDuty accepts"}
-            document = build(texts, too_large, action, key, expand)
-        return document
+            document, told = build(texts, too_large, action, key, expand), NOBODY_TOLD
+        return ComposedMessage(document, told)
 
     def _v2(
         self, texts: dict[str, str], details: object, action: str, key: str, expand: Callable[[str], str]
@@ -85,12 +89,13 @@ class PagerDutySender:
             document |= {"client": texts["client"], "client_url": texts["client_url"]}
         return document
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         config = self._config
-        document = self.document(notification)
+        document, told = self.compose(notification)
         if not (document.get("routing_key") or document.get("service_key")):
             raise SendError("the routing key is empty", may_retry=False)
         # Too many requests are a 403 in v1.
         url, status = (V1_URL, 403) if config.service_key else (config.url, 429)
         seconds = attempt_seconds(timeout_seconds, config.timeout)
         post_json(url, document, config.http, seconds, retried_statuses=(status,))
+        return told

@@ -9,11 +9,11 @@ import json
 from collections.abc import Callable
 
 from gpuscope.notify.channel_configs import SlackConfig
-from gpuscope.notify.channels import SendError
+from gpuscope.notify.channels import SendError, Told
 from gpuscope.notify.default_messages import escape_slack
 from gpuscope.notify.message_templates import Messages, MessageStyle
 from gpuscope.notify.notification import Notification
-from gpuscope.notify.senders.json_post import attempt_seconds, cut, post_json
+from gpuscope.notify.senders.json_post import ComposedMessage, attempt_seconds, cut, post_json
 
 MAX_TITLE_CHARACTERS = 1024
 MAX_TEXT_CHARACTERS = 30_000
@@ -38,13 +38,17 @@ class SlackSender:
         self._config = config
         self._messages = messages
 
-    def document(self, notification: Notification) -> dict[str, object]:
+    def compose(self, notification: Notification) -> ComposedMessage:
         config = self._config
 
         def expand(text: str) -> str:
             return self._messages.expand(text, notification, MessageStyle.SLACK)
 
-        texts = {key: cut(expand(text), MAX_TEXT_CHARACTERS) for key, text in config.texts.items()}
+        fitted = {
+            key: self._messages.fit(text, notification, _shorten, MessageStyle.SLACK)
+            for key, text in config.texts.items()
+        }
+        texts = {key: one.text for key, one in fitted.items()}
         for key in _ESCAPED_DEFAULTS:
             if self._messages.is_default(config.texts[key]):
                 texts[key] = escape_slack(texts[key])
@@ -67,20 +71,28 @@ class SlackSender:
             message["link_names"] = True
         if texts["message_text"]:
             message["text"] = texts["message_text"]
-        return {**message, "attachments": [attachment]}
+        # Where the attachment has no text, people read what the user has put elsewhere.
+        told = fitted["text"].told if texts["text"] else fitted["message_text"].told | fitted["pretext"].told
+        return ComposedMessage({**message, "attachments": [attachment]}, told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         config = self._config
         headers = (("authorization", f"Bearer {config.token.reveal()}"),) if config.token else ()
+        document, told = self.compose(notification)
         response = post_json(
             config.url.reveal(),
-            self.document(notification),
+            document,
             config.http,
             attempt_seconds(timeout_seconds, config.timeout),
             retried_statuses=(429,),
             headers=headers,
         )
         _check_answer(response.body)
+        return told
+
+
+def _shorten(text: str) -> str:
+    return cut(text, MAX_TEXT_CHARACTERS)
 
 
 def _expand_action(action: dict[str, object], expand: Callable[[str], str]) -> dict[str, object]:

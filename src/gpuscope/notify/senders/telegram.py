@@ -7,11 +7,11 @@ import re
 from collections.abc import Callable, Mapping
 
 from gpuscope.notify.channel_configs import TelegramConfig
-from gpuscope.notify.channels import SendError
+from gpuscope.notify.channels import SendError, Told
 from gpuscope.notify.default_messages import plain_body, subject
-from gpuscope.notify.message_templates import Messages, MessageStyle
+from gpuscope.notify.message_templates import Messages, MessageStyle, fit_alerts
 from gpuscope.notify.notification import Notification
-from gpuscope.notify.senders.json_post import cut, post_json
+from gpuscope.notify.senders.json_post import ComposedMessage, cut, post_json
 
 MAX_MESSAGE_CHARACTERS = 4096
 _MARKDOWN_V2 = re.compile(r"([_*\[\]()~`>#+\-=|{}.!\\])")
@@ -40,22 +40,24 @@ class TelegramSender:
         self._config = config
         self._messages = messages
 
-    def document(self, notification: Notification) -> dict[str, object]:
+    def compose(self, notification: Notification) -> ComposedMessage:
         config = self._config
         escape = _ESCAPES.get(config.parse_mode, str)
-        message = self._messages.expand(config.message, notification, _STYLES[config.parse_mode])
+
+        def shorten(text: str) -> str:
+            if len(text) > MAX_MESSAGE_CHARACTERS and config.parse_mode:
+                # Cutting HTML would leave a tag open, and Telegram would refuse the message.
+                text = escape(subject(notification))
+            return cut(text, MAX_MESSAGE_CHARACTERS)
+
         if config.parse_mode != "HTML" and self._messages.is_default(config.message):
-            message = escape(plain_body(notification))  # the default message has HTML tags
-        if len(message) > MAX_MESSAGE_CHARACTERS:
-            # Cutting HTML would leave a tag open, and Telegram would refuse the message.
-            message = (
-                cut(escape(subject(notification)), MAX_MESSAGE_CHARACTERS)
-                if config.parse_mode
-                else cut(message, MAX_MESSAGE_CHARACTERS)
-            )
+            # The default message has HTML tags.
+            message = fit_alerts(notification, lambda fewer: escape(plain_body(fewer)), shorten)
+        else:
+            message = self._messages.fit(config.message, notification, shorten, _STYLES[config.parse_mode])
         document: dict[str, object] = {
             "chat_id": config.chat_id.reveal(),
-            "text": message,
+            "text": message.text,
             "disable_web_page_preview": True,
         }
         if config.parse_mode:
@@ -64,11 +66,13 @@ class TelegramSender:
             document["disable_notification"] = True
         if config.message_thread_id:
             document["message_thread_id"] = config.message_thread_id
-        return document
+        return ComposedMessage(document, message.told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         token = self._config.bot_token.reveal()
         if re.fullmatch(r"[\w:.-]+", token, re.ASCII) is None:
             raise SendError("the bot token has characters that no token has", may_retry=False)
         url = f"{self._config.api_url.rstrip('/')}/bot{token}/sendMessage"
-        post_json(url, self.document(notification), self._config.http, timeout_seconds, retried_statuses=(429,))
+        document, told = self.compose(notification)
+        post_json(url, document, self._config.http, timeout_seconds, retried_statuses=(429,))
+        return told

@@ -9,7 +9,7 @@ from urllib.parse import urlsplit
 
 from gpuscope.errors import UsageError
 from gpuscope.notify.channel_configs import WebhookConfig
-from gpuscope.notify.channels import SendError
+from gpuscope.notify.channels import SendError, Told
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification import Notification
 from gpuscope.notify.senders.json_post import attempt_seconds, post_json
@@ -64,13 +64,17 @@ class WebhookSender:
         self._config = config
         self._messages = messages
 
-    def send(self, notification: Notification, timeout_seconds: float) -> None:
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
         config = self._config
-        document: object = webhook_body(notification, config.max_alerts)
+        told = notification
         if config.payload is not None:
             document = expand_document(config.payload, self._messages, notification)
+        else:
+            document = webhook_body(notification, config.max_alerts)
+            told = notification.first(config.max_alerts) if config.max_alerts else notification
         url = self._url(notification)
         post_json(url, document, config.http, attempt_seconds(timeout_seconds, config.timeout))
+        return told.fingerprints
 
     def _url(self, notification: Notification) -> str:
         template = self._config.url.reveal()
