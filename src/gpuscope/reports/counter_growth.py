@@ -8,6 +8,7 @@ is read in fine steps.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
@@ -19,6 +20,7 @@ from gpuscope.go_quote import quote
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats, Ints
 from gpuscope.promql.result import Matrix
+from gpuscope.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, Turn, uuid_matcher
 from gpuscope.series import Labels
 
 CHUNKS: Final = 120
@@ -77,9 +79,21 @@ class CounterGrowth:
         return found
 
 
-async def counter_growth(engine: QueryEngine, selector: str, start_ms: int, end_ms: int) -> CounterGrowth:
-    """`selector` is an instant selector such as `x_total{kind="user"}`."""
-    chunks = ChunkGrid.of(start_ms, end_ms)
+async def counter_growth(
+    engine: QueryEngine,
+    selector: str,
+    start_ms: int,
+    end_ms: int,
+    reporters: GpuReporters = ALL_REPORTERS,
+) -> CounterGrowth:
+    """`selector` is an instant selector such as `x_total{kind="user"}`. A reporter counts in its turns only."""
+    growth = await _growth_of_all(engine, selector, ChunkGrid.of(start_ms, end_ms))
+    if reporters.turns:
+        await _keep_turns(engine, selector, growth, reporters)
+    return growth
+
+
+async def _growth_of_all(engine: QueryEngine, selector: str, chunks: ChunkGrid) -> CounterGrowth:
     last = await chunks.read(engine, "last_over_time", selector)
     keys = [without_name(labels) for labels in last.labels]
     low = _in_order(keys, await chunks.read(engine, "min_over_time", selector))
@@ -102,6 +116,54 @@ async def counter_growth(engine: QueryEngine, selector: str, start_ms: int, end_
             grown[row, chunk] = _sum_of_steps(float(before[row, chunk]), ends)
     existed = np.array([key in earlier for key in keys], dtype=np.bool_)
     return CounterGrowth(keys, grown, last.present, chunks, existed)
+
+
+async def _keep_turns(
+    engine: QueryEngine, selector: str, growth: CounterGrowth, reporters: GpuReporters
+) -> None:
+    """Takes away what a counter grew outside the turns of its reporter. A chunk in which a turn begins or ends,
+    and the reporter does not, is read again as far as the turn goes."""
+    ends_ms = growth.chunk_ends_ms
+    starts_ms = ends_ms - growth.chunks.step_ms
+    parts: dict[tuple[int, int, int], list[int]] = defaultdict(list)
+    for row, labels in enumerate(growth.labels):
+        turns = reporters.turns_of(labels)
+        if turns is None:
+            continue
+        counted = np.zeros(len(ends_ms), dtype=np.bool_)
+        for turn in turns:
+            counted |= turn.overlaps(starts_ms, ends_ms)
+            for chunk in _cut_chunks(turn, starts_ms, ends_ms):
+                start_ms, end_ms = (
+                    max(turn.start_ms, int(starts_ms[chunk])),
+                    min(turn.end_ms, int(ends_ms[chunk])),
+                )
+                parts[chunk, start_ms, end_ms].append(row)
+        growth.by_chunk[row, ~counted] = 0.0
+    for (chunk, _, _), rows in parts.items():
+        growth.by_chunk[rows, chunk] = 0.0
+    for (chunk, start_ms, end_ms), rows in parts.items():
+        uuids = {dict(growth.labels[row]).get("uuid", "") for row in rows}
+        # One chunk: a grid of several may begin a little earlier, before the first sample of the turn.
+        chunks = ChunkGrid(start_ms, end_ms, end_ms - start_ms, 1)
+        part = await _growth_of_all(engine, with_matcher(selector, uuid_matcher(uuids)), chunks)
+        totals = dict(zip(part.labels, part.totals.tolist(), strict=True))
+        for row in rows:
+            growth.by_chunk[row, chunk] += totals.get(growth.labels[row], 0.0)
+
+
+def _cut_chunks(turn: Turn, starts_ms: Ints, ends_ms: Ints) -> list[int]:
+    cut: set[int] = set()
+    for at_ms, is_cut in zip((turn.start_ms, turn.end_ms), turn.is_cut, strict=True):
+        if is_cut:
+            cut.update(np.flatnonzero((starts_ms < at_ms) & (at_ms < ends_ms)).tolist())
+    return sorted(cut)
+
+
+def with_matcher(selector: str, matcher: str) -> str:
+    name, _, matchers = selector.partition("{")
+    matchers = matchers.removesuffix("}")
+    return f"{name}{{{matchers},{matcher}}}" if matchers else f"{name}{{{matcher}}}"
 
 
 async def values_before(engine: QueryEngine, selector: str, at_ms: int) -> dict[Labels, float]:

@@ -21,8 +21,8 @@ WHOLE_GPU = "whole GPU"
 class GpuIdentities:
     models: Mapping[str, str] = field(default_factory=dict)
     """By UUID of GPUs and MIG instances."""
-    nodes: Mapping[str, str] = field(default_factory=dict)
-    """By UUID of GPUs and MIG instances."""
+    nodes: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """By scraped instance and UUID of GPUs and MIG instances: a GPU may have moved."""
     profiles: Mapping[str, str] = field(default_factory=dict)
     """By UUID of MIG instances."""
     parents: Mapping[str, str] = field(default_factory=dict)
@@ -32,9 +32,8 @@ class GpuIdentities:
         return self.models.get(uuid, "")
 
     def node(self, labels: Mapping[str, str]) -> str:
-        return (
-            self.nodes.get(labels.get("uuid", ""), "") or labels.get("node", "") or labels.get("instance", "")
-        )
+        instance = labels.get("instance", "")
+        return self.nodes.get((instance, labels.get("uuid", "")), "") or labels.get("node", "") or instance
 
     def board(self, uuid: str) -> str:
         """The GPU's own UUID, of a GPU or a MIG instance."""
@@ -54,12 +53,13 @@ async def read_gpu_identities(engine: QueryEngine, start_ms: int, end_ms: int) -
 
     models, nodes, profiles, parents = {}, {}, {}, {}
     for labels in await infos("gpuscope_gpu_info"):
-        uuid = labels.get("uuid", "")
-        models[uuid], nodes[uuid] = labels.get("model", ""), labels.get("node", "")
+        uuid, instance = labels.get("uuid", ""), labels.get("instance", "")
+        models[uuid], nodes[instance, uuid] = labels.get("model", ""), labels.get("node", "")
     for labels in await infos("gpuscope_mig_info"):
-        uuid, parent = labels.get("uuid", ""), labels.get("parent_uuid", "")
+        uuid, parent, instance = (labels.get(name, "") for name in ("uuid", "parent_uuid", "instance"))
         profiles[uuid], parents[uuid] = labels.get("profile", ""), parent
-        models[uuid], nodes[uuid] = models.get(parent, ""), nodes.get(parent, "")
+        models[uuid] = models.get(parent, "")
+        nodes[instance, uuid] = nodes.get((instance, parent), "")
     return GpuIdentities(models, nodes, profiles, parents)
 
 

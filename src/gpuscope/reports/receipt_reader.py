@@ -2,23 +2,27 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from typing import Final
 
 import numpy as np
 
-from gpuscope.engines.query_engine import QueryEngine, describe, labelled_values
+from gpuscope.engines.query_engine import LabelledValue, QueryEngine, describe, labelled_values
 from gpuscope.go_quote import quote
 from gpuscope.health.wait_checks import WAIT_THRESHOLDS
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.readings.throttle import NOT_THROTTLING
-from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
+from gpuscope.reports.board_spans import board_spans
+from gpuscope.reports.counter_growth import ChunkGrid, CounterGrowth, counter_growth
 from gpuscope.reports.gpu_identities import GpuIdentities, read_gpu_identities
+from gpuscope.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher
 from gpuscope.reports.gpu_weights import slice_share
 from gpuscope.reports.job_question import HELD_SECONDS, JobQuestion, find_job, not_found
 from gpuscope.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
 from gpuscope.reports.receipt_notes import EXPLAINED_EFFICIENCY, find_notes
+from gpuscope.reports.report_range import RangePiece
 from gpuscope.reports.report_sentence import ReportSentence
 from gpuscope.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units, released_chunks
 
@@ -36,6 +40,8 @@ MIN_STOPPED_SECONDS: Final = 30.0
 """Two scrapes: the end of a job is known to one of them."""
 MIN_UNREAD_SECONDS: Final = 180.0
 """Shorter gaps come from the different read times of agents and schedulers."""
+_NodeGpu = tuple[str, str]
+"""Node and UUID: a job that held a GPU of two reporters of one node held one GPU."""
 _COUNTERS: Final = {
     "held_seconds": HELD_SECONDS,
     "gpu_seconds": "gpuscope_owner_gpu_seconds_total",
@@ -133,6 +139,7 @@ class _ReceiptReader:
         # With margins: the samples of its start and end are up to a scrape interval away.
         self._start_ms = start_ms - MARGIN_MS
         self._end_ms = min(end_ms + MARGIN_MS, question.end_ms)
+        self._reporters = ALL_REPORTERS
         self._slurm_seconds = 0.0
         """From its start to its end, if Slurm's start is known."""
 
@@ -146,6 +153,7 @@ class _ReceiptReader:
         if given:
             self._began_ms = min(self._began_ms, round(1000 * receipt.started_at))
             self._start_ms = self._began_ms - MARGIN_MS
+        self._reporters = await self._read_reporters(given, gpus)
         units = await self._units(gpus)
         await self._add_allocated(units, given, gpus)
         receipt.gpus = sorted(units.values(), key=lambda one: (one.node, len(one.gpu), one.gpu))
@@ -166,14 +174,28 @@ class _ReceiptReader:
         held = f"gpuscope_owner_gpus_held{{{self._question.matchers}}}"
         return bool(labelled_values(await self._engine.instant(held, self._question.end_ms)))
 
-    async def _units(self, gpus: GpuIdentities) -> dict[UnitKey, ReceiptGpu]:
-        units: dict[UnitKey, ReceiptGpu] = {}
+    async def _read_reporters(self, given: Collection[UnitKey], gpus: GpuIdentities) -> GpuReporters:
+        held = f"{HELD_SECONDS}{{{self._question.matchers}}}"
+        series = await self._engine.series([held], self._start_ms, self._end_ms)
+        uuids = {dict(labels).get("uuid", "") for labels in series} | {uuid for _, uuid in given}
+        boards = uuid_matcher({gpus.board(uuid) for uuid in uuids})
+        piece = RangePiece(self._start_ms, self._end_ms, "samples")
+        _, reporters = await board_spans(self._engine, [piece], gpus.parents, boards)
+        return reporters
+
+    async def _growth(self, selector: str, start_ms: int, end_ms: int) -> CounterGrowth:
+        return await counter_growth(self._engine, selector, start_ms, end_ms, self._reporters)
+
+    async def _units(self, gpus: GpuIdentities) -> dict[_NodeGpu, ReceiptGpu]:
+        units: dict[_NodeGpu, ReceiptGpu] = {}
         for attribute, metric in _COUNTERS.items():
             selector = f"{metric}{{{self._question.matchers}}}"
-            grown = await counter_growth(self._engine, selector, self._start_ms, self._end_ms)
+            grown = await self._growth(selector, self._start_ms, self._end_ms)
             for pairs, total in zip(grown.labels, grown.totals.tolist(), strict=True):
                 labels = dict(pairs)
-                key = labels.get("instance", ""), labels.get("uuid", "")
+                key = _node_gpu(labels, gpus)
+                if self._reporters.turns_of(pairs) == []:
+                    continue
                 if key not in units and (attribute != "held_seconds" or len(units) >= MAX_GPUS):
                     continue
                 unit = units.setdefault(key, _new_unit(labels, gpus))
@@ -184,9 +206,10 @@ class _ReceiptReader:
             ("longest_idle_seconds", f"gpuscope_owner_idle_seconds{{{own}}}"),
             ("memory_total_bytes", f"gpuscope_gpu_memory_total_bytes{{{held}}}"),
         ):
-            for key, value in (await self._highest(selector)).items():
+            for labels, value in await self._highest(selector):
+                key = _node_gpu(labels, gpus)
                 if key in units:
-                    setattr(units[key], attribute, value)
+                    setattr(units[key], attribute, max(value, getattr(units[key], attribute) or 0.0))
         return units
 
     async def _read_allocated(self) -> set[UnitKey]:
@@ -199,25 +222,31 @@ class _ReceiptReader:
         return units.get(question.name, set())
 
     async def _add_allocated(
-        self, units: dict[UnitKey, ReceiptGpu], given: Collection[UnitKey], gpus: GpuIdentities
+        self, units: dict[_NodeGpu, ReceiptGpu], given: Collection[UnitKey], gpus: GpuIdentities
     ) -> None:
         """A GPU that was given to the job is held as long as it was read while the job had it."""
         if not given:
             return
         boards = self._uuids(gpus.board(uuid) for _, uuid in given)
         observed = f"gpuscope_gpu_observed_seconds_total{{{boards}}}"
-        grown = await counter_growth(self._engine, observed, self._began_ms, self._ended_ms)
+        grown = await self._growth(observed, self._began_ms, self._ended_ms)
         seconds = {
             (labels.get("instance", ""), labels.get("uuid", "")): (labels, amounts)
             for labels, amounts in zip(map(dict, grown.labels), grown.by_chunk, strict=True)
         }
         released = await released_chunks(self._engine, self._question.process_matchers, grown.chunks)
         nothing = np.zeros(grown.chunks.count)
-        for instance, uuid in sorted(given)[:MAX_GPUS]:
+        totals: dict[_NodeGpu, float] = defaultdict(float)
+        labels_of: dict[_NodeGpu, dict[str, str]] = {}
+        for unit_key in sorted(given)[:MAX_GPUS]:
+            instance, uuid = unit_key
             labels, amounts = seconds.get((instance, gpus.board(uuid)), ({}, nothing))
-            key = instance, uuid
-            total = float(np.where(released[key], 0.0, amounts).sum() if key in released else amounts.sum())
-            unit = units.get(key) or _new_unit({**labels, "instance": instance, "uuid": uuid}, gpus)
+            labels = {**labels, "instance": instance, "uuid": uuid}
+            key = _node_gpu(labels, gpus)
+            totals[key] += float(np.where(released.get(unit_key, False), 0.0, amounts).sum())
+            labels_of.setdefault(key, labels)
+        for key, total in totals.items():
+            unit = units.get(key) or _new_unit(labels_of[key], gpus)
             more = total - unit.held_seconds
             if more < MARGIN_MS / 1000:  # the read times of agents and scheduler differ
                 continue
@@ -226,10 +255,9 @@ class _ReceiptReader:
             unit.gpu_seconds += more * slice_share(unit.profile, unit.model)
             unit.busy_seconds = unit.busy_seconds or 0.0  # no process: nothing of it is unknown
 
-    async def _highest(self, selector: str) -> dict[UnitKey, float]:
+    async def _highest(self, selector: str) -> list[LabelledValue]:
         expression = f"max_over_time({selector}[{duration_text(self._end_ms - self._start_ms)}])"
-        found = labelled_values(await self._engine.instant(expression, self._end_ms))
-        return {(labels.get("instance", ""), labels.get("uuid", "")): value for labels, value in found}
+        return labelled_values(await self._engine.instant(expression, self._end_ms))
 
     def _uuids(self, uuids: Iterable[str]) -> str:
         """A matcher for them. UUIDs have no characters that a regular expression knows."""
@@ -241,7 +269,11 @@ class _ReceiptReader:
         if question.kind == "pod":
             selector = f"gpuscope_allocation_used{{{question.process_matchers}}}"
             allocated = await self._engine.series([selector], *span)
-            receipt.requested_gpus = float(len(allocated)) if allocated else None
+            # A node that is pushed and scraped has each of them twice.
+            gpus = {
+                tuple(pair for pair in labels if pair[0] not in ("instance", "job")) for labels in allocated
+            }
+            receipt.requested_gpus = float(len(gpus)) if gpus else None
             return
         job = question.process_matchers
         for labels in await self._engine.series(
@@ -280,14 +312,14 @@ class _ReceiptReader:
             return
         # Without the margins: what happened before and after the job is not the job's.
         selector = f"gpuscope_gpu_throttled_seconds_total{{{uuids}}}"
-        throttled = await counter_growth(self._engine, selector, self._began_ms, self._ended_ms)
+        throttled = await self._growth(selector, self._began_ms, self._ended_ms)
         for pairs, total in zip(throttled.labels, throttled.totals.tolist(), strict=True):
             reason = dict(pairs).get("reason", "")
             if reason not in NOT_THROTTLING and total >= 1:
                 receipt.throttled_seconds[reason] = max(total, receipt.throttled_seconds.get(reason, 0.0))
         # With a margin: the XID that ended the job is scraped after its end.
         selector = f"gpuscope_gpu_xid_errors_total{{{uuids}}}"
-        xids = await counter_growth(self._engine, selector, self._began_ms, self._end_ms)
+        xids = await self._growth(selector, self._began_ms, self._end_ms)
         for pairs, total in zip(xids.labels, xids.totals.tolist(), strict=True):
             if round(total):
                 code = dict(pairs).get("xid", "")
@@ -314,7 +346,7 @@ class _ReceiptReader:
             receipt.not_known.append(ReportSentence("unknown.first_hours", hours=hours, at=start_ms // 1000))
         elif receipt.waited_seconds is None and not await self._was_read_before(observed, start_ms):
             receipt.not_known.append(ReportSentence("unknown.before", at=start_ms // 1000))
-        grown = await counter_growth(self._engine, observed, start_ms, end_ms)
+        grown = await self._growth(observed, start_ms, end_ms)
         read_seconds: dict[str, float] = {}
         for pairs, total in zip(grown.labels, grown.totals.tolist(), strict=True):
             uuid = dict(pairs).get("uuid", "")
@@ -351,6 +383,10 @@ class _ReceiptReader:
             unknown.append(ReportSentence("unknown.array", count=others, job=self._question.name))
         where = f"seff {receipt.name}" if receipt.kind == "job" else "kubectl top pod"
         unknown.append(ReportSentence("unknown.host", command=where))
+
+
+def _node_gpu(labels: Mapping[str, str], gpus: GpuIdentities) -> _NodeGpu:
+    return gpus.node(labels), labels.get("uuid", "")
 
 
 def _new_unit(labels: Mapping[str, str], gpus: GpuIdentities) -> ReceiptGpu:

@@ -21,6 +21,7 @@ from gpuscope.health.slurm_join import gpus_by_index, to_index
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats
 from gpuscope.reports.counter_growth import ChunkGrid, counter_growth
+from gpuscope.reports.gpu_reporters import GpuReporters
 from gpuscope.slurm_gpu_index import NumberedGpu, is_of_model, short_node_name
 
 UnitKey = tuple[str, str]
@@ -123,7 +124,9 @@ class UnusedAllocations:
     """By job."""
 
 
-async def unused_allocations(engine: QueryEngine, start_ms: int, end_ms: int) -> UnusedAllocations | None:
+async def unused_allocations(
+    engine: QueryEngine, start_ms: int, end_ms: int, reporters: GpuReporters
+) -> UnusedAllocations | None:
     """Time that agents counted as free and Slurm had given away; None where Slurm gave nothing.
 
     In each chunk a unit was given for the share of the cluster agent's samples that say so. What is held of
@@ -135,8 +138,12 @@ async def unused_allocations(engine: QueryEngine, start_ms: int, end_ms: int) ->
     chunks = ChunkGrid.of(start_ms, end_ms)
     shares = await _given_shares(engine, chunks, await _gpus_of_nodes(engine, start_ms, end_ms))
     uuids = quote("|".join(sorted({uuid for _, uuid in shares if uuid.replace("-", "").isalnum()})))
-    free = await _growth_of_units(engine, f"gpuscope_gpu_free_seconds_total{{uuid=~{uuids}}}", chunks)
-    held = await _growth_of_units(engine, f"gpuscope_gpu_held_seconds_total{{uuid=~{uuids}}}", chunks)
+    free = await _growth_of_units(
+        engine, f"gpuscope_gpu_free_seconds_total{{uuid=~{uuids}}}", chunks, reporters
+    )
+    held = await _growth_of_units(
+        engine, f"gpuscope_gpu_held_seconds_total{{uuid=~{uuids}}}", chunks, reporters
+    )
     listed = []
     nothing = np.zeros(chunks.count)
     for unit, by_job in shares.items():
@@ -188,8 +195,10 @@ async def _slurm_samples(engine: QueryEngine, chunks: ChunkGrid) -> dict[str, Fl
     }
 
 
-async def _growth_of_units(engine: QueryEngine, selector: str, chunks: ChunkGrid) -> dict[UnitKey, Floats]:
-    grown = await counter_growth(engine, selector, chunks.start_ms, chunks.end_ms)
+async def _growth_of_units(
+    engine: QueryEngine, selector: str, chunks: ChunkGrid, reporters: GpuReporters
+) -> dict[UnitKey, Floats]:
+    grown = await counter_growth(engine, selector, chunks.start_ms, chunks.end_ms, reporters)
     found: dict[UnitKey, Floats] = {}
     for pairs, amounts in zip(grown.labels, grown.by_chunk, strict=True):
         labels = dict(pairs)

@@ -7,7 +7,7 @@ still refuses is `PieceRefused`; the report leaves that part of the range out an
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -17,7 +17,8 @@ from gpuscope.engines.engine_errors import EngineBadQuery, EngineQueryError
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Floats
-from gpuscope.reports.counter_growth import counter_growth, without_name
+from gpuscope.reports.counter_growth import counter_growth, with_matcher, without_name
+from gpuscope.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher
 from gpuscope.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, Buckets, RangePiece
 from gpuscope.rules.shipped.rollup_rules import RolledUpCounter
 from gpuscope.series import Labels
@@ -63,13 +64,15 @@ class UsageHistory:
     buckets: Buckets
     pieces: Sequence[RangePiece]
     daily_pieces: Sequence[RangePiece]
+    reporters: GpuReporters = ALL_REPORTERS
 
     async def growth(
         self, counter: RolledUpCounter, matchers: str = "", *, by_owner_only: bool = False
     ) -> RangeGrowth:
         """`matchers` is the inside of a selector's braces."""
         found = RangeGrowth(self.buckets.zeros())
-        for piece in self.daily_pieces if by_owner_only else self.pieces:
+        # A day's roll-up has no GPUs: what two reporters have of one is in it twice.
+        for piece in self.daily_pieces if by_owner_only and not self.reporters.turns else self.pieces:
             await self._add(found, counter, matchers, piece)
         return found
 
@@ -91,7 +94,7 @@ class UsageHistory:
         self, found: RangeGrowth, counter: RolledUpCounter, matchers: str, piece: RangePiece
     ) -> None:
         selector = f"{counter.raw}{{{matchers}}}"
-        grown = await counter_growth(self.engine, selector, piece.start_ms, piece.end_ms)
+        grown = await counter_growth(self.engine, selector, piece.start_ms, piece.end_ms, self.reporters)
         for labels, total in zip(grown.labels, grown.totals.tolist(), strict=True):
             found.totals[labels] += total
         by_chunk: Floats = grown.by_chunk.sum(axis=0)
@@ -107,32 +110,70 @@ class UsageHistory:
         selector = f"{name}{{{matchers}}}"
         at_ms = piece.end_ms + late_ms
         sums = await self.engine.instant(f"sum_over_time({selector}[{duration_text(piece.length_ms)}])", at_ms)
+        changing = self.reporters.changing(piece.start_ms, piece.end_ms)
         read: dict[Labels, float] = {
-            without_name(labels): value for labels, value in zip(sums.labels, sums.values.tolist(), strict=True)
+            without_name(labels): value
+            for labels, value in zip(sums.labels, sums.values.tolist(), strict=True)
+            if self._counts(labels, piece, changing)
         }
-        by_bucket = await self._rollups_by_bucket(selector, piece, late_ms)
+        by_bucket = await self._rollups_by_bucket(selector, piece, late_ms, changing)
+        if changing:
+            by_bucket += await self._add_changing(read, with_matcher(selector, uuid_matcher(changing)), piece)
         for labels, value in read.items():
             found.totals[labels] += value
         found.by_bucket += by_bucket
 
-    async def _rollups_by_bucket(self, selector: str, piece: RangePiece, late_ms: int) -> Floats:
-        """In steps of a bucket from the start of the piece."""
+    def _counts(self, labels: Labels, piece: RangePiece, changing: Collection[str]) -> bool:
+        """Whether a series counts in the whole piece."""
+        turns = self.reporters.turns_of(labels)
+        if turns is None:
+            return True
+        if dict(labels).get("uuid", "") in changing:
+            return False
+        return any(turn.start_ms < piece.end_ms and turn.end_ms > piece.start_ms for turn in turns)
+
+    async def _add_changing(self, read: dict[Labels, float], selector: str, piece: RangePiece) -> Floats:
+        """GPUs whose reporter changes, hour by hour; returns their growth by bucket. The hour in which a GPU is
+        moved has a part of each reporter."""
+        start_ms, end_ms = piece.start_ms + HOUR_MS + MINUTE_MS, piece.end_ms + MINUTE_MS
+        matrix = await self.engine.range(f"sum_over_time({selector}[1h])", start_ms, end_ms, HOUR_MS)
+        ends_ms = matrix.times_ms - MINUTE_MS
+        amounts = np.zeros(len(ends_ms))
+        for labels, values, present in zip(matrix.labels, matrix.values, matrix.present, strict=True):
+            counted = np.zeros(len(ends_ms), dtype=np.bool_)
+            for turn in self.reporters.turns_of(labels) or ():
+                counted |= turn.overlaps(ends_ms - HOUR_MS, ends_ms)
+            if not (present & counted).any():
+                continue
+            grown = np.where(present & counted, values, 0.0)
+            read[without_name(labels)] = float(grown.sum())
+            amounts += grown
+        return self.buckets.spread(piece.start_ms, ends_ms, amounts)
+
+    async def _rollups_by_bucket(
+        self, selector: str, piece: RangePiece, late_ms: int, changing: Collection[str]
+    ) -> Floats:
+        """In steps of a bucket from the start of the piece; without GPUs whose reporter changes."""
         width_ms = max(self.buckets.width_ms, HOUR_MS)
         if piece.source == "daily":
             width_ms = max(width_ms, DAY_MS)
+        by = " by (instance, job, uuid)" if self.reporters.turns else ""
         whole, rest_ms = divmod(piece.length_ms, width_ms)
         amounts = np.zeros(whole + 1)
         if whole:
             matrix = await self.engine.range(
-                f"sum(sum_over_time({selector}[{duration_text(width_ms)}]))",
+                f"sum{by} (sum_over_time({selector}[{duration_text(width_ms)}]))",
                 piece.start_ms + width_ms + late_ms,
                 piece.start_ms + whole * width_ms + late_ms,
                 width_ms,
             )
-            amounts[:whole] = np.where(matrix.present, matrix.values, 0.0).sum(axis=0)
+            counted = [self._counts(labels, piece, changing) for labels in matrix.labels]
+            amounts[:whole] = np.where(matrix.present, matrix.values, 0.0)[counted].sum(axis=0)
         if rest_ms:
-            expression = f"sum(sum_over_time({selector}[{duration_text(rest_ms)}]))"
+            expression = f"sum{by} (sum_over_time({selector}[{duration_text(rest_ms)}]))"
             rest = await self.engine.instant(expression, piece.end_ms + late_ms)
-            amounts[whole] = rest.values.sum()
+            amounts[whole] = rest.values[
+                [self._counts(labels, piece, changing) for labels in rest.labels]
+            ].sum()
         ends_ms = np.minimum(piece.start_ms + width_ms * np.arange(1, whole + 2), piece.end_ms)
         return self.buckets.spread(piece.start_ms, ends_ms, amounts)

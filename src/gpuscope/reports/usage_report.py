@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,7 @@ from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Floats
 from gpuscope.reports.board_spans import OBSERVED, BoardSpan, board_spans
 from gpuscope.reports.gpu_identities import GpuIdentities, is_instance, read_gpu_identities, read_pod_label
+from gpuscope.reports.gpu_reporters import GpuReporters
 from gpuscope.reports.known_parts import MAX_REASON, MIN_CLOCK_SECONDS, early_notes, find_missing, source_notes
 from gpuscope.reports.rates import Rates
 from gpuscope.reports.report_range import HOUR_MS, Buckets, RangePiece
@@ -166,11 +168,12 @@ class _UsageReader:
         pieces, snapped_ms = await self._known_pieces()
         with_daily = self._plan.pieces(pieces[0].start_ms, with_daily=True) if pieces else []
         buckets = Buckets.of(question.start_ms, question.end_ms)
-        history = UsageHistory(engine, buckets, pieces, with_daily)
-        boards = await self._boards(history)
         gpus = await read_gpu_identities(engine, question.start_ms, question.end_ms)
+        spans, reporters = await board_spans(engine, pieces, gpus.parents)
+        history = UsageHistory(engine, buckets, pieces, with_daily, reporters)
+        boards = await self._boards(history, spans)
         gaps = _RowGaps()
-        unused = await self._unused_allocations(pieces, gaps)
+        unused = await self._unused_allocations(pieces, reporters, gaps)
         seconds = _move_to_held(boards, unused, buckets) if unused is not None else {}
         rows, owners = await self._rows(history, gpus, unused, seconds, gaps)
         held = boards.held.total / HOUR
@@ -179,7 +182,7 @@ class _UsageReader:
             by=question.grouping.by,
             start_ms=question.start_ms,
             end_ms=question.end_ms,
-            gpus=len(boards.spans),
+            gpus=len({dict(labels).get("uuid", "") for labels in boards.spans}),
             rows=sorted(rows.values(), key=lambda row: (-row.held, row.names)),
             invariant=invariant,
             buckets=_to_buckets(buckets, boards, invariant),
@@ -216,15 +219,15 @@ class _UsageReader:
             return pieces, 0
         return pieces[1:], head.length_ms
 
-    async def _boards(self, history: UsageHistory) -> _Boards:
-        spans = await board_spans(self._engine, history.pieces)
+    async def _boards(self, history: UsageHistory, spans: Mapping[Labels, BoardSpan]) -> _Boards:
         wall: dict[Labels, float] = {}
         by_bucket = history.buckets.zeros()
         for labels, span in spans.items():
             wall[labels] = 0.0
-            for piece in history.pieces:
-                end_ms = min(piece.end_ms, span.last_ms) if span.has_left else piece.end_ms
-                overlap_ms = history.buckets.overlap_ms(max(piece.start_ms, span.begin_ms), end_ms)
+            for piece, (start_ms, end_ms) in product(history.pieces, span.counted):
+                overlap_ms = history.buckets.overlap_ms(
+                    max(piece.start_ms, start_ms), min(piece.end_ms, end_ms)
+                )
                 by_bucket += overlap_ms / 1000
                 wall[labels] += float(overlap_ms.sum()) / 1000
         return _Boards(
@@ -239,12 +242,14 @@ class _UsageReader:
             wall_by_bucket=by_bucket,
         )
 
-    async def _unused_allocations(self, pieces: list[RangePiece], gaps: _RowGaps) -> UnusedAllocations | None:
+    async def _unused_allocations(
+        self, pieces: list[RangePiece], reporters: GpuReporters, gaps: _RowGaps
+    ) -> UnusedAllocations | None:
         """What Slurm gave away and no process used, on nodes whose agents do not know it."""
         if not pieces:
             return None
         try:
-            return await unused_allocations(self._engine, pieces[0].start_ms, pieces[-1].end_ms)
+            return await unused_allocations(self._engine, pieces[0].start_ms, pieces[-1].end_ms, reporters)
         except TooManyAllocations as error:
             gaps.sentences_about_allocations.append(ReportSentence("missing.allocations", count=error.count))
         except EngineBadQuery:
