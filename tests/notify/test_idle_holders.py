@@ -51,6 +51,28 @@ def test_the_labels_of_a_pod_are_known_by_a_verified_series(tmp_path: Path) -> N
             assert [holder.are_labels_known for holder in reading.holders] == [is_verified]
 
 
+def test_the_uid_of_a_pod_comes_from_its_processes(tmp_path: Path) -> None:
+    """Two pods share the GPU."""
+    gpu = {"gpu": "0", "uuid": "GPU-1", "instance": "n1"}
+    series = []
+    for pod, uid, pid in (("a", "uid-a", "10"), ("b", "uid-b", "11")):
+        owner = {"kind": "pod", "name": pod, "namespace": "ml"}
+        process = {**gpu, "pid": pid}
+        series += [
+            {"__name__": "gpuscope_owner_idle_seconds", **owner, **gpu},
+            {"__name__": "gpuscope_process_memory_bytes", "pod": pod, "namespace": "ml", **process},
+            {"__name__": "gpuscope_process_info", "pod_uid": uid, **process},
+        ]
+    clock = HandClock()
+    with Store(tmp_path, clock=clock) as store:
+        target = store.target("n1")
+        ids = store.resolve(target, [tuple(sorted(labels.items())) for labels in series])
+        store.append(tick(target, clock.at, ids, [1.0] * len(series)))
+        engine = EmbeddedEngine(store, Engine(store))
+        reading = asyncio.run(read_idle_holders(engine, clock.at, lambda labels: True))
+    assert {holder.key.name: holder.uids for holder in reading.holders} == {"a": {"uid-a"}, "b": {"uid-b"}}
+
+
 def read_job(
     folder: Path, *series: Mapping[str, str], forged: str = "n9", started: float | None = None
 ) -> IdleHolder:

@@ -209,6 +209,56 @@ def test_a_gpu_that_was_never_reported_protects_the_job(allocated: float | None,
     assert [(one.kind, one.reason) for one in found] == [("warned", ""), ("withheld", reason)]
 
 
+def idle_pod(minutes: float, *gpus: str, uid: str = "") -> IdleHolder:
+    found = IdleHolder(POD, dict.fromkeys(gpus, 60 * minutes), set(gpus))
+    found.uids = {uid} if uid else set()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [
+        (idle_pod(0, "n1/0", uid="a"), idle_pod(0, "n1/0", uid="b")),
+        (idle_pod(0, "n1/0"), idle_pod(0, "n2/0")),
+        (idle_pod(0, "n1/0"), idle_pod(0, "n1/1")),
+    ],
+    ids=["another UID on the same GPU", "another node", "another GPU"],
+)
+def test_a_pod_that_was_recreated_is_another_one(before: IdleHolder, after: IdleHolder) -> None:
+    """Its agent may go on with the idle time of the pod before it."""
+    watch = Watch(acting(pod_command=("kubectl", "delete", "{pod}")))
+
+    def step(minute: int, pod: IdleHolder) -> list[str]:
+        uid = min(pod.uids, default="")
+        return kinds(watch.step(minute, idle_pod(minute, *pod.held, uid=uid)))
+
+    found = [(minute, kind) for minute in range(120) for kind in step(minute, before)]
+    assert found == [(60, "warned"), (105, "warned")]
+    found = [(minute, kind) for minute in range(120, 300) for kind in step(minute, after)]
+    assert found == [(120, "replaced"), (180, "warned"), (225, "warned"), (241, "run")]
+
+
+def test_a_pod_that_two_nodes_report_is_not_ended() -> None:
+    """The samples of the node that had it are there for three minutes; on the new one it may be starting."""
+    watch = Watch(acting(pod_command=("kubectl", "delete", "{pod}")))
+    found = [
+        action
+        for minute in range(200)
+        for action in watch.step(minute, idle_pod(minute, "n1/0", "n2/0")).actions
+    ]
+    assert [action.kind for action in found] == ["warned", "warned", "withheld"]
+    assert found[-1].reason == "several nodes report a pod of this name: n1, n2"
+
+
+def test_a_job_whose_gpus_all_change_at_once_begins_anew() -> None:
+    watch = Watch(acting())
+    assert watch.run(until=119)[-1] == (105, "warned")
+    moved = IdleHolder(JOB, {"n1/7": 60 * 120.0}, {"n1/7"}, 1, user="ann")
+    moved.place(JobNodes(frozenset({"n1"})), {})
+    step = watch.step(120, moved)
+    assert (kinds(step), moved.longest_idle) == (["replaced"], 0.0)
+
+
 def test_a_gpu_that_the_job_has_left_does_not_protect_it() -> None:
     watch = Watch(acting())
     watch.step(0, holder(0, 0))

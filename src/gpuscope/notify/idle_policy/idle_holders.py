@@ -24,6 +24,7 @@ from gpuscope.notify.idle_policy.job_nodes import (
 from gpuscope.store.target_names import belongs_to_node
 
 MAX_HOLDERS: Final = 20_000
+MAX_PROCESSES: Final = 320_000
 _KINDS: Final = 'kind=~"job|pod"'
 MAX_AGE_SECONDS: Final = 180.0
 """An engine shows a sample for five minutes: meanwhile the holder may have worked."""
@@ -69,6 +70,8 @@ class IdleHolder:
     """Instances of which nobody but they themselves says that they are one of its nodes."""
     clusters: frozenset[str] = frozenset()
     """All that report holders of this kind now."""
+    uids: set[str] = field(default_factory=set)
+    """Of the pods with this name that have processes on GPUs, as far as they are known."""
     array_task: str = ""
     """`40_3` if the job is a task of an array: one of the tasks has the number of the whole array."""
     het_job: str = ""
@@ -132,6 +135,15 @@ class IdleHolder:
         """The job was requeued and has the same number: a longer idle time is that of its run before."""
         self.idle_seconds = {gpu: idle for gpu, idle in self.idle_seconds.items() if idle <= seconds}
 
+    def limit_idle(self, seconds: float) -> None:
+        """Its name was another holder's before: longer than this it has not been here."""
+        self.idle_seconds = {gpu: min(idle, seconds) for gpu, idle in self.idle_seconds.items()}
+
+    @property
+    def hosts(self) -> frozenset[str]:
+        """The nodes that report it. A pod has all of its GPUs on one."""
+        return frozenset(host_of(_instance(gpu)) or _instance(gpu) for gpu in self.held)
+
     def idle_gpus(self, seconds: float) -> list[str]:
         return sorted(gpu for gpu, idle in self.idle_seconds.items() if idle >= seconds)
 
@@ -184,6 +196,13 @@ async def read_idle_holders(
     names = 'group by (instance, node) (gpuscope_gpu_info{node!=""})'
     claimed = claimed_names(labelled_values(await engine.instant(names, at_ms, max_series=MAX_HOLDERS)))
     _place(holders, nodes_of_jobs, claimed)
+    pods = 'group by (instance, uuid, pid, namespace, pod, cluster) (gpuscope_process_memory_bytes{pod!=""})'
+    uids = 'group by (instance, uuid, pid, pod_uid) (gpuscope_process_info{pod_uid!=""})'
+    _read_uids(
+        holders,
+        labelled_values(await engine.instant(pods, at_ms, max_series=MAX_PROCESSES)),
+        labelled_values(await engine.instant(uids, at_ms, max_series=MAX_PROCESSES)),
+    )
     records = await query("gpuscope_slurm_job_info")
     _read_slurm(holders, records, await query("gpuscope_slurm_job_gpus"), is_slurm)
     accounted = await query(f"gpuscope_owner_unattributed_processes{{{_KINDS}}}")
@@ -215,6 +234,21 @@ def _read_owners(
         key = _owner_key(labels)
         holders.setdefault(key, IdleHolder(key)).held.add(_gpu(labels))
     return holders
+
+
+def _read_uids(
+    holders: Mapping[HolderKey, IdleHolder], processes: list[LabelledValue], infos: list[LabelledValue]
+) -> None:
+    """By process: no series has both the name of a pod and its UID."""
+
+    def process(labels: Mapping[str, str]) -> tuple[str, ...]:
+        return tuple(labels.get(name, "") for name in ("instance", "uuid", "pid"))
+
+    uids = {process(labels): labels.get("pod_uid", "") for labels, _ in infos}
+    for labels, _ in processes:
+        uid = uids.get(process(labels), "")
+        if uid and (holder := holders.get(_pod_key(labels))):
+            holder.uids.add(uid)
 
 
 def _place(
@@ -266,6 +300,10 @@ def _job_key(labels: Mapping[str, str]) -> HolderKey:
     return HolderKey("job", labels.get("slurm_job", ""), cluster=labels.get("cluster", ""))
 
 
+def _pod_key(labels: Mapping[str, str]) -> HolderKey:
+    return HolderKey("pod", *(labels.get(name, "") for name in ("pod", "namespace", "cluster")))
+
+
 def _gpu(labels: Mapping[str, str]) -> str:
     return f"{labels.get('instance', '')}/{labels.get('gpu', '')}"
 
@@ -287,7 +325,7 @@ def _describe(
         for labels, _ in series:
             about[_job_key(labels)].append({**labels, "__name__": name})
     for labels, _ in pods:
-        key = HolderKey("pod", labels.get("pod", ""), labels.get("namespace", ""), labels.get("cluster", ""))
+        key = _pod_key(labels)
         about[key].append({**labels, "__name__": "gpuscope_pod_labels"})
     for key, holder in holders.items():
         holder.described_by = about[key]

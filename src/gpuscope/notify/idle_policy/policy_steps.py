@@ -3,8 +3,9 @@
 A holder is warned while one of its GPUs is idle for long enough. A command runs once for each time all of its
 GPUs became idle, and only if each of them is known, verified and idle, and a warning that says so was delivered
 `grace` before. A GPU that the holder had stays one of its GPUs until its node reports, for a while, that the
-holder has left it. Time counts only while the holder is watched, by the clock that never jumps. What was done
-is kept across restarts (`to_json`, `from_json`).
+holder has left it. Time counts only while the holder is watched, by the clock that never jumps. For a holder
+that has taken over the name of another one, as a pod that was recreated, everything begins anew. What was
+done is kept across restarts (`to_json`, `from_json`).
 """
 
 from __future__ import annotations
@@ -21,7 +22,9 @@ from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.alert import Alert
 from gpuscope.series import Labels
 
-ActionKind = Literal["warned", "would_run", "run", "withheld", "excepted", "refused", "worked", "gone"]
+ActionKind = Literal[
+    "warned", "would_run", "run", "withheld", "excepted", "refused", "worked", "replaced", "gone"
+]
 ALERT_NAME: Final = "IdleGpu"
 VALID_SECONDS: Final = 300.0
 SAME_EPISODE_SECONDS: Final = 600.0
@@ -103,6 +106,31 @@ class _HeldGpus:
     seen_at: float
     absent_seconds: dict[str, float] = field(default_factory=dict)
     """By GPU: how long its node has reported that the holder has no process on it."""
+    last_gpus: frozenset[str] = frozenset()
+    """Those that it held when it was last reported."""
+    hosts: frozenset[str] = frozenset()
+    """Where it was then."""
+    uids: frozenset[str] = frozenset()
+    """Of a pod, as far as they are known."""
+    here_seconds: float | None = None
+    """How long it has been watched since it took over the name; None if no other holder had it before."""
+
+    def is_another(self, holder: IdleHolder) -> bool:
+        """A pod does not move: recreated, it may be on another node, or have another UID on the same one. A
+        holder whose GPUs have all changed at once is taken for another one too."""
+        if not holder.held or not self.last_gpus:
+            return False
+        if holder.key.kind == "pod" and holder.hosts != self.hosts:
+            return True
+        if holder.uids and self.uids and holder.uids != self.uids:
+            return True
+        return holder.held.isdisjoint(self.last_gpus)
+
+    def take_over(self, holder: IdleHolder) -> None:
+        """Jobs keep what they had: the node of such a GPU may only be silent. A pod has nothing elsewhere."""
+        self.here_seconds, self.uids = 0.0, frozenset()
+        if holder.key.kind == "pod":
+            self.absent_seconds.clear()
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +152,7 @@ class PolicySteps:
         the first one."""
         found = PolicyStep([], [])
         watched = min(max(elapsed, 0.0), MAX_STEP_SECONDS)
+        self._notice_replaced(reading, now, watched, found)
         self._remember_gpus(reading, now, watched)
         for holder in reading.holders:
             if not holder.idle_seconds:  # it may work or not
@@ -166,6 +195,20 @@ class PolicySteps:
         if episode is not None and episode.tries < MAX_TRIES:
             episode.is_done = False
 
+    def _notice_replaced(self, reading: IdleReading, now: float, watched: float, found: PolicyStep) -> None:
+        for holder in reading.holders:
+            held = self._held.get(holder.key)
+            if held is None:
+                continue
+            if held.is_another(holder):
+                held.take_over(holder)
+                if holder.key in self._episodes:
+                    self._end(holder.key, "replaced", now, found)
+            elif held.here_seconds is not None:
+                held.here_seconds += watched
+            if held.here_seconds is not None:
+                holder.limit_idle(held.here_seconds)
+
     def _remember_gpus(self, reading: IdleReading, now: float, watched: float) -> None:
         for holder in reading.holders:
             held = self._held.setdefault(holder.key, _HeldGpus(now))
@@ -176,6 +219,9 @@ class PolicySteps:
                     if held.absent_seconds[gpu] >= GONE_SECONDS:
                         del held.absent_seconds[gpu]
             held.absent_seconds.update(dict.fromkeys(holder.held, 0.0))
+            if holder.held:
+                held.last_gpus, held.hosts = frozenset(holder.held), holder.hosts
+            held.uids = frozenset(holder.uids) or held.uids
         reported = {holder.key for holder in reading.holders}
         for key, held in list(self._held.items()):
             if key in reported:
@@ -328,7 +374,7 @@ class PolicySteps:
         if missing := self._held[holder.key].absent_seconds.keys() - known:
             return f"it had GPU {min(missing)} too, which is not reported as its own now"
         if holder.key.kind != "job":
-            return ""  # a pod has all of its GPUs on one node
+            return _several_pods(holder)
         if holder.allocated is None:
             return "how many GPUs it has is not known: no agent that reads Slurm reports it"
         if holder.allocated > len(known):
@@ -405,7 +451,15 @@ class PolicySteps:
                 for key, episode in self._episodes.items()
             ],
             "holders": [
-                {**_key_json(key), "seen_at": held.seen_at, "gpus": held.absent_seconds}
+                {
+                    **_key_json(key),
+                    "seen_at": held.seen_at,
+                    "gpus": held.absent_seconds,
+                    "last_gpus": sorted(held.last_gpus),
+                    "hosts": sorted(held.hosts),
+                    "uids": sorted(held.uids),
+                    "here": held.here_seconds,
+                }
                 for key, held in self._held.items()
             ],
         }
@@ -434,7 +488,14 @@ class PolicySteps:
         for row in document.get("holders", ()):
             try:
                 gpus = {str(gpu): float(seconds) for gpu, seconds in row["gpus"].items()}
-                self._held[_key(row)] = _HeldGpus(float(row["seen_at"]), gpus)
+                self._held[_key(row)] = _HeldGpus(
+                    float(row["seen_at"]),
+                    gpus,
+                    frozenset(map(str, row["last_gpus"])),
+                    frozenset(map(str, row["hosts"])),
+                    frozenset(map(str, row["uids"])),
+                    None if row["here"] is None else float(row["here"]),
+                )
             except (KeyError, TypeError, ValueError, AttributeError):
                 continue
 
@@ -445,6 +506,15 @@ def _key_json(key: HolderKey) -> dict[str, str]:
 
 def _key(row: Mapping[str, Any]) -> HolderKey:
     return HolderKey(str(row["kind"]), str(row["name"]), str(row["namespace"]), str(row.get("cluster", "")))
+
+
+def _several_pods(holder: IdleHolder) -> str:
+    """A pod that was deleted is reported for a while beside the one that has its name now."""
+    if len(holder.hosts) > 1:
+        return f"several nodes report a pod of this name: {', '.join(sorted(holder.hosts)[:MAX_NODES_NAMED])}"
+    if len(holder.uids) > 1:
+        return f"several pods have this name, with the UIDs {', '.join(sorted(holder.uids)[:MAX_NODES_NAMED])}"
+    return ""
 
 
 def _misplaced(holder: IdleHolder) -> str:
