@@ -213,9 +213,10 @@ Findings about use are one per owner over all GPUs, nodes and jobs of the range.
 The expressions are evaluated at every minute over the embedded store, Prometheus, VictoriaMetrics, Thanos or
 Mimir. The server keeps the result in windows of six hours, each read once, the last seven days ahead of the
 first request; so an answer takes milliseconds. A part of a GPU's time counts once: under the first kind of
-this table that claims it. What is not known is said in hours: a history that begins later, GPUs that were not
-read, hours without processes and owners, a kind that the engine refused, models without a rate. Samples that
-arrive later are seen if they are less than a day old.
+this table that claims it, and with one reporter, as in [reports](reports.md#the-sum): a node that is pushed and
+scraped loses its time once, and is not down while one of the two works. What is not known is said in hours: a
+history that begins later, GPUs that were not read, hours without processes and owners, a kind that the engine
+refused, models without a rate. Samples that arrive later are seen if they are less than a day old.
 
 The server's `/metrics` has `gpuscope_findings{kind}`, the findings that hold now, and
 `gpuscope_finding_cost_gpu_hours{kind}`, the cost of the last seven days; both are renewed every five minutes.

@@ -56,6 +56,47 @@ def test_a_gpu_held_idle_costs_from_when_it_last_worked() -> None:
     assert found.finding.why == "alice held and did not use 1 of the GPUs"
 
 
+@pytest.mark.parametrize("pushed_until", [None, 700])
+def test_a_node_that_is_pushed_and_scraped_loses_its_time_once(pushed_until: int | None) -> None:
+    history = History()
+    for instance, end in (("n1:9400", None), ("n1", pushed_until)):
+        gpu = history.gpu(0, instance=instance, end=end, processes=1.0)
+        history.process(gpu, "7", end=end, idle_since=120, user="alice", slurm_job="17")
+    found = report(history)
+    held_idle = by_kind(found)["held_idle"]
+    assert held_idle.finding.cost_gpu_hours == pytest.approx(22, rel=0.005)
+    assert (held_idle.finding.gpus, held_idle.nodes) == (("0",), ("n1",))
+    assert (found.coverage.gpus, found.coverage.gpu_hours) == (1, 24)
+    assert found.coverage.known_gpu_hours == pytest.approx(24, abs=2 * MINUTE)
+
+
+def test_a_scrape_that_fails_is_no_node_that_is_down_while_it_pushes() -> None:
+    history = History()
+    history.gpu(0, instance="n1:9400", end=600, processes=1.0)
+    history.gpu(0, instance="n1", end=1200, processes=1.0)
+    history.add("up", 1.0, 0, 600, instance="n1:9400", job="gpus")
+    history.add("up", 0.0, 600, instance="n1:9400", job="gpus")
+    down = by_kind(report(history))["node_down"]
+    assert down.finding.cost_gpu_hours == pytest.approx(4, rel=0.02)
+    assert down.finding.since == pytest.approx(history.at(1200), abs=300)
+
+
+def test_late_samples_of_a_second_reporter_are_read_once() -> None:
+    history = History()
+    for instance in ("n1", "n1:9400"):
+        history.gpu(0, instance=instance, processes=1.0)
+
+    async def read() -> bool:
+        ledger = FindingLedger(history.engine())
+        now_ms = history.end_ms + 60_000
+        await ledger.update(now_ms)
+        while await ledger.cover(START_MS, now_ms):
+            pass
+        return await ledger.recheck(now_ms)
+
+    assert not asyncio.run(read()), "nothing has changed"
+
+
 def test_two_owners_of_a_gpu_share_its_cost() -> None:
     history = History()
     gpu = history.gpu(0, processes=2.0)

@@ -7,7 +7,7 @@ the end. `gpu_hours = known + missing`. Time that was not read yet is missing to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -32,7 +32,7 @@ class Coverage:
 
 
 def coverage_of(windows: Sequence[Window], weights: GpuWeights, start_ms: int, end_ms: int) -> Coverage:
-    observed = _joined((window.observed for window in windows), weights)
+    observed = _observed_boards(windows, weights)
     gpu_hours = known = 0.0
     begins = []
     for spans in observed.values():
@@ -55,16 +55,14 @@ def coverage_of(windows: Sequence[Window], weights: GpuWeights, start_ms: int, e
     return Coverage(len(observed), gpu_hours, known, missing, sentences)
 
 
-def _joined(
-    parts: Iterable[Mapping[GpuKey, list[LostSpan]]], weights: GpuWeights
-) -> dict[GpuKey, list[LostSpan]]:
-    """Of the boards: instances are parts of them."""
-    joined: dict[GpuKey, list[LostSpan]] = defaultdict(list)
-    for part in parts:
-        for key, spans in part.items():
+def _observed_boards(windows: Iterable[Window], weights: GpuWeights) -> dict[str, list[LostSpan]]:
+    """By UUID, in the order of time: a GPU may have had several reporters. Instances are parts of boards."""
+    observed: dict[str, list[LostSpan]] = defaultdict(list)
+    for window in windows:
+        for key, spans in window.observed.items():
             if weights.is_board(key):
-                joined[key] += spans
-    return joined
+                observed[key[1]] += spans
+    return {uuid: sorted(spans, key=lambda span: span.start_ms) for uuid, spans in observed.items()}
 
 
 def _unread(windows: Sequence[Window], start_ms: int, end_ms: int) -> Iterator[ReportSentence]:

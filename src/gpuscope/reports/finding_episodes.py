@@ -54,6 +54,38 @@ def episodes_by_subject(
             yield row, subject, episodes
 
 
+def without_reported(
+    episodes: Sequence[Episode], windows: Sequence[Window], other_reporters: Iterable[Sequence[GpuKey]]
+) -> list[Episode]:
+    """Of a node that is down: without the time in which each of its GPUs has another reporter, as when it also
+    pushes, or after a move."""
+    reported: list[tuple[int, int]] | None = None
+    for keys in other_reporters:
+        spans = sorted(
+            (span.start_ms, span.end_ms)
+            for window in windows
+            for key in keys
+            for span in window.observed.get(key, ())
+        )
+        reported = spans if reported is None else _overlaps(reported, spans)
+        if not reported:
+            break
+    left = list(episodes)
+    for start_ms, end_ms in reported or ():
+        left = [
+            part
+            for episode in left
+            for part in (_clip(episode, episode.start_ms, start_ms), _clip(episode, end_ms, episode.end_ms))
+            if part.end_ms > part.start_ms
+        ]
+    return left
+
+
+def _overlaps(spans: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    found = [(max(start, begin), min(end, until)) for start, end in spans for begin, until in others]
+    return [(start_ms, end_ms) for start_ms, end_ms in found if start_ms < end_ms]
+
+
 def join_spans(
     spans: Iterable[LostSpan], start_ms: int, end_ms: int, row: LostTime | None = None
 ) -> list[Episode]:

@@ -83,9 +83,7 @@ class FindingLedger:
         start_ms = min(one.start_ms for one in recent)
         end_ms = max(one.end_ms for one in recent)
         counted = await self._engine.range(f"count({OBSERVED})", start_ms, end_ms - STEP_MS, STEP_MS)
-        changed = {
-            one.start_ms for one in recent if one.failed or _observed_steps(one) != _steps_in(one, counted)
-        }
+        changed = {one.start_ms for one in recent if one.failed or one.read_steps != _steps_in(one, counted)}
         self._closed = {start: one for start, one in self._closed.items() if start not in changed}
         if self._tail is not None and self._tail.start_ms in changed:
             self._tail = None
@@ -102,10 +100,6 @@ class FindingLedger:
 
     async def _read(self, start_ms: int, end_ms: int) -> Window:
         return await read_window(self._engine, self._rows, start_ms, end_ms, self._offload)
-
-
-def _observed_steps(window: Window) -> int:
-    return sum((span.end_ms - span.start_ms) // STEP_MS for spans in window.observed.values() for span in spans)
 
 
 def _steps_in(window: Window, counted: Matrix) -> int:

@@ -2,7 +2,8 @@
 
 Input: a `QueryEngine` and the rows of `health/lost_time.py`, evaluated at every step. Output: a `Window` of
 spans. A row that cannot be evaluated is named in `failed` and costs only itself. A step stands for the time
-until the next one; a GPU that is not read at a step is not observed there.
+until the next one; a GPU that is not read at a step is not observed there. A step of a
+GPU with several reporters, as on a node that is pushed and scraped, is with one of them: see `gpu_reporters`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final
+from typing import Final, TypeVar
 
 import numpy as np
 
@@ -35,6 +36,7 @@ GpuKey = tuple[str, str]
 Owner = tuple[str, ...]
 """Values of namespace, pod, slurm_job, container and user; empty where the finding is about hardware."""
 NO_LABELS: Final[Owner] = ()
+_Share = TypeVar("_Share", Floats, Bools)
 Offload = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a computation where it does not hold up an event loop."""
 
@@ -72,6 +74,8 @@ class Window:
     """Labels of their info series."""
     failed: dict[str, str] = field(default_factory=dict)
     """By kind: why it is not known."""
+    read_steps: int = 0
+    """How many samples say at the steps that a GPU or instance was read: of all reporters."""
 
 
 _Spans = dict[GpuKey, list[LostSpan]]
@@ -122,6 +126,7 @@ def join_windows(before: Window, after: Window, rows: Sequence[LostTime]) -> Win
         _continued_by_gpu(before.with_processes, after.with_processes),
         before.gpus | {key: labels for key, labels in after.gpus.items() if before.gpus.get(key) != labels},
         before.failed | after.failed,
+        before.read_steps + after.read_steps,
     )
 
 
@@ -160,11 +165,21 @@ class _Claims:
         self._window = window
         self._steps = (window.end_ms - window.start_ms) // STEP_MS
         self._claimed: dict[GpuKey, Floats] = {}
+        self._turns: Mapping[GpuKey, Bools] = {}
+        """Of GPUs with several reporters: the steps that are with each."""
 
     def observe(self, seen: Matrix, with_processes: Matrix) -> None:
+        self._window.read_steps = int(seen.present.sum())
+        self._turns = _turns(seen)
         for found, kept in ((seen, self._window.observed), (with_processes, self._window.with_processes)):
             for labels, present in zip(found.labels, found.present, strict=True):
-                kept.setdefault(_gpu_key(dict(labels)), []).extend(_spans(self._window, present))
+                key = _gpu_key(dict(labels))
+                if spans := _spans(self._window, self._in_turn(key, present)):
+                    kept.setdefault(key, []).extend(spans)
+
+    def _in_turn(self, key: GpuKey, share: _Share) -> _Share:
+        turns = self._turns.get(key)
+        return share if turns is None else share * turns
 
     def add(self, row: LostTime, found: Matrix) -> None:
         if row.value_is_seconds:
@@ -174,7 +189,7 @@ class _Claims:
         for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
             subject = _subject(row, dict(labels))
             share = np.where(present, np.clip(values, 0.0, 1.0) if row.value_is_share else 1.0, 0.0)
-            share = np.nan_to_num(share)
+            share = self._in_turn((subject.instance, subject.uuid), np.nan_to_num(share))
             held = by_subject.get(subject)
             by_subject[subject] = share if held is None else np.maximum(held, share)
         if row.is_priced and row.scope is not LossScope.NODE:
@@ -186,11 +201,13 @@ class _Claims:
     def _add_work(self, row: LostTime, found: Matrix) -> None:
         """Work that is lost, which is not the time in which it is seen to be lost."""
         for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
-            spans = _spans(self._window, present)
-            for span in spans:
+            subject = _subject(row, dict(labels))
+            turns = self._turns.get((subject.instance, subject.uuid))
+            for span in _spans(self._window, present):
                 first = (span.start_ms - self._window.start_ms) // STEP_MS
-                span.lost_seconds = float(np.nan_to_num(values[first]))
-            self._window.spans.setdefault(_subject(row, dict(labels)), []).extend(spans)
+                if turns is None or turns[first]:  # it is counted where it begins
+                    span.lost_seconds = float(np.nan_to_num(values[first]))
+                    self._window.spans.setdefault(subject, []).append(span)
 
     def _claim(self, by_subject: Mapping[LossSubject, Floats]) -> dict[LossSubject, Floats]:
         """Owners of one GPU share it equally."""
@@ -208,6 +225,30 @@ class _Claims:
             self._claimed[key] = before + granted.sum(axis=0)
             claimed.update(zip(subjects, granted, strict=True))
         return claimed
+
+
+def _turns(seen: Matrix) -> dict[GpuKey, Bools]:
+    """Of GPUs and instances with several reporters: the steps that are with each. They stay with one until it
+    is silent, and go to the first by name of the others then."""
+    by_uuid: dict[str, dict[str, Bools]] = defaultdict(dict)
+    for labels, present in zip(seen.labels, seen.present, strict=True):
+        instance, uuid = _gpu_key(dict(labels))
+        known = by_uuid[uuid].get(instance)
+        by_uuid[uuid][instance] = present if known is None else known | present
+    turns: dict[GpuKey, Bools] = {}
+    for uuid, reporters in by_uuid.items():
+        if len(reporters) < 2:
+            continue
+        instances = sorted(reporters)
+        present = np.array([reporters[instance] for instance in instances])
+        chosen = np.zeros(present.shape[1], dtype=np.int64)
+        current = 0
+        for step in np.flatnonzero(present.any(axis=0)).tolist():
+            if not present[current, step]:
+                current = int(np.argmax(present[:, step]))
+            chosen[step] = current
+        turns.update({(instance, uuid): chosen == number for number, instance in enumerate(instances)})
+    return turns
 
 
 def _spans(window: Window, share: Floats | Bools) -> list[LostSpan]:

@@ -24,7 +24,9 @@ class GpuWeights:
             self._labels.update(window.gpus)
         self._nodes: dict[str, str] = {}
         self._boards: dict[str, list[GpuKey]] = defaultdict(list)
+        self._keys: dict[str, list[GpuKey]] = defaultdict(list)
         for key, labels in self._labels.items():
+            self._keys[key[1]].append(key)
             if labels.get("node"):
                 self._nodes[key[0]] = labels["node"]
             if not labels.get("parent_uuid"):
@@ -32,6 +34,10 @@ class GpuWeights:
 
     def boards(self, instance: str) -> list[GpuKey]:
         return self._boards.get(instance, [])
+
+    def other_reporters(self, key: GpuKey) -> list[GpuKey]:
+        """The same GPU, as other instances have it."""
+        return [one for one in self._keys.get(key[1], ()) if one != key]
 
     def is_board(self, key: GpuKey) -> bool:
         labels = self._labels.get(key)

@@ -18,7 +18,7 @@ from gpuscope.health.finding import NO_OWNER, Argument, Finding, FindingOwner, f
 from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, place_values
 from gpuscope.health.lost_time import LOST_TIME, GroupBy, LossScope, LostTime
 from gpuscope.reports.finding_coverage import Coverage, coverage_of
-from gpuscope.reports.finding_episodes import Episode, episodes_by_subject, first_seen
+from gpuscope.reports.finding_episodes import Episode, episodes_by_subject, first_seen, without_reported
 from gpuscope.reports.finding_evidence import evidence_of
 from gpuscope.reports.finding_windows import STEP_MS, LossSubject, Window
 from gpuscope.reports.gpu_weights import GpuWeights
@@ -86,6 +86,11 @@ def past_findings(
     groups: dict[tuple[str, ...], _Group] = {}
     begins = first_seen(windows)
     for row, subject, episodes in episodes_by_subject(windows, rows, begins, start_ms, end_ms):
+        if row.scope is LossScope.NODE and row.is_priced:
+            boards = weights.boards(subject.instance)
+            episodes = without_reported(episodes, windows, map(weights.other_reporters, boards))
+        if not episodes:
+            continue
         owner = _owner(subject) if row.scope is LossScope.OWNER else NO_OWNER
         key = _group_key(row, subject, owner, weights)
         groups.setdefault(key, _Group(row, owner)).members.append((subject, episodes))
@@ -110,7 +115,12 @@ def past_findings(
 
 def _is_large_enough(group: _Group) -> bool:
     seconds = sum(one.seconds for _, episodes in group.members for one in episodes)
-    return seconds >= group.row.min_seconds and len(group.members) >= group.row.min_owners
+    return seconds >= group.row.min_seconds and _owners(group) >= group.row.min_owners
+
+
+def _owners(group: _Group) -> int:
+    """A process that is seen by two reporters of its GPU is one."""
+    return len({(subject.uuid, subject.owner) for subject, _ in group.members})
 
 
 def _owner(subject: LossSubject) -> FindingOwner:
@@ -151,9 +161,10 @@ def _make(
     nodes = tuple(dict.fromkeys(weights.node(one) for one in keys))
     episodes = [one for _, found in group.members for one in found]
     until = max(one.end_ms for one in episodes)
-    gpu_keys = [one for one in keys if one[1]]
+    # A GPU with two reporters is one.
+    gpu_keys = list({(weights.node(one), one[1]): one for one in keys if one[1]}.values())
     gpus = tuple(weights.index(one) for one in gpu_keys)
-    args: dict[str, Argument] = {"count": len(group.members) if row.min_owners else len(gpus)}
+    args: dict[str, Argument] = {"count": _owners(group) if row.min_owners else len(gpus)}
     why_key = f"past.{row.kind}" if f"past.{row.kind}" in FINDING_TEXTS else row.kind
     values = {**args, **place_values(gpus, group.owner.label or "–")}
     finding = Finding(
