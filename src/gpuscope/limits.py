@@ -565,7 +565,8 @@ class Limits:
         80_000,
         parse_positive,
         "page",
-        "maximum nodes, GPUs, MIG instances and processes of the live picture; with more there is none",
+        "maximum nodes, GPUs, MIG instances and processes of the live picture; others are left out, and "
+        "nodes that push unverified before the rest",
         why="220 MiB; 1,000 nodes with 8 GPUs and 7 instances each have 65,000",
     )
     live_max_gone_nodes: int = _limit(

@@ -503,6 +503,8 @@ export interface LivePicture {
   /** Where the numbers come from: `this process`, `store` or the URL of an engine. */
   source: string;
   counts: LiveCounts;
+  /** Nodes for which there is no room (`live_max_subjects`): they are in no list and no count. Nodes that this server reads itself, and those whose write token is bound to them, come first. */
+  left_out: number;
   nodes: LiveNode[];
   gpus: LiveGpu[];
   sessions: LiveSession[];
@@ -613,6 +615,7 @@ export interface LiveDifference {
   now: number;
   taken_at?: number;
   counts?: LiveCounts;
+  left_out?: number;
   nodes?: NodeChanges;
   gpus?: GpuChanges;
   sessions?: SessionChanges;

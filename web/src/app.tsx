@@ -172,6 +172,9 @@ function Strips({ state }: { state: Live }): JSX.Element {
       {state.status === "ok" && age !== undefined && age > OLD_SECONDS && (
         <div class="strip note">{t("shell.stale", { age: formatDuration(age) })}</div>
       )}
+      {picture && picture.left_out > 0 && (
+        <div class="strip note">{t("fleet.left_out", { count: picture.left_out })}</div>
+      )}
       {state.status === "ok" && skew > SKEW_SECONDS && (
         <div class="strip note">{t("shell.skew", { skew: formatDuration(skew) })}</div>
       )}

@@ -23,6 +23,7 @@ export function applyDifference(columns: StreamColumns, old: LivePicture, change
     now: change.now,
     ...(change.taken_at === undefined ? {} : { taken_at: change.taken_at }),
     ...(change.counts ? { counts: change.counts } : {}),
+    ...(change.left_out === undefined ? {} : { left_out: change.left_out }),
     ...(change.targets ? { targets: change.targets } : {}),
     nodes: applyChanges(old.nodes, change.nodes, columns.nodes),
     gpus: applyChanges(old.gpus, change.gpus, columns.gpus),

@@ -35,6 +35,7 @@ const picture = (gpus: LiveGpu[], sessions: LiveSession[] = [], more: Partial<Li
   gpus,
   sessions,
   targets: [],
+  left_out: 0,
   findings: [],
   ...more,
 });

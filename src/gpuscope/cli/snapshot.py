@@ -123,7 +123,7 @@ def view_of(picture: Picture, origin: str) -> FleetView:
     except NotALivePicture as error:
         raise GpuscopeError(f"{origin}/api/live: {error}; is it a gpuscope server?") from None
     notes = tuple(printable(str(note)) for note in picture.get("notes", ()))
-    return replace(view, notes=notes)
+    return replace(view, notes=(*view.notes, *notes))
 
 
 def _write_screen(lines: list[str]) -> None:

@@ -13,7 +13,6 @@ from typing import Final
 
 from gpuscope.errors import GpuscopeError
 from gpuscope.health.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS, SlurmFacts
-from gpuscope.limits import LIMITS_REACHED
 from gpuscope.readings import ABSENT, Maybe
 
 Sample = tuple[str, Mapping[str, str], float]
@@ -127,7 +126,7 @@ class NodeFacts(Facts):
 
 
 class FleetTooLarge(GpuscopeError):
-    """There are more nodes, GPUs, MIG instances and processes than a live picture may have."""
+    """There are more nodes, GPUs, MIG instances and processes than there is room for."""
 
 
 @dataclass(slots=True)
@@ -150,8 +149,7 @@ class FleetFacts:
 
     def _check_size(self) -> None:
         if self.max_subjects is not None and self.subjects >= self.max_subjects:
-            LIMITS_REACHED.count("live_max_subjects")
-            raise FleetTooLarge("there are more nodes, GPUs and processes than live_max_subjects allows")
+            raise FleetTooLarge(f"more than {self.max_subjects} nodes, GPUs and processes")
 
     def node(self, labels: Mapping[str, str]) -> NodeFacts:
         instance = labels.get("instance", "")

@@ -58,6 +58,7 @@ class _Target:
     valid_until: int
     """The time until which no sample becomes older than the lookback delta."""
     samples: list[NamedSample]
+    name: str
 
 
 class NewestSamples:
@@ -81,15 +82,15 @@ class NewestSamples:
         self._is_target = is_target
         self._targets: dict[int, _Target] = {}
 
-    def read(self, now_ms: int) -> list[list[NamedSample]]:
-        """Return the samples of each target that has some."""
+    def read(self, now_ms: int) -> dict[str, list[NamedSample]]:
+        """Return the samples of each target that has some, by the target's name; the oldest target first."""
         with self._contents.lock:
             states = self._contents.states()
         if self._is_target is not None:
             states = [state for state in states if self._is_target(state.name)]
         known = self._targets
         self._targets = {state.id: self._of(state, known.get(state.id), now_ms) for state in states}
-        return [one.samples for one in self._targets.values() if one.samples]
+        return {one.name: one.samples for one in self._targets.values() if one.samples}
 
     def _of(self, state: StoredTargetState, known: _Target | None, now_ms: int) -> _Target:
         # All of it is read before the samples: a change in between is then seen by the next call.
@@ -117,7 +118,7 @@ class NewestSamples:
         samples, valid_until = self._read(series, now_ms)
         is_kept = is_plain and not series.selection.is_shared
         # Samples that are not all in the newest row of one target are read again each time.
-        return _Target(version, order, series, valid_until if is_kept else -1, samples)
+        return _Target(version, order, series, valid_until if is_kept else -1, samples, state.name)
 
     def _series(self, ids: Int64s, before: _Series | None) -> _Series:
         wanted = {} if before is None else before.wanted_of(ids)

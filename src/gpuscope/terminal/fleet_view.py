@@ -200,7 +200,16 @@ def to_fleet_view(picture: Any, origin: str = "") -> FleetView:
         jobs=jobs,
         queue=to_queue(_samples(picture.get("slurm"))),
         findings=to_findings(picture) if "findings" in picture else None,
+        notes=_notes(picture),
     )
+
+
+def _notes(picture: Mapping[str, Any]) -> tuple[str, ...]:
+    left_out = _number(picture.get("left_out"))
+    if not left_out:
+        return ()
+    nodes = "1 node is" if left_out == 1 else f"{left_out:.0f} nodes are"
+    return (f"{nodes} not shown and not counted: the server has more than live_max_subjects allows",)
 
 
 def to_findings(document: Mapping[str, Any]) -> tuple[FindingRow, ...]:

@@ -50,7 +50,8 @@ ROWS = st.lists(
 
 def picture_of(gpus: Any, findings: Any, now: float) -> Any:
     return {
-        "now": now, "simulated": False, "source": "test", "counts": {"units": len(gpus)}, "nodes": [],
+        "now": now, "simulated": False, "source": "test", "counts": {"units": len(gpus)},
+        "left_out": len(gpus) % 3, "nodes": [],
         "gpus": gpus, "sessions": [], "jobs": [], "targets": [], "findings": findings,
     }  # fmt: skip
 

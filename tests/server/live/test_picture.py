@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.health.facts import FleetTooLarge, Sample
+from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING
 from gpuscope.limits import LIMITS_REACHED
 from gpuscope.server.api_types.live_json import LivePicture
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import by_node
 from gpuscope.server.live.needed_metrics import LIVE_METRICS
+from gpuscope.server.live.picture import live_picture
+from gpuscope.server.live.picture_differences import to_tables
 from gpuscope.server.live.pushed_targets import PushedTargets
 from tests.server.live.pictures import fleet_state
 
@@ -225,18 +227,61 @@ def test_hostile_labels_never_break_it(samples: list[Sample]) -> None:
     assert orjson.dumps(state)
 
 
-def test_a_fleet_that_is_too_large_has_no_picture() -> None:
-    def nodes(count: int) -> dict[str, list[Sample]]:
-        """Each is a node, a GPU and a process."""
-        names = [{"instance": f"host-{number}"} for number in range(count)]
-        return by_node(
-            (name, labels | one, value) for one in names for name, labels, value in [*node(), *session(0.9)]
-        )
+def large_nodes(count: int) -> dict[str, list[Sample]]:
+    """Each is a node, a GPU and a process."""
+    names = [{"instance": f"host-{number}"} for number in range(count)]
+    return by_node(
+        (name, labels | one, value) for one in names for name, labels, value in [*node(), *session(0.9)]
+    )
 
+
+def test_the_last_nodes_of_a_fleet_that_is_too_large_are_left_out() -> None:
     judge = FleetJudge(max_subjects=9)
     before = LIMITS_REACHED.counts()["live_max_subjects"]
-    assert len(judge.judge(nodes(3), NOTHING_MISSING, NOW).nodes) == 3
-    with pytest.raises(FleetTooLarge, match="live_max_subjects"):
-        judge.judge(nodes(4), NOTHING_MISSING, NOW + 1)
+    assert judge.judge(large_nodes(3), NOTHING_MISSING, NOW).left_out == 0
+    judged = judge.judge(large_nodes(5), NOTHING_MISSING, NOW + 1)
+    assert list(judged.nodes) == ["host-0", "host-1", "host-2"]
+    picture = live_picture(judged, "test")
+    assert (picture["left_out"], len(picture["nodes"])) == (2, 3)
     assert LIMITS_REACHED.counts()["live_max_subjects"] == before + 1
-    assert len(judge.judge(nodes(3), NOTHING_MISSING, NOW + 2).nodes) == 3
+    fewer = {name: samples for name, samples in large_nodes(5).items() if name != "host-1"}
+    assert list(judge.judge(fewer, NOTHING_MISSING, NOW + 2).nodes) == ["host-0", "host-2", "host-3"]
+
+
+def test_a_node_that_is_too_large_by_itself_leaves_room_for_the_others() -> None:
+    nodes = large_nodes(3)
+    pids = [{**LABELS, "instance": "host-1", "pid": str(pid)} for pid in range(9)]
+    nodes["host-1"] += [("gpuscope_process_memory_bytes", labels, 1.0) for labels in pids]
+    judged = FleetJudge(max_subjects=9).judge(nodes, NOTHING_MISSING, NOW)
+    assert (list(judged.nodes), judged.left_out) == (["host-0", "host-2"], 1)
+
+
+def test_a_long_label_is_cut_and_stays_the_only_one() -> None:
+    """Two GPUs, two processes and two nodes whose texts differ in the last of 64 KiB."""
+    long = "x" * 65_000
+    samples: list[Sample] = []
+    for last in "ab":
+        own = {**LABELS, "uuid": long + last, "instance": f"i{long}{last}"}
+        about = {**own, "model": long, "node": long + last}
+        process = {**own, "pid": long + last, "user": long + last, "command": long, "slurm_job": long + last}
+        samples += [
+            (name, labels | (about if "uuid" in labels else {"instance": own["instance"]}), value)
+            for name, labels, value in node()
+        ]
+        samples += [
+            ("gpuscope_process_memory_bytes", process, 1.0),
+            ("gpuscope_process_active", process, 0.0),
+            ("gpuscope_process_idle_since_seconds", process, NOW - 7200),
+            ("gpuscope_gpu_xid_last_timestamp_seconds", {**own, "xid": "79"}, NOW - 60),
+            ("gpuscope_allocation_used", {**own, "slurm_job": long + last}, 0.0),
+        ]
+    shown = fleet_state(samples, now=NOW, source="test")
+    assert len(orjson.dumps(shown)) < 100_000
+    for rows, key in ((shown["nodes"], "instance"), (shown["gpus"], "uuid"), (shown["sessions"], "pid")):
+        assert len({dict(row)[key] for row in rows}) == len(rows) == 2
+    assert len({job["job"] for job in shown["jobs"]}) == 2
+    assert {one["uuid"] for one in shown["sessions"]} == {one["uuid"] for one in shown["gpus"]}
+    assert {one for row in shown["gpus"] for one in row["users"]} == {one["user"] for one in shown["sessions"]}
+    found = shown["findings"]
+    assert {uuid for one in found for uuid in one["uuids"]} == {one["uuid"] for one in shown["gpus"]}
+    assert to_tables(shown).gpus.keys == [one["uuid"] for one in shown["gpus"]]

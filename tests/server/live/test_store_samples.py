@@ -7,17 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+import orjson
 import pytest
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.health.facts import Sample
+from gpuscope.health.missing import NOTHING_MISSING
 from gpuscope.promql import Engine
 from gpuscope.server.live.engine_samples import EngineSamples
+from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import FleetSamples
 from gpuscope.server.live.needed_metrics import NEEDED_VALUES
+from gpuscope.server.live.picture import live_picture
 from gpuscope.server.live.store_samples import StoreSamples
 from gpuscope.store import Store, StoreOptions, Tick
-from tests.health.fleets import gpu, node, of_gpu, process
+from gpuscope.store.target_names import node_target_name, remote_target_name, scrape_target_name
+from gpuscope.terminal.fleet_lines import note_lines
+from gpuscope.terminal.fleet_view import to_fleet_view
+from tests.health.fleets import NOW, gpu, node, of_gpu, process
 
 NOW_MS = 2_000_000_000
 
@@ -96,3 +103,42 @@ def test_a_series_of_two_targets_is_there_once(store: Store) -> None:
     (samples,) = StoreSamples(store, lambda: NOW_MS).samples().values()
     assert len(samples) == len(node())
     assert 2.0 in {value for _, _, value in samples}
+
+
+def test_a_remote_writer_does_not_take_the_picture_away(store: Store) -> None:
+    """Its nodes, GPUs and processes come after those that this server reads or whose tokens are bound."""
+    flood = [
+        *node("a0"),
+        *gpu("0", "a0"),
+        *(one for pid in range(50) for one in process("0", str(pid), name="a0")),
+    ]
+    append(store, remote_target_name("somebody", "j", "a0:9400"), flood)
+    append(store, remote_target_name("somebody", "j", "a1:9400"), [*node("a1"), *gpu("0", "a1")])
+    # In the name of a node that is scraped: more GPUs, and another job that the scrape does not know.
+    more = [one for index in range(1, 60) for one in gpu(str(index), "n1")]
+    more = [(name, {**labels, "job": "other"}, value) for name, labels, value in (*node("n1", at=1.0), *more)]
+    append(store, remote_target_name("somebody", "other", "n1:9400"), more)
+    scraped = scrape_target_name((("instance", "n1:9400"), ("job", "gpuscope")), "http://n1:9400/metrics")
+    append(store, scraped, [*node("n1"), *gpu("0", "n1")])
+    append(store, node_target_name("n2", "gpuscope", "n2:9400"), [*node("n2"), *gpu("0", "n2")])
+
+    found = StoreSamples(store, lambda: NOW_MS).samples()
+    assert list(found) == ["n1:9400", "n2:9400", "a0:9400", "a1:9400"]
+    judged = FleetJudge(max_subjects=10).judge(found, NOTHING_MISSING, NOW)
+    assert (list(judged.nodes), judged.left_out) == (["n1:9400", "n2:9400", "a1:9400"], 1)
+    picture = live_picture(judged, "store")
+    assert [(row["name"], len([one for one in picture["gpus"] if one["node"] == row["name"]]))
+            for row in picture["nodes"]] == [("a1", 1), ("n1", 1), ("n2", 1)]  # fmt: skip
+    assert picture["left_out"] == 1
+    lines = note_lines(to_fleet_view(orjson.loads(orjson.dumps(picture))))
+    sentence = "1 node is not shown and not counted: the server has more than live_max_subjects allows"
+    assert [line[0].text for line in lines] == [sentence]
+
+
+def test_what_is_pushed_is_joined_where_the_server_reads_no_agent(store: Store) -> None:
+    """A node exporter that is scraped, and an agent that pushes, under one instance."""
+    scraped = scrape_target_name((("instance", "n1:9400"), ("job", "node")), "http://n1:9400/metrics")
+    append(store, scraped, [("node_load1", {"instance": "n1:9400"}, 1.5)])
+    append(store, remote_target_name("somebody", "j", "n1:9400"), [*node("n1"), *gpu("0", "n1")])
+    (samples,) = StoreSamples(store, lambda: NOW_MS).samples().values()
+    assert len(samples) == 1 + len(node()) + len(gpu("0"))

@@ -67,6 +67,8 @@ export const en = {
   "fleet.search": "Filter by node, user, pod, job, model",
   "fleet.shown": "{shown} of {count} GPUs match",
   "fleet.none_match": "No GPU matches this filter.",
+  "fleet.left_out": "{count} nodes are not shown and not counted: there are more than live_max_subjects allows.",
+  "fleet.left_out.one": "1 node is not shown and not counted: there are more than live_max_subjects allows.",
   "fleet.clear": "Clear filter",
   "fleet.states": "States",
   "fleet.map": "GPUs by node",

@@ -74,6 +74,8 @@ export const language: Language = {
     "fleet.search": "ノード、ユーザー、Pod、ジョブ、モデルで絞り込む",
     "fleet.shown": "GPU {count} 基のうち {shown} 基が一致",
     "fleet.none_match": "条件に合う GPU はありません。",
+    "fleet.left_out": "ノード {count} 台は表示も集計もされていません。live_max_subjects の上限を超えています。",
+    "fleet.left_out.one": "ノード 1 台は表示も集計もされていません。live_max_subjects の上限を超えています。",
     "fleet.clear": "条件を消す",
     "fleet.states": "状態",
     "fleet.map": "ノードごとの GPU",

@@ -74,6 +74,8 @@ export const language: Language = {
     "fleet.search": "노드, 사용자, 파드, 작업, 모델로 찾기",
     "fleet.shown": "GPU {count}개 중 {shown}개 일치",
     "fleet.none_match": "조건에 맞는 GPU가 없습니다.",
+    "fleet.left_out": "노드 {count}개는 표시되지 않고 집계에서도 빠집니다. live_max_subjects 한도를 넘었습니다.",
+    "fleet.left_out.one": "노드 1개는 표시되지 않고 집계에서도 빠집니다. live_max_subjects 한도를 넘었습니다.",
     "fleet.clear": "조건 지우기",
     "fleet.states": "상태",
     "fleet.map": "노드별 GPU",

@@ -74,6 +74,8 @@ export const language: Language = {
     "fleet.search": "按节点、用户、Pod、作业、型号筛选",
     "fleet.shown": "{count} 块 GPU 中有 {shown} 块符合",
     "fleet.none_match": "没有符合条件的 GPU。",
+    "fleet.left_out": "有 {count} 个节点未显示也未计入：超出了 live_max_subjects 的上限。",
+    "fleet.left_out.one": "有 1 个节点未显示也未计入：超出了 live_max_subjects 的上限。",
     "fleet.clear": "清除筛选",
     "fleet.states": "状态",
     "fleet.map": "各节点的 GPU",

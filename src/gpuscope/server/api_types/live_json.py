@@ -200,6 +200,9 @@ class LivePicture(TypedDict):
     source: str
     """Where the numbers come from: `this process`, `store` or the URL of an engine."""
     counts: LiveCounts
+    left_out: int
+    """Nodes for which there is no room (`live_max_subjects`): they are in no list and no count. Nodes that this
+    server reads itself, and those whose write token is bound to them, come first."""
     nodes: list[LiveNode]
     gpus: list[LiveGpu]
     sessions: list[LiveSession]

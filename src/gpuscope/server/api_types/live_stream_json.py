@@ -130,6 +130,7 @@ class LiveDifference(TypedDict):
     now: float
     taken_at: NotRequired[float]
     counts: NotRequired[LiveCounts]
+    left_out: NotRequired[int]
     nodes: NotRequired[NodeChanges]
     gpus: NotRequired[GpuChanges]
     sessions: NotRequired[SessionChanges]

@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final
 
 from gpuscope.episode_log import EpisodeLog
-from gpuscope.health.facts import FleetFacts, NodeFacts, Sample, sort_samples
+from gpuscope.health.facts import FleetFacts, FleetTooLarge, NodeFacts, Sample, sort_samples
 from gpuscope.health.finding import Finding, FindingOwner
 from gpuscope.health.finding_owners import OwnerMemory
 from gpuscope.health.findings import GpuKey, Judgement, is_stale, judge_node, missing_findings
@@ -27,7 +27,7 @@ from gpuscope.health.slurm_facts import SlurmFacts
 from gpuscope.health.slurm_join import NodesOfCluster
 from gpuscope.health.use_findings import slow_places
 from gpuscope.health.wait_checks import RankedGpu, Ranks, ranked_gpus, ranks_by_owner
-from gpuscope.limits import Limits
+from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.server.live.finding_history import beginnings, last_worked, owner_at
 from gpuscope.server.live.fleet_samples import FleetSamples, by_node
 from gpuscope.server.live.gone_history import HistoryQuery
@@ -90,6 +90,8 @@ class JudgedFleet:
     """Without nodes that have fresh numbers again."""
     repeated: Set[GpuKey] = frozenset()
     """GPUs that another node reports too, as an agent does that pushes and is scraped: each GPU counts once."""
+    left_out: int = 0
+    """Nodes for which there was no room."""
 
 
 class FleetJudge:
@@ -109,6 +111,7 @@ class FleetJudge:
         self._owners_looked_up: set[str] = set()
         self._undated: list[Finding] = []
         self._sorted: dict[str, SortedNode] = {}
+        self._left_out = 0
         self._judged: dict[str, JudgedNode] = {}
         self._learned: set[str] = set()  # instances of nodes that the history knows more about
         self._clusters: dict[str, SlurmFacts] = {}
@@ -133,7 +136,7 @@ class FleetJudge:
             found = [one for one in found if not _is_about(one, repeated)]
         findings = self._since_times.apply(found, now)
         self._undated = self._since_times.undated(findings, now) if self._query_history is not None else []
-        return JudgedFleet(now, self._judged, self._clusters, findings, missing, repeated)
+        return JudgedFleet(now, self._judged, self._clusters, findings, missing, repeated, self._left_out)
 
     def _sort(self, samples: FleetSamples, missing: Missing, now: float) -> None:
         """Replaces what has changed in `_sorted`."""
@@ -148,14 +151,24 @@ class FleetJudge:
             if name not in learned and (one := kept.get(name)) and one.is_current(given[name], now)
         }
         fresh: dict[str, FleetFacts] = {}
-        left = self._max_subjects - sum(one.facts.subjects for one in kept.values())
-        for name in names:
+        shown: list[str] = []
+        room = self._max_subjects
+        for name in names:  # nodes that this server reads itself come first
             if name not in kept:
-                fresh[name] = sort_samples(chain(*given[name]), now, left)
-                left -= fresh[name].subjects
-        self._update_clusters([fresh[name] if name in fresh else kept[name].facts for name in names], fresh)
+                try:
+                    fresh[name] = sort_samples(chain(*given[name]), now, room)
+                except FleetTooLarge:
+                    continue
+            subjects = (fresh[name] if name in fresh else kept[name].facts).subjects
+            if subjects <= room:
+                room -= subjects
+                shown.append(name)
+        self._left_out = len(names) - len(shown)
+        if self._left_out:
+            LIMITS_REACHED.count("live_max_subjects")
+        self._update_clusters([fresh[name] if name in fresh else kept[name].facts for name in shown], fresh)
         found: dict[str, SortedNode] = {}
-        for name in names:
+        for name in shown:
             node = (fresh[name] if name in fresh else kept[name].facts).nodes.get(name)
             known = () if node is None else tuple(one.known_of(node) for one in self._clusters_of_nodes)
             if name in kept and kept[name].slurm == known:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
-from gpuscope.health.finding import Finding
+from gpuscope.health.finding import Argument, Finding
 from gpuscope.health.findings import GpuKey, GpuState, is_stale, node_name
 from gpuscope.health.gpu_counts import CountedGpu, count_gpus
 from gpuscope.health.missing import Gone
@@ -33,6 +33,7 @@ from gpuscope.server.api_types.live_json import (
 from gpuscope.server.live.finding_costs import wasted_gpus
 from gpuscope.server.live.fleet_judge import JudgedFleet, JudgedNode
 from gpuscope.server.live.picture_jobs import jobs_of_node, live_jobs
+from gpuscope.server.live.shown_text import shown_text
 
 T = TypeVar("T")
 _TAKEN_AT: Final = "gpuscope_agent_snapshot_timestamp_seconds"
@@ -85,6 +86,8 @@ _SESSION_TEXTS: Final[tuple[tuple[SessionText, str], ...]] = (
     ("container", "container"),
     ("job", "slurm_job"),  # the label `job` is the scrape job's, in every Prometheus
 )
+MAX_EVIDENCE_CHARACTERS: Final = 16_384
+"""A query of 8 GPUs takes 2,000."""
 _EARLIER_STATES: Final[dict[str, ProcessState]] = {"active": "active", "idle": "idle", "unknown": "unknown"}
 """Agents of earlier versions have the state in a label."""
 
@@ -123,6 +126,7 @@ class LivePictures:
             "simulated": any(one.is_simulated for one in rows),
             "source": self._source,
             "counts": _counts(gpus),
+            "left_out": judged.left_out,
             "nodes": nodes,
             "gpus": gpus,
             "sessions": _joined(shown, [one.sessions for one in shown], _session_place),
@@ -174,7 +178,7 @@ def _in_order(rows: Iterable[_NodeRows]) -> list[_NodeRows]:
 
 def _without_repeated(rows: _NodeRows, repeated: Set[GpuKey]) -> _NodeRows:
     """Of GPUs that another node reports too, neither the GPU nor its sessions."""
-    uuids = {uuid for instance, uuid in repeated if instance == rows.node["instance"]}
+    uuids = {shown_text(uuid) for instance, uuid in repeated if instance == rows.judged.instance}
     if not uuids:
         return rows
     return replace(
@@ -229,26 +233,36 @@ def _node_rows(judged: JudgedNode, findings: Sequence[Finding], now: float) -> _
     )
 
 
+def _shown_argument(argument: Argument) -> Argument:
+    return shown_text(argument) if isinstance(argument, str) else argument
+
+
 def finding_json(finding: Finding) -> FindingJson:
     owner = finding.owner
     return {
         "id": finding.id,
         "kind": finding.kind,
         "severity": finding.severity.value,
-        "node": finding.node,
-        "gpus": list(finding.gpus),
-        "uuids": list(finding.uuids),
-        "owner": {"kind": owner.kind, "namespace": owner.namespace, "name": owner.name, "user": owner.user},
+        "node": shown_text(finding.node),
+        "gpus": list(map(shown_text, finding.gpus)),
+        "uuids": list(map(shown_text, finding.uuids)),
+        "owner": {
+            "kind": owner.kind,
+            "namespace": shown_text(owner.namespace),
+            "name": shown_text(owner.name),
+            "user": shown_text(owner.user),
+        },
         "since": finding.since,
         "until": finding.until,
         "cost_gpu_hours": finding.cost_gpu_hours,
         "wasted_gpus": wasted_gpus(finding.kind, finding.uuids),
-        "why": finding.why,
+        "why": shown_text(finding.why),
         "why_key": finding.why_key,
-        "args": dict(finding.args),
-        "next": finding.next,
+        "args": {name: _shown_argument(argument) for name, argument in finding.args.items()},
+        "next": shown_text(finding.next),
         "next_key": finding.next_key,
-        "evidence": finding.evidence,
+        # Half a query is none.
+        "evidence": finding.evidence if len(finding.evidence) <= MAX_EVIDENCE_CHARACTERS else "",
     }
 
 
@@ -256,17 +270,17 @@ def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> Live
     stale = is_stale(node, now)
     sources = node.by_label.get("gpuscope_source_up", {})
     shown: LiveNode = {
-        "name": node_name(node),
-        "instance": instance,
+        "name": shown_text(node_name(node)),
+        "instance": shown_text(instance),
         "stale": stale,
-        "sources": [{"name": name, "up": up == 1} for name, up in sources.items()],
+        "sources": [{"name": shown_text(name), "up": up == 1} for name, up in sources.items()],
     }
     taken_at = node.plain.get(_TAKEN_AT)
     if taken_at is not None and 0 <= taken_at < _MAX_TIME:  # a node may send anything
         shown["taken_at"] = taken_at
     for text in _NODE_TEXTS:
         if node.labels.get(text):
-            shown[text] = node.labels[text]
+            shown[text] = shown_text(node.labels[text])
     for key, metric in _NODE_NUMBERS:
         if metric in node.plain:
             shown[key] = node.plain[metric]
@@ -279,16 +293,16 @@ def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> Live
 
 
 def _gone(gone: Gone) -> GoneJson:
-    return {"since": gone.since, "why": gone.why, "answered": gone.answered}
+    return {"since": gone.since, "why": shown_text(gone.why), "answered": gone.answered}
 
 
 def _target(job: str, instance: str, url: str, gone: Gone) -> GoneTargetJson:
     return {
-        "job": job,
-        "instance": instance,
-        "url": url,
+        "job": shown_text(job),
+        "instance": shown_text(instance),
+        "url": shown_text(url),
         "since": gone.since,
-        "why": gone.why,
+        "why": shown_text(gone.why),
         "answered": gone.answered,
     }
 
@@ -298,17 +312,17 @@ def _session(process: ProcessFacts, key: tuple[str, str, str], node: str) -> Liv
     labels, numbers = process.labels, process.plain
     active = process.is_active
     row: LiveSession = {
-        "uuid": uuid,
-        "gpu": labels.get("gpu", ""),
+        "uuid": shown_text(uuid),
+        "gpu": shown_text(labels.get("gpu", "")),
         "node": node,
-        "pid": _number(pid, pid),
+        "pid": _number(pid, shown_text(pid)),
         "state": "unknown" if active is None else "active" if active else "idle",
     }
     if active is None:
         row["state"] = _EARLIER_STATES.get(labels.get("state", ""), "unknown")
     for text_key, label in _SESSION_TEXTS:
         if labels.get(label):
-            row[text_key] = labels[label]
+            row[text_key] = shown_text(labels[label])
     for number_key, metric in _SESSION_NUMBERS:
         if metric in numbers:
             row[number_key] = numbers[metric]
@@ -330,14 +344,14 @@ def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str) -> list[Li
         shown.append(one)
         model = models.get(key[1]) or models.get(gpu.parent_uuid)
         if model:
-            one["model"] = model
+            one["model"] = shown_text(model)
         why, since = state.why, _since(gpu, state, began)
         if judged.gone is not None:
             why, since = judged.gone.why, judged.gone.since
         elif judged.unread_since is not None:
             since = judged.unread_since
         if why:
-            one["why"] = why
+            one["why"] = shown_text(why)
         if since is not ABSENT:
             one["since"] = since
     return sorted(shown, key=_by_number)
@@ -355,22 +369,22 @@ def _gpu(gpu: GpuFacts, node: str, state: GpuState) -> LiveGpu:
     labels, numbers = gpu.labels, gpu.plain
     users = {process.labels["user"] for process in gpu.processes if process.labels.get("user")}
     shown: LiveGpu = {
-        "uuid": labels["uuid"],
-        "gpu": labels["gpu"],
+        "uuid": shown_text(labels["uuid"]),
+        "gpu": shown_text(labels["gpu"]),
         "node": node,
         "state": state.state.value,
-        "users": sorted(users),
+        "users": sorted(map(shown_text, users)),
         "in_use": state.is_in_use,
     }
     if gpu.process_count is not ABSENT:
         shown["processes"] = gpu.process_count
     given = [one.labels for one in gpu.allocations]
     if jobs := {labels["slurm_job"] for labels in given if labels.get("slurm_job")}:
-        shown["jobs"] = sorted(jobs)
+        shown["jobs"] = sorted(map(shown_text, jobs))
     if pods := {f"{labels.get('namespace', '')}/{labels['pod']}" for labels in given if labels.get("pod")}:
-        shown["pods"] = sorted(pods)
+        shown["pods"] = sorted(map(shown_text, pods))
     if gpu.parent_uuid:
-        shown["parent"], shown["profile"] = gpu.parent_uuid, labels.get("profile", "")
+        shown["parent"], shown["profile"] = map(shown_text, (gpu.parent_uuid, labels.get("profile", "")))
     for key, metric in _GPU_NUMBERS:
         if metric in numbers:
             shown[key] = numbers[metric]

@@ -150,6 +150,8 @@ def difference(old: LiveTables, new: LiveTables) -> LiveDifference:
         found["taken_at"] = new.picture["taken_at"]
     if old.picture["counts"] != new.picture["counts"]:
         found["counts"] = new.picture["counts"]
+    if old.picture["left_out"] != new.picture["left_out"]:
+        found["left_out"] = new.picture["left_out"]
     if changes := _changes(old.nodes, new.nodes):
         found["nodes"] = changes
     if changes := _changes(old.gpus, new.gpus):

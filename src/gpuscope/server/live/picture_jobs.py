@@ -13,6 +13,7 @@ from gpuscope.health.facts import NodeFacts
 from gpuscope.health.slurm_facts import KnownJob, Labels
 from gpuscope.server.api_types.live_json import LiveJob
 from gpuscope.server.live.fleet_judge import JudgedFleet
+from gpuscope.server.live.shown_text import shown_text
 
 JobText = Literal["name", "user", "account", "partition"]
 _JOB_TEXTS: Final[tuple[JobText, ...]] = ("name", "user", "account", "partition")
@@ -28,7 +29,7 @@ def jobs_of_node(node: NodeFacts) -> frozenset[str]:
 
 
 def live_jobs(judged: JudgedFleet, jobs: Iterable[str]) -> list[LiveJob]:
-    found: dict[str, LiveJob] = {job: {"job": job} for job in jobs}
+    found: dict[str, LiveJob] = {job: {"job": shown_text(job)} for job in jobs}
     if not found:
         return []
     for one in judged.nodes.values():
@@ -47,10 +48,10 @@ def _add(found: dict[str, LiveJob], number: str, known: KnownJob) -> None:
         return
     for name in _JOB_TEXTS:
         if known.labels.get(name):
-            job[name] = known.labels[name]
+            job[name] = shown_text(known.labels[name])
     array = _array(known.labels)
     if array:
-        job["array"] = array
+        job["array"] = shown_text(array)
     if known.ends_at is not None:
         job["ends_at"] = known.ends_at
 

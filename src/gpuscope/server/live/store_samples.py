@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.health.facts import LABELLED, Sample
 from gpuscope.server.live.fleet_samples import FleetSamples, SortLater, by_node
+from gpuscope.server.live.gone_history import SNAPSHOT_METRIC
 from gpuscope.server.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES, NONZERO_METRICS
 from gpuscope.store import Store
+from gpuscope.store.target_names import is_verified
 
 LOOKBACK_MS: Final = 300_000
 _METRICS: Final = frozenset(LIVE_METRICS)
@@ -38,8 +41,7 @@ class StoreSamples:
         """`is_target` chooses the store's targets by name; None reads all."""
         self._newest = store.queries.newest_samples(_is_wanted, LOOKBACK_MS, is_target)
         self._clock_ms = clock_ms
-        self._targets: dict[int, tuple[Sequence[Sample], dict[str, list[Sample]]]] = {}
-        """Samples of each target by node, by the identity of its list, which the tuple keeps alive."""
+        self._targets: dict[str, _TargetSamples] = {}
         self._nodes: dict[str, tuple[list[list[Sample]], list[Sample]]] = {}
         """The parts of each node, and the parts joined."""
 
@@ -47,25 +49,46 @@ class StoreSamples:
         return self.samples
 
     def samples(self) -> FleetSamples:
+        """Nodes whose agents are verified first: the picture leaves out what it has no room for. Of such a node
+        nothing counts that an unverified target sends."""
         known = self._targets
         self._targets = {
-            id(samples): known[id(samples)] if id(samples) in known else (samples, _split(samples))
-            for samples in self._newest.read(self._clock_ms())
+            name: before
+            if (before := known.get(name)) is not None and before.samples is samples
+            else _TargetSamples.split(name, samples)
+            for name, samples in self._newest.read(self._clock_ms()).items()
         }
-        parts: dict[str, list[list[Sample]]] = {}
-        for _, nodes in self._targets.values():
-            for instance, samples in nodes.items():
-                parts.setdefault(instance, []).append(samples)
-        before, self._nodes = self._nodes, {}
+        targets = self._targets.values()
+        parts: dict[str, list[list[Sample]]] = {name: [] for target in targets for name in target.agents}
+        verified = frozenset(parts)
+        for target in targets:
+            for instance, samples in target.nodes.items():
+                if instance not in verified or instance in target.verified:
+                    parts.setdefault(instance, []).append(samples)
+        nodes_before, self._nodes = self._nodes, {}
         for instance, lists in parts.items():
-            kept = before.get(instance)
+            kept = nodes_before.get(instance)
             is_kept = kept is not None and _are_same(kept[0], lists)
             self._nodes[instance] = kept if kept is not None and is_kept else (lists, _join(lists))
         return {instance: samples for instance, (_, samples) in self._nodes.items()}
 
 
-def _split(samples: Sequence[Sample]) -> dict[str, list[Sample]]:
-    return by_node(one for one in samples if one[2] != 0 or one[0] not in NONZERO_METRICS)
+@dataclass(frozen=True, slots=True)
+class _TargetSamples:
+    samples: Sequence[Sample]
+    nodes: Mapping[str, list[Sample]]
+    """By instance, without values that say nothing."""
+    verified: frozenset[str]
+    """The instances that this target speaks for."""
+    agents: frozenset[str]
+    """Those of them that are an agent's."""
+
+    @classmethod
+    def split(cls, name: str, samples: Sequence[Sample]) -> _TargetSamples:
+        nodes = by_node(one for one in samples if one[2] != 0 or one[0] not in NONZERO_METRICS)
+        verified = frozenset(instance for instance in nodes if is_verified({"instance": instance}, (name,)))
+        agents = (one for one in verified if any(metric == SNAPSHOT_METRIC for metric, _, _ in nodes[one]))
+        return cls(samples, nodes, verified, frozenset(agents))
 
 
 def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
