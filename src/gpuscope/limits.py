@@ -207,7 +207,7 @@ class Limits:
         parse_bytes,
         "query",
         "maximum size of the idle policy's audit log; the file before it is kept too",
-        why="an entry is 300 bytes: 14,000 actions, and as many before them",
+        why="an entry of a holder with 8 GPUs is 800 bytes: 5,000 actions, and as many before them",
         metavar="4MiB",
     )
     report_max_concurrency: int = _limit(

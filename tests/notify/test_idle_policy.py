@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -15,7 +15,7 @@ from gpuscope.notify.idle_policy.idle_holders import HolderKey, IdleHolder, Idle
 from gpuscope.notify.idle_policy.job_nodes import JobNodes
 from gpuscope.notify.idle_policy.policy_audit import PolicyAudit
 from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, load_policy
-from gpuscope.notify.idle_policy.policy_steps import PolicyStep, PolicySteps
+from gpuscope.notify.idle_policy.policy_steps import ActionKind, PolicyAction, PolicyStep, PolicySteps
 
 JOB = HolderKey("job", "17")
 POD = HolderKey("pod", "train-0", "ml")
@@ -56,7 +56,7 @@ class Watch:
             list(holders), frozenset((one.key.kind, gpu) for one in holders for gpu in accounted)
         )
         for key, _, _ in self.steps.undelivered() if self.delivers else ():
-            self.steps.delivered(key)
+            self.steps.delivered(key, 0.0)
         return self.steps.step(reading, NOW + 60 * minute, elapsed)
 
     def run(self, *, until: int, begin: int = 0) -> list[tuple[int, str]]:
@@ -529,6 +529,69 @@ def test_the_audit_log_is_bounded_and_private(tmp_path: Path) -> None:
     last = json.loads((tmp_path / "audit.jsonl").read_text().splitlines()[-1])
     assert (last["action"], last["name"], last["user"], last["idle_minutes"]) == ("warned", "17", "ann", 125.0)
     assert LIMITS_REACHED.counts()["idle_audit_max_bytes"] > before
+
+
+def every_kind() -> Iterator[PolicyAction]:
+    """One action of each kind, as a policy decides them."""
+    ended = Watch(acting())
+    for minute in range(125):
+        yield from ended.step(minute, holder(minute)).actions
+    yield from ended.step(126, holder(0)).actions
+    silent = Watch(acting())
+    silent.step(0, holder(125))
+    yield from silent.step(30).actions
+    moved = Watch(acting())
+    moved.step(0, holder(125))
+    yield from moved.step(1, IdleHolder(JOB, {"n1/9": 1.0}, {"n1/9"})).actions
+    refused, withheld = Watch(acting()), Watch(acting())
+    for minute in range(125, 160):
+        yield from refused.step(minute, holder(minute, key=HolderKey("job", "-u root"))).actions
+        yield from withheld.step(minute, holder(minute, unknown=1)).actions
+    yield from Watch(acting(exceptions=IdleExceptions(users=frozenset({"ann"})))).step(0, holder(125)).actions
+    dry = Watch(PolicySteps(IdlePolicy(command=CANCEL)))
+    for minute in range(125, 160):
+        yield from dry.step(minute, holder(minute)).actions
+
+
+def test_every_decision_is_in_the_audit_log_with_the_facts_it_used(tmp_path: Path) -> None:
+    audit = PolicyAudit(tmp_path / "audit.jsonl", max_bytes=1 << 20)
+    for action in every_kind():
+        assert audit.write(action, NOW)
+    rows = [json.loads(line) for line in (tmp_path / "audit.jsonl").read_text().splitlines()]
+    assert {row["action"] for row in rows} == set(get_args(ActionKind))
+    for row in rows:
+        assert row["gpu_count"] == len(row["idle_minutes_by_gpu"]) > 0
+        assert row["instances"] == ["n1"]
+        is_told = row["action"] != "excepted"
+        assert bool(row["warned_at"]) is is_told
+        assert {"delivered_at", "watched_minutes"} <= row.keys()
+        assert bool(row.get("reason")) is (row["action"] in ("withheld", "refused", "excepted"))
+    [run] = [row for row in rows if row["action"] == "run"]
+    assert run["idle_minutes_by_gpu"] == {"n1/0": 121.0}
+    assert (run["slurm_gpus"], run["slurm_nodes"]) == (1, ["n1"])
+    assert (sorted(run["warned_at"]), run["watched_minutes"]) == (["1", "2"], 15.0)
+    assert run["delivered_at"] is not None
+    [withheld] = [row for row in rows if row["action"] == "withheld"]
+    assert withheld["idle_minutes_by_gpu"] == {"n1/1": None, "n1/0": withheld["idle_minutes"]}
+
+
+def test_an_entry_of_the_audit_log_is_bounded(tmp_path: Path) -> None:
+    gpus = {f"{'n' * 5000}/{number}": 60 * 125.0 for number in range(2000)}
+    idle = IdleHolder(HolderKey("pod", "p" * 5000, "n" * 5000), gpus, set(gpus), user="u" * 5000)
+    audit = PolicyAudit(tmp_path / "audit.jsonl", max_bytes=1 << 20)
+    (action,) = Watch(acting()).step(0, idle).actions
+    assert audit.write(action, NOW)
+    text = (tmp_path / "audit.jsonl").read_text()
+    assert len(text) < 64 << 10
+    assert json.loads(text)["gpu_count"] == 2000
+
+
+def test_a_reason_that_comes_and_goes_is_recorded_once() -> None:
+    """Otherwise a node that reports now and then would push other entries out of the audit log."""
+    watch, found = Watch(acting()), []
+    for minute in range(125, 900):
+        found += kinds(watch.step(minute, holder(minute, unknown=minute % 30)))
+    assert found.count("withheld") <= 21
 
 
 def test_an_audit_log_that_cannot_be_written_is_said(tmp_path: Path) -> None:

@@ -64,7 +64,7 @@ def reason(nodes: JobNodes, *gpus: str, allocated: float = 2.0) -> str:
         holder = IdleHolder(HolderKey("job", "17"), dict.fromkeys(gpus, 60.0 * minute), set(gpus), allocated)
         holder.place(nodes, {})
         for key, _, _ in steps.undelivered():
-            steps.delivered(key)
+            steps.delivered(key, 0.0)
         for action in steps.step(IdleReading([holder]), 60.0 * minute, 60.0).actions:
             found = action.reason or action.kind
     return found

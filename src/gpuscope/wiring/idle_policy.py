@@ -157,8 +157,8 @@ class IdlePolicyThread:
         delivered_at = self._sink.delivered_at([labels for _, labels, _ in pending])
         for key, labels, warned_at in pending:
             # A later time than now is that of an earlier idle time, before the clock was set back.
-            if warned_at <= delivered_at.get(labels, 0.0) <= now:
-                self._steps.delivered(key)
+            if warned_at <= (at := delivered_at.get(labels, 0.0)) <= now:
+                self._steps.delivered(key, at)
 
     async def _read(self, now: float) -> IdleReading:
         engine = self._new_engine()

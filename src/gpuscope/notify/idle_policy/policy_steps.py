@@ -37,6 +37,7 @@ MAX_STEP_SECONDS: Final = 180.0
 FORGET_SECONDS: Final = 7 * 86400.0
 """GPUs of a holder that nobody reports any more are remembered so long."""
 MAX_TRIES: Final = 3
+MAX_REASONS: Final = 20
 RETRY_SECONDS: Final = 600.0
 MAX_GPUS_NAMED: Final = 8
 MAX_GPUS_CHARACTERS: Final = 500
@@ -55,6 +56,24 @@ _MAY_BE_UNKNOWN: Final = frozenset({"user", "account", "partition", "cluster"})
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionFacts:
+    """What was known when an action was decided."""
+
+    idle_seconds: Mapping[str, float | None]
+    """By GPU that the holder has or had: None if its work is not known."""
+    uids: frozenset[str] = frozenset()
+    """Of a pod."""
+    slurm_nodes: frozenset[str] = frozenset()
+    slurm_gpus: float | None = None
+    warned_at: Mapping[int, float] = field(default_factory=dict)
+    """By warning that still counts."""
+    delivered_at: float | None = None
+    """The last one of them."""
+    watched_seconds: float | None = None
+    """Since then, while every GPU was known."""
+
+
+@dataclass(frozen=True, slots=True)
 class PolicyAction:
     kind: ActionKind
     holder: HolderKey
@@ -66,6 +85,8 @@ class PolicyAction:
     reason: str = ""
     warning: int = 0
     """1 for the first warning; 0 for every other action."""
+    facts: DecisionFacts | None = None
+    """None only for what nobody decided on numbers."""
 
 
 @dataclass(slots=True)
@@ -78,8 +99,8 @@ class _Episode:
     """The idle seconds after which a command ends the holder, as its warnings say; None if they do not."""
     warned_at: dict[int, float] = field(default_factory=dict)
     """When each warning was given: 1 for the first."""
-    is_delivered: bool = False
-    """A channel has accepted a message that has the last of them in full."""
+    delivered_at: float | None = None
+    """When a channel accepted a message that has the last of them in full."""
     watched_seconds: float | None = None
     """How long the holder has been watched since that was known; None before."""
     is_excepted: bool = False
@@ -87,8 +108,9 @@ class _Episode:
     """The command ran, or would have."""
     is_dry: bool = False
     """A dry run would have run it: it runs once the policy has `dry_run: false`."""
-    withheld: str = ""
-    """Why the command does not run, as last recorded."""
+    withheld: set[str] = field(default_factory=set)
+    """Why the command does not run: each reason is recorded once, so that one that comes and goes does not push
+    other entries out of the audit log."""
     seen_at: float = 0.0
     tries: int = 0
     tried_at: float = 0.0
@@ -182,12 +204,12 @@ class PolicySteps:
         return [
             (key, self._labels(key, episode, episode.stage), episode.warned_at[episode.stage])
             for key, episode in self._episodes.items()
-            if episode.stage and not episode.is_delivered
+            if episode.stage and episode.delivered_at is None
         ]
 
-    def delivered(self, key: HolderKey) -> None:
+    def delivered(self, key: HolderKey, at: float) -> None:
         """A channel has accepted a message that has the last warning of this holder in full."""
-        self._episodes[key].is_delivered = True
+        self._episodes[key].delivered_at = at
 
     def command_failed(self, key: HolderKey) -> None:
         """It is tried again later, up to three times."""
@@ -236,7 +258,16 @@ class PolicySteps:
     def _end(self, key: HolderKey, kind: ActionKind, now: float, found: PolicyStep) -> None:
         episode = self._episodes.pop(key)
         if episode.stage:
-            found.actions.append(PolicyAction(kind, key, episode.user, "", episode.seen_at - episode.since, ()))
+            held = self._held.get(key)
+            facts = DecisionFacts(
+                dict.fromkeys(held.absent_seconds if held else ()),
+                frozenset(held.uids if held else ()),
+                warned_at=dict(episode.warned_at),
+                delivered_at=episode.delivered_at,
+                watched_seconds=episode.watched_seconds,
+            )
+            idle = episode.seen_at - episode.since
+            found.actions.append(PolicyAction(kind, key, episode.user, "", idle, (), facts=facts))
         holder = IdleHolder(key, user=episode.user)
         found.alerts.extend(self._alert(holder, episode, stage, now, ended=True) for stage in episode.warned_at)
 
@@ -254,7 +285,9 @@ class PolicySteps:
         if reason:
             if not episode.is_excepted:
                 episode.is_excepted = True
-                found.actions.append(_action("excepted", holder, policy.warn_after_seconds[0], reason=reason))
+                found.actions.append(
+                    self._action("excepted", holder, policy.warn_after_seconds[0], reason=reason)
+                )
             return
         due = sum(holder.longest_idle >= seconds for seconds in policy.warn_after_seconds)
         ends_after = self._ends_after(holder)
@@ -270,11 +303,11 @@ class PolicySteps:
         if due > episode.stage:
             # Of several that are due, as at the first start, the last one says everything.
             episode.warned_at[due] = now
-            episode.is_delivered, episode.watched_seconds = False, None
+            episode.delivered_at = episode.watched_seconds = None
             idle_from = policy.warn_after_seconds[due - 1]
-            found.actions.append(_action("warned", holder, idle_from, warning=due))
+            found.actions.append(self._action("warned", holder, idle_from, warning=due))
         elif episode.watched_seconds is None:
-            episode.watched_seconds = 0.0 if episode.is_delivered else None
+            episode.watched_seconds = None if episode.delivered_at is None else 0.0
         elif not self._unknown(holder):
             episode.watched_seconds += watched
         found.alerts.extend(self._alert(holder, episode, stage, now) for stage in episode.warned_at)
@@ -302,13 +335,12 @@ class PolicySteps:
         values = _values(holder)
         command = fill_command(words, values)
         if reason := self._why_not(holder, episode, now):
-            if reason != episode.withheld:
-                episode.withheld = reason
+            if reason not in episode.withheld and len(episode.withheld) < MAX_REASONS:
+                episode.withheld.add(reason)
                 found.actions.append(
-                    _action("withheld", holder, policy.act_after_seconds, command=command, reason=reason)
+                    self._action("withheld", holder, policy.act_after_seconds, command=command, reason=reason)
                 )
             return
-        episode.withheld = ""
         if episode.watched_seconds is None or episode.watched_seconds < policy.grace_seconds:
             return
         episode.is_done, episode.is_dry = True, policy.is_dry_run
@@ -317,10 +349,10 @@ class PolicySteps:
         wrong = [name for name, value in values.items() if _NAMES[name].fullmatch(value) is None]
         if wrong:
             reason = f"its {wrong[0]} is not a name that is put into a command"
-            found.actions.append(_action("refused", holder, policy.act_after_seconds, reason=reason))
+            found.actions.append(self._action("refused", holder, policy.act_after_seconds, reason=reason))
             return
         kind: ActionKind = "would_run" if policy.is_dry_run else "run"
-        found.actions.append(_action(kind, holder, policy.act_after_seconds, command=command))
+        found.actions.append(self._action(kind, holder, policy.act_after_seconds, command=command))
 
     def _why_not(self, holder: IdleHolder, episode: _Episode, now: float) -> str:
         """Why the command does not run although all GPUs that are known are idle; empty if nothing is in its
@@ -328,7 +360,7 @@ class PolicySteps:
         if obstacle := self._obstacle(holder):
             return obstacle
         is_late = now - episode.warned_at[episode.stage] >= self._policy.grace_seconds
-        if is_late and not episode.is_delivered:
+        if is_late and episode.delivered_at is None:
             return f"warning {episode.stage} has not been delivered; `gpuscope alerts` shows the channels"
         return ""
 
@@ -380,6 +412,40 @@ class PolicySteps:
         if holder.allocated > len(known):
             return f"Slurm has given it {holder.allocated:g} GPUs, and {len(known)} of them are reported"
         return _misplaced(holder)
+
+    def _action(
+        self,
+        kind: ActionKind,
+        holder: IdleHolder,
+        idle_from: float,
+        *,
+        command: tuple[str, ...] = (),
+        reason: str = "",
+        warning: int = 0,
+    ) -> PolicyAction:
+        episode, held = self._episodes[holder.key], self._held[holder.key]
+        gpus: dict[str, float | None] = dict.fromkeys([*holder.held, *held.absent_seconds])
+        facts = DecisionFacts(
+            gpus | holder.idle_seconds,
+            frozenset(holder.uids),
+            holder.placement.nodes,
+            holder.allocated,
+            dict(episode.warned_at),
+            episode.delivered_at,
+            episode.watched_seconds,
+        )
+        return PolicyAction(
+            kind,
+            holder.key,
+            holder.user,
+            holder.partition,
+            holder.longest_idle,
+            tuple(holder.idle_gpus(idle_from)),
+            command,
+            reason,
+            warning,
+            facts,
+        )
 
     def _labels(self, key: HolderKey, episode: _Episode, stage: int) -> Labels:
         labels = {"alertname": ALERT_NAME, "severity": "warning", "warning": str(stage)}
@@ -438,12 +504,12 @@ class PolicySteps:
                     "user": episode.user,
                     "ends_after": episode.ends_after,
                     "warned_at": episode.warned_at,
-                    "delivered": episode.is_delivered,
+                    "delivered_at": episode.delivered_at,
                     "watched": episode.watched_seconds,
                     "excepted": episode.is_excepted,
                     "done": episode.is_done,
                     "dry_run": episode.is_dry,
-                    "withheld": episode.withheld,
+                    "withheld": sorted(episode.withheld),
                     "seen_at": episode.seen_at,
                     "tries": episode.tries,
                     "tried_at": episode.tried_at,
@@ -473,12 +539,12 @@ class PolicySteps:
                     user=str(row["user"]),
                     ends_after=None if row["ends_after"] is None else float(row["ends_after"]),
                     warned_at={int(stage): float(at) for stage, at in row["warned_at"].items()},
-                    is_delivered=row["delivered"] is True,
+                    delivered_at=None if row["delivered_at"] is None else float(row["delivered_at"]),
                     watched_seconds=None if row["watched"] is None else float(row["watched"]),
                     is_excepted=bool(row["excepted"]),
                     is_done=bool(row["done"]),
                     is_dry=bool(row["dry_run"]),
-                    withheld=str(row["withheld"]),
+                    withheld={str(reason) for reason in row["withheld"]},
                     seen_at=float(row["seen_at"]),
                     tries=int(row["tries"]),
                     tried_at=float(row["tried_at"]),
@@ -569,25 +635,3 @@ def _values(holder: IdleHolder) -> dict[str, str]:
             "cluster": holder.key.cluster,
         }
     return {"pod": holder.key.name, "namespace": holder.key.namespace, "cluster": holder.key.cluster}
-
-
-def _action(
-    kind: ActionKind,
-    holder: IdleHolder,
-    idle_from: float,
-    *,
-    command: tuple[str, ...] = (),
-    reason: str = "",
-    warning: int = 0,
-) -> PolicyAction:
-    return PolicyAction(
-        kind,
-        holder.key,
-        holder.user,
-        holder.partition,
-        holder.longest_idle,
-        tuple(holder.idle_gpus(idle_from)),
-        command,
-        reason,
-        warning,
-    )
