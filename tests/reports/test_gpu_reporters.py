@@ -6,6 +6,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -24,6 +25,7 @@ from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.series import Series
+from tests.reports.filled_engines import ENGINES, Fill, NewEngine
 from tests.reports.simulated_usage import SCRAPE_SECONDS, Layout, Run, SimulatedUsage, with_rollups
 from tests.reports.test_simulated_fleets import END_MS, HOUR, assert_buckets_add_up
 from tests.reports.test_usage import SampleEngine
@@ -57,11 +59,14 @@ def twice(fleet: SimulatedUsage, pushed: Sequence[Seconds], scraped: Sequence[Se
     return [*reported(one, PUSHED, pushed), *reported(other, SCRAPED, scraped)]
 
 
+def question(by: str, fleet: SimulatedUsage, source: HistorySource) -> UsageQuestion:
+    return UsageQuestion(parse_grouping(by), fleet.start_ms, fleet.end_ms, parse_rates("2"), source=source)
+
+
 def usage(
     series: Sequence[Series], fleet: SimulatedUsage, by: str = "user", source: HistorySource = "samples"
 ) -> UsageReport:
-    question = UsageQuestion(parse_grouping(by), fleet.start_ms, fleet.end_ms, parse_rates("2"), source=source)
-    found = asyncio.run(usage_report(SampleEngine(series), question))
+    found = asyncio.run(usage_report(SampleEngine(series), question(by, fleet, source)))
     assert_buckets_add_up(found)
     return found
 
@@ -94,6 +99,44 @@ def test_a_node_that_is_pushed_and_scraped_counts_once(
     assert found.buckets == expected.buckets
     assert found.missing == expected.missing
     assert {piece.source for piece in found.pieces} >= ({"hourly"} if source == "auto" else {"samples"})
+
+
+@pytest.fixture(scope="module")
+def pushed_then_scraped(pushed_and_scraped: list[Series]) -> list[Series]:
+    """The pushed series end after four and a half hours, in the middle of an hour of the roll-ups."""
+    until_ms = FLEET.start_ms + 4 * HOUR * 1000 + 1_800_000
+    series = []
+    for one in pushed_and_scraped:
+        if ":" in dict(one.labels)["__name__"]:
+            continue
+        kept = (one.timestamps <= until_ms) | (dict(one.labels)["instance"] == SCRAPED)
+        if kept.any():
+            series.append(Series(one.labels, one.timestamps[kept], one.values[kept]))
+    return with_rollups(series, FLEET.start_ms, FLEET.end_ms)
+
+
+@pytest.mark.parametrize("filled", ENGINES)
+def test_every_engine_counts_a_change_of_reporters_once(
+    pushed_and_scraped: list[Series], pushed_then_scraped: list[Series], filled: Fill, tmp_path: Path
+) -> None:
+    expected = usage(as_pushed(pushed_and_scraped), FLEET, "user", "auto")
+
+    async def ask(new_engine: NewEngine, source: HistorySource) -> UsageReport:
+        engine = new_engine()
+        try:
+            return await usage_report(engine, question("user", FLEET, source))
+        finally:
+            await engine.close()
+
+    with filled(pushed_then_scraped, tmp_path) as new_engine:
+        for source in ("samples", "auto"):
+            found = asyncio.run(ask(new_engine, source))
+            assert found.gpus == 1
+            assert found.invariant.gpu_hours == pytest.approx(expected.invariant.gpu_hours, abs=16 / HOUR)
+            for row, other in zip(found.rows, expected.rows, strict=True):
+                assert row.held == pytest.approx(other.held, abs=16 / HOUR)
+                assert row.busy == pytest.approx(other.busy, abs=16 / HOUR)
+                assert row.energy_kwh == pytest.approx(other.energy_kwh, abs=0.4 * 16 / HOUR)
 
 
 def test_a_receipt_of_a_node_that_is_pushed_and_scraped(pushed_and_scraped: list[Series]) -> None:
