@@ -207,6 +207,24 @@ def test_without_samples_the_report_begins_with_a_whole_hour_and_says_so() -> No
     assert found.rows[0].held == pytest.approx(found.invariant.gpu_hours - found.invariant.lost, rel=0.001)
 
 
+@pytest.mark.parametrize(("job", "pod"), [("1", ""), ("", "ml/train")])
+def test_that_allocations_are_not_in_rollups_is_said_where_there_are_jobs(job: str, pod: str) -> None:
+    runs = [Run("ann", job, 0, 0, 8 * HOUR, pod=pod)]
+    simulated = SimulatedUsage(END_MS, 8 * HOUR, 1, runs, cycle=15, scrape_at=0).simulate()
+    series = with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms)
+    deleted_ms = simulated.start_ms + 4 * HOUR * 1000
+    kept = []
+    for one in series:
+        is_kept = (one.timestamps > deleted_ms) | dict(one.labels)["__name__"].startswith("gpuscope:")
+        if is_kept.any():
+            kept.append(Series(one.labels, one.timestamps[is_kept], one.values[is_kept]))
+    sentence = "h of the range are known from roll-ups only, which do not say which GPUs Slurm gave away"
+    found = report(kept, "user", "auto", simulated.start_ms, simulated.end_ms)
+    assert [one[:4] for one in found.missing if sentence in one] == (["3.0 "] if job else [])
+    complete = report(series, "user", "auto", simulated.start_ms, simulated.end_ms)
+    assert not [one for one in complete.missing if sentence in one]
+
+
 def test_a_user_of_a_shared_instance_has_unknown_work(history: list[Series]) -> None:
     rows = {row.names[0]: row for row in report(history, "job", "auto").rows}
     assert rows["105"].busy == pytest.approx(3 * 3 / 7 * 0.5, rel=0.01), "the activity goes to the only owner"

@@ -150,6 +150,8 @@ export const REPORT_TEXTS = {
     "Slurm gave away GPUs {count} times in the range, too many to read: GPUs that a job held without a process count as free on nodes without a prolog",
   "missing.allocations_refused":
     "the engine does not say which GPUs Slurm gave away: those that a job held without a process count as free on nodes without a prolog: {reason}",
+  "missing.allocations_rolled_up":
+    "{hours} h of the range are known from roll-ups only, which do not say which GPUs Slurm gave away: those that a job held without a process count as free on nodes without a prolog",
   "missing.fast_clock":
     "{node}: its counters grew {hours} h more than the range has: the clocks of the node and the server differ",
   "missing.filling": "the past is still being filled in: complete until {at}, where the report ends",

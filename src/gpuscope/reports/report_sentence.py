@@ -20,6 +20,10 @@ REPORT_TEXTS: Final[dict[str, str]] = {
         "Slurm gave away GPUs {count} times in the range, too many to read: GPUs that a job held without a "
         "process count as free on nodes without a prolog"
     ),
+    "missing.allocations_rolled_up": (
+        "{hours:.1f} h of the range are known from roll-ups only, which do not say which GPUs Slurm gave away: "
+        "those that a job held without a process count as free on nodes without a prolog"
+    ),
     "missing.allocations_refused": (
         "the engine does not say which GPUs Slurm gave away: those that a job held without a process count as "
         "free on nodes without a prolog: {reason}"

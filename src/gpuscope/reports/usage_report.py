@@ -20,7 +20,7 @@ from gpuscope.reports.gpu_identities import GpuIdentities, is_instance, read_gpu
 from gpuscope.reports.gpu_reporters import GpuReporters
 from gpuscope.reports.known_parts import MAX_REASON, MIN_CLOCK_SECONDS, early_notes, find_missing, source_notes
 from gpuscope.reports.rates import Rates
-from gpuscope.reports.report_range import HOUR_MS, Buckets, RangePiece
+from gpuscope.reports.report_range import HOUR_MS, MINUTE_MS, Buckets, RangePiece
 from gpuscope.reports.report_sentence import ReportSentence
 from gpuscope.reports.rollup_hours import HistorySource, RollupHours, plan_pieces, read_rollup_hours
 from gpuscope.reports.slurm_allocations import (
@@ -41,6 +41,7 @@ MAX_READS: Final = 3
 """A sample that is stored while counters are read is in some of them only; the next reading has it in all."""
 MIN_NO_ENERGY_SECONDS: Final = 360.0
 """0.1 GPU-hours; an owner's energy begins one cycle after its time."""
+_OWNER_HELD: Final = RolledUpCounter("owner_gpu_seconds", is_by_owner=True)
 _HELD: Final = RolledUpCounter("gpu_held_seconds", is_by_owner=False)
 _BUSY: Final = RolledUpCounter("gpu_held_busy_seconds", is_by_owner=False)
 _UNKNOWN: Final = RolledUpCounter("gpu_held_unknown_seconds", is_by_owner=False)
@@ -248,6 +249,10 @@ class _UsageReader:
         """What Slurm gave away and no process used, on nodes whose agents do not know it."""
         if not pieces:
             return None
+        if rolled_up_hours := await self._hours_without_samples(pieces):
+            gaps.sentences_about_allocations.append(
+                ReportSentence("missing.allocations_rolled_up", hours=rolled_up_hours)
+            )
         try:
             return await unused_allocations(self._engine, pieces[0].start_ms, pieces[-1].end_ms, reporters)
         except TooManyAllocations as error:
@@ -260,6 +265,26 @@ class _UsageReader:
                 ReportSentence("missing.allocations_refused", reason=reason)
             )
         return None
+
+    async def _hours_without_samples(self, pieces: list[RangePiece]) -> int:
+        """Hours in which Slurm's jobs are known from roll-ups only. Samples are deleted from the oldest on."""
+        ends_ms = [
+            end_ms
+            for piece in pieces
+            if piece.source != "samples"
+            for end_ms in range(piece.start_ms + HOUR_MS, piece.end_ms + 1, HOUR_MS)
+        ]
+        first, last = 0, len(ends_ms)
+        at = 0  # usually there are samples of all hours
+        while first < last:
+            samples = await self._engine.instant(f"count(last_over_time({OBSERVED.raw}[10m]))", ends_ms[at])
+            first, last = (first, at) if len(samples.values) else (at + 1, last)
+            at = (first + last) // 2
+        if not first:
+            return 0
+        jobs = f'{_OWNER_HELD.growth_by_hour}{{kind="job"}}'
+        span = pieces[0].start_ms, ends_ms[first - 1] + MINUTE_MS
+        return first if await self._engine.label_values("kind", [jobs], *span) else 0
 
     async def _rows(
         self,

@@ -25,6 +25,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.parts_differ": "内訳の合計が GPU時間と {hours} 時間異なり、0.1 % を超えています",
   "missing.allocations":
     "期間中の Slurm の割り当ては {count} 件で多すぎるため読めません。prolog のないノードでは、ジョブがプロセスなしで占有した GPU が空きと数えられます",
+  "missing.allocations_rolled_up":
+    "期間のうち {hours} 時間はロールアップだけから分かり、ロールアップには Slurm の割り当てがありません。prolog のないノードでは、ジョブがプロセスなしで占有した GPU が空きと数えられます",
   "missing.allocations_refused":
     "Slurm が割り当てた GPU をエンジンから読めません。prolog のないノードでは、ジョブがプロセスなしで占有した GPU が空きと数えられます: {reason}",
   "missing.refused": "エンジンが期間のうち {hours} 時間を拒否したため、レポートに含まれません: {reason}",

@@ -24,6 +24,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.parts_differ": "부분의 합이 GPU시간과 {hours}시간 다르며, 0.1 %를 넘습니다",
   "missing.allocations":
     "기간 중 Slurm 할당이 {count}건으로 너무 많아 읽을 수 없습니다. prolog가 없는 노드에서 작업이 프로세스 없이 점유한 GPU는 비어 있는 것으로 셉니다",
+  "missing.allocations_rolled_up":
+    "기간 중 {hours}시간은 롤업으로만 알 수 있고 롤업에는 Slurm 할당이 없습니다. prolog가 없는 노드에서 작업이 프로세스 없이 점유한 GPU는 비어 있는 것으로 셉니다",
   "missing.allocations_refused":
     "엔진에서 Slurm이 할당한 GPU를 읽을 수 없습니다. prolog가 없는 노드에서 작업이 프로세스 없이 점유한 GPU는 비어 있는 것으로 셉니다: {reason}",
   "missing.refused": "엔진이 기간 중 {hours}시간을 거부하여 보고서에 없습니다: {reason}",

@@ -22,6 +22,8 @@ export const reports: Record<ReportTextKey, string> = {
   "missing.parts_differ": "各部分之和与 GPU 小时相差 {hours} 小时，超过 0.1 %",
   "missing.allocations":
     "时段内 Slurm 分配了 {count} 次，过多而无法读取：在没有 prolog 的节点上，作业占用但没有进程的 GPU 计为空闲",
+  "missing.allocations_rolled_up":
+    "时段中有 {hours} 小时只有汇总数据，其中没有 Slurm 的分配：在没有 prolog 的节点上，作业占用但没有进程的 GPU 计为空闲",
   "missing.allocations_refused":
     "引擎无法给出 Slurm 分配的 GPU：在没有 prolog 的节点上，作业占用但没有进程的 GPU 计为空闲：{reason}",
   "missing.refused": "引擎拒绝了时段中的 {hours} 小时，报告中没有这些数据：{reason}",
