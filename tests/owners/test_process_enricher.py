@@ -249,6 +249,8 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
         memory_ratio=0.4,
         encoder_ratio=0.5,
         decoder_ratio=0.6,
+        jpeg_ratio=0.7,
+        ofa_ratio=0.8,
         work=ProcessWork(cpu_ratio=0.7),
         owner=Owner(user="u"),
     )

@@ -37,7 +37,7 @@ def test_none_running_is_not_absent(rig: Rig) -> None:
 
 
 def test_a_process_with_all_its_numbers(rig: Rig) -> None:
-    rig.driver.set(0, util=80, util_memory=40, util_encoder=20, util_decoder=10)
+    rig.driver.set(0, util=80, util_memory=40, util_encoder=20, util_decoder=10, util_jpeg=60, util_ofa=4)
     rig.driver.processes(0, [fake.Process(4242, memory=20 << 30, name="/opt/conda/bin/python3.12", share=0.5)])
     rig.tick(2)
     (process,) = processes_of(rig)
@@ -52,6 +52,18 @@ def test_a_process_with_all_its_numbers(rig: Rig) -> None:
     assert process.memory_ratio == 0.2
     assert process.encoder_ratio == 0.1
     assert process.decoder_ratio == 0.05
+    assert process.jpeg_ratio == 0.3
+    assert process.ofa_ratio == 0.02
+
+
+def test_a_driver_without_the_newer_call_reports_no_jpeg_and_optical_flow(rig: Rig) -> None:
+    rig.driver.fail("nvmlDeviceGetProcessesUtilizationInfo", error="FUNCTION_NOT_FOUND")
+    rig.driver.set(0, util=80, util_encoder=20, util_jpeg=60)
+    rig.driver.processes(0, [fake.Process(1, share=1.0), fake.Process(2, share=0.0)])
+    rig.tick(2)
+    first, second = processes_of(rig)
+    assert (first.sm_ratio, first.encoder_ratio, first.jpeg_ratio) == (0.8, 0.2, ABSENT)
+    assert (second.sm_ratio, second.encoder_ratio, second.jpeg_ratio) == (0.0, 0.0, ABSENT)
 
 
 def test_unreported_memory_is_absent_and_zero_is_zero(rig: Rig) -> None:
@@ -85,7 +97,7 @@ def test_unreported_shares_are_absent(rig: Rig) -> None:
 def test_shares_that_fail_are_absent_not_zero(rig: Rig) -> None:
     rig.driver.processes(0, [fake.Process(1)])
     rig.read()
-    rig.driver.fail("nvmlDeviceGetProcessUtilization", error="UNKNOWN")
+    rig.driver.fail("nvmlDeviceGetProcessesUtilizationInfo", error="UNKNOWN")
     assert processes_of(rig)[0].sm_ratio is ABSENT
 
 

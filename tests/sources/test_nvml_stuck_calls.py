@@ -321,7 +321,7 @@ def test_a_process_list_that_hangs(rig: Rig) -> None:
 def test_shares_of_a_stuck_call_are_absent_not_zero(rig: Rig) -> None:
     rig.driver.processes(3, [Process(33, share=0.5)])
     rig.read()
-    rig.driver.hang("nvmlDeviceGetProcessUtilization", 3)
+    rig.driver.hang("nvmlDeviceGetProcessesUtilizationInfo", 3)
     read_until_stuck(rig)
     processes = read(rig).processes
     assert processes is not ABSENT

@@ -768,7 +768,7 @@ export interface ReportRowJson {
   idle_hours: number | null;
   /** Held, and the work is not known, as on a MIG instance with several owners. */
   unknown_hours: number;
-  /** Of the idle hours: stretches of 15 minutes and more below 5 %. */
+  /** Of the idle hours: stretches of 15 minutes and more without work. */
   idle_held_hours: number;
   energy_kwh: number | null;
   /** True with the energy of MIG instances. */

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from gpuscope.owners.gpu_work import IDLE_BYTES_PER_SECOND
 from gpuscope.readings import ABSENT, Allocation, Counters, Device, GpuTrend, Maybe, Process, Uuid, unit_uuid
 
 WINDOW_SECONDS: Final = 60.0
@@ -22,8 +23,6 @@ MAX_SECONDS: Final = 180.0
 FULL_UTILIZATION: Final = 0.99
 HUNG_POWER_SHARE: Final = 0.35
 """Of the enforced limit: a spinning kernel draws 0.2 to 0.3, one that computes more than 0.4."""
-IDLE_BYTES_PER_SECOND: Final = 2e6
-"""PCIe or NVLink traffic below this is that of the driver."""
 IDLE_DRAM_RATIO: Final = 0.05
 
 

@@ -7,7 +7,8 @@ from typing import Final
 
 from gpuscope.health.check import Check, Severity, Subject, is_above
 from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
-from gpuscope.owners.unallocated_use import NEW_SECONDS, SERVICES
+from gpuscope.owners.services import is_service_program
+from gpuscope.owners.unallocated_use import NEW_SECONDS
 
 UNALLOCATED: Final = "gpuscope_gpu_unallocated_processes"
 
@@ -33,8 +34,7 @@ def is_exempt(process: ProcessFacts, now: float) -> bool:
     return (
         started_at is None
         or now - started_at < NEW_SECONDS
-        or labels.get("type") == "G"
-        or labels.get("command", "") in SERVICES
+        or is_service_program(labels.get("type", ""), labels.get("command", ""))
         or bool(labels.get("pod") or labels.get("container"))
     )
 

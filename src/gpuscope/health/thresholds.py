@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-WORKING_RATIO: Final = 0.01
-"""A GPU works from this share of SM time on: a desktop's blinking cursor uses less."""
+from gpuscope.owners.gpu_work import WORKING_RATIO as WORKING_RATIO
+
 BUSY_RATIO: Final = 0.5
 
 STALE_SECONDS: Final = 30.0

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuscope.owners.gpu_work import working
+from gpuscope.owners.services import is_service
 from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Process, Uuid, unit_uuid
 
 
@@ -20,9 +22,26 @@ class Holding:
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT
     allocated: bool = False
+    holders: int = 0
+    """Of the processes: those that are no service of the machine."""
+    working: int = 0
+    """Of the holders: those that work."""
+    unknown: int = 0
+    """Of the holders: those whose work is not known."""
 
-    def add(self, process: Process) -> None:
+    @property
+    def works(self) -> Maybe[bool]:
+        """Whether one of them works. A service is neither working nor idle; without a process nobody works."""
+        if self.working:
+            return True
+        return ABSENT if self.unknown or (self.processes and not self.holders) else False
+
+    def add(self, process: Process, works: Maybe[bool]) -> None:
         self.processes += 1
+        if not is_service(process):
+            self.holders += 1
+            self.working += works is True
+            self.unknown += works is ABSENT
         self.memory_bytes = plus(self.memory_bytes, process.memory_bytes)
         self.sm_ratio = plus(self.sm_ratio, process.sm_ratio)
 
@@ -72,12 +91,12 @@ def group_by_unit(
         for instance in device.instances:
             first = first_of.setdefault(instance.gpu_instance, instance.uuid)
             units[instance.uuid] = GpuUnit(device, instance.uuid, instance.memory_used_bytes, first)
-    for process in processes:
+    for process, works in zip(processes, working(processes, devices), strict=True):
         unit = units.get(unit_of(process))
         if unit is not None:
-            unit.total.add(process)
+            unit.total.add(process, works)
             for owner in process_owners(process):
-                unit.owners.setdefault(owner, Holding()).add(process)
+                unit.owners.setdefault(owner, Holding()).add(process, works)
     if allocations is not ABSENT:
         _add_allocations(units, allocations)
     return units

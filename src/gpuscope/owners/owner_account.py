@@ -1,7 +1,8 @@
 """The account of one owner on one GPU or MIG instance: seconds, work and energy since it was first seen.
 
 GPU-seconds are weighted: a shared GPU is split, a MIG instance counts by its slices. They are either busy, or
-unknown, or neither; a stretch of at least 15 minutes below 5 % counts as idle, from its beginning.
+unknown, or neither; a stretch of at least 15 minutes without work counts as idle, from its beginning. Busy is
+SM time; `gpu_work` says what work is.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ from gpuscope.owners.gpu_units import plus
 from gpuscope.owners.unit_work import OwnerPart
 from gpuscope.readings import ABSENT, Maybe, Uuid
 
-IDLE_BELOW_RATIO: Final = 0.05
 IDLE_STRETCH_SECONDS: Final = 900.0
 """Shorter pauses are not idle: a checkpoint, an evaluation, reading the output of a notebook."""
 
@@ -33,7 +33,7 @@ class OwnerAccount:
     """Of `gpu_seconds`: those of idle stretches."""
     energy_joules: Maybe[float] = ABSENT
     idle_seconds: Maybe[float] = ABSENT
-    """How long the owner has been below 5 %; 0 while it works, ABSENT if its work is not known."""
+    """How long the owner has not worked; 0 while it works, ABSENT if its work is not known."""
     _short_pause: float = 0.0
     """GPU-seconds of a pause that may become an idle stretch."""
 
@@ -51,8 +51,8 @@ class OwnerAccount:
             self.idle_seconds, self._short_pause = ABSENT, 0.0
             return gpu_seconds
         self.busy_seconds = plus(self.busy_seconds, weight * part.busy_ratio * elapsed)
-        if part.busy_ratio >= IDLE_BELOW_RATIO:
-            self.idle_seconds, self._short_pause = 0.0, 0.0
+        if part.works is not False:
+            self.idle_seconds, self._short_pause = ABSENT if part.works is ABSENT else 0.0, 0.0
             return gpu_seconds
         self.idle_seconds = plus(self.idle_seconds, elapsed)
         self._short_pause += gpu_seconds

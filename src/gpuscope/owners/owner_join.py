@@ -97,7 +97,9 @@ class OwnerJoin:
         facts = self._job_facts(job_files, local)
         if processes is not ABSENT:
             try:
-                processes = self._enricher.advance(processes, simulated=simulated, now=now, monotonic=monotonic)
+                processes = self._enricher.advance(
+                    processes, devices, simulated=simulated, now=now, monotonic=monotonic
+                )
                 processes = self._job_owners.complete(processes, facts) if facts else processes
             except Exception:
                 self._failed("sessions")

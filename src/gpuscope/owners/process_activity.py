@@ -1,7 +1,7 @@
-"""Active, idle or unknown: what a process does on a GPU, judged by when it last used the SMs.
+"""Active, idle or unknown: what a process does on a GPU, judged by when it last worked (`gpu_work`).
 
-A process is idle only if the driver was read all the time and reported no SM activity. Where the driver does
-not report it, as under MIG, the state is unknown; so it is until a process has been watched for long enough.
+A process is idle only if the driver was read all the time and reported no work. Where the driver does not
+report it, as under MIG, the state is unknown; so it is until a process has been watched for long enough.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ ActivityKey = tuple[int, Maybe[float], Uuid]
 
 @dataclass(slots=True)
 class _ObservedActivity:
-    """Since when a process has been watched, and when it last used the SMs; monotonic."""
+    """Since when a process has been watched, and when it last worked; monotonic."""
 
     since: float
     active_at: float | None = None
@@ -52,14 +52,14 @@ class ActivityStates:
     def end(self) -> None:
         self._watched = self._seen
 
-    def state_of(self, key: ActivityKey, sm_ratio: Maybe[float]) -> ProcessActivity:
-        if sm_ratio is ABSENT:
+    def state_of(self, key: ActivityKey, works: Maybe[bool]) -> ProcessActivity:
+        if works is ABSENT:
             return ProcessActivity(UNKNOWN)
         watched = self._watched.get(key)
         if watched is None:
             watched = _ObservedActivity(self._monotonic)
         self._seen[key] = watched
-        if sm_ratio > 0:
+        if works:
             watched.active_at = self._monotonic
             return ProcessActivity(ACTIVE, 0.0)
         quiet = self._monotonic - (watched.since if watched.active_at is None else watched.active_at)

@@ -16,6 +16,7 @@ from gpuscope.errors import SourceError
 from gpuscope.owners.attribution import ContainerInfos, needs_job, owner_of
 from gpuscope.owners.cgroup import CgroupFacts
 from gpuscope.owners.gpu_units import unit_of
+from gpuscope.owners.gpu_work import working
 from gpuscope.owners.node_jobs import NO_JOBS, NodeJobs
 from gpuscope.owners.pods import NO_PODS, Pods
 from gpuscope.owners.proc import Proc
@@ -23,7 +24,18 @@ from gpuscope.owners.process_activity import ActivityStates, ProcessActivity
 from gpuscope.owners.process_labels import StableLabels
 from gpuscope.owners.process_lookup import FactsByProcess, KernelFacts, ProcessKey, keys_of
 from gpuscope.owners.process_work import ProcessWorkReader
-from gpuscope.readings import ABSENT, IDLE, NO_WORK, Maybe, Owner, Process, ProcessLabels, ProcessWork, Uuid
+from gpuscope.readings import (
+    ABSENT,
+    IDLE,
+    NO_WORK,
+    Device,
+    Maybe,
+    Owner,
+    Process,
+    ProcessLabels,
+    ProcessWork,
+    Uuid,
+)  # fmt: skip
 
 
 class Names(Protocol):
@@ -113,12 +125,20 @@ class ProcessEnricher:
         self._labels.stop_waiting()
 
     def advance(
-        self, processes: Sequence[Process], *, simulated: bool, now: float, monotonic: float
+        self,
+        processes: Sequence[Process],
+        devices: Sequence[Device] = (),
+        *,
+        simulated: bool,
+        now: float,
+        monotonic: float,
     ) -> tuple[Process, ...]:
+        """`devices` are the GPUs of the same cycle: not all work is reported by process."""
         looked_up = None if simulated or self._proc is None else self._identify(processes, self._proc)
         work = {} if looked_up is None else self._read_work(looked_up, monotonic)
         self._states.begin(monotonic)
         self._labels.begin(monotonic)
+        works = working(processes, devices)
         done = []
         for number, process in enumerate(processes):
             known = looked_up[number] if looked_up is not None else None
@@ -127,7 +147,7 @@ class ProcessEnricher:
             done_on_cpu = process.work if known.key is None else work.get(known.key, NO_WORK)
             unit = unit_of(process)
             key = (int(process.pid), known.started_at, unit)
-            activity = self._states.state_of(key, process.sm_ratio)
+            activity = self._states.state_of(key, works[number])
             labels = self._labels_of(process, unit, known)
             age = self._age_of(process, known.key, simulated=simulated, now=now)
             done.append(_enriched(process, known, done_on_cpu, activity, age, now, *labels))
@@ -277,6 +297,8 @@ def _enriched(
         memory_ratio=process.memory_ratio,
         encoder_ratio=process.encoder_ratio,
         decoder_ratio=process.decoder_ratio,
+        jpeg_ratio=process.jpeg_ratio,
+        ofa_ratio=process.ofa_ratio,
         work=work,
         owner=known.owner,
         state=activity.state,

@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpuscope.owners.gpu_units import allocation_holders, process_owners, unit_of
+from gpuscope.owners.services import is_service
 from gpuscope.readings import (
     ABSENT,
     Allocation,
@@ -26,10 +27,6 @@ from gpuscope.readings import (
 )
 
 NEW_SECONDS: Final = 120.0  # twice the interval at which the placement of jobs is read
-SERVICES: Final = frozenset(
-    {"nvidia-cuda-mps-server", "nvidia-cuda-mps", "nvidia-persiste", "dcgm", "nv-hostengine"}
-)
-"""Programs of the node that jobs share."""
 
 
 def used_allocations(
@@ -112,10 +109,9 @@ def _has_unknown_job(process: Process) -> bool:
 
 
 def _is_exempt(process: Process, now: float) -> bool:
-    if process.kind == "G" or not process.looked_up or process.started_at is ABSENT:
+    if is_service(process) or not process.looked_up or process.started_at is ABSENT:
         return True
-    command = "" if process.command is ABSENT else process.command
-    return now - process.started_at < NEW_SECONDS or command in SERVICES
+    return now - process.started_at < NEW_SECONDS
 
 
 def _is_whole(allocation: Allocation) -> bool:

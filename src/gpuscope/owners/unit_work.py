@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from gpuscope.owners.gpu_units import GpuUnit, Holding, minus
+from gpuscope.owners.gpu_work import WORKING_RATIO
 from gpuscope.readings import ABSENT, Maybe, MigInstance, OwnerKey
 
 
@@ -24,6 +25,8 @@ class OwnerPart:
     """Of the unit's time; 1 for a single owner."""
     busy_ratio: Maybe[float]
     """SM time, 0 to 1 of the unit; 0 without a process, ABSENT if it is not known."""
+    works: Maybe[bool]
+    """Whether the owner works, in the sense of `gpu_work`; ABSENT if it is not known, or for services."""
     energy_joules: Maybe[float]
 
 
@@ -47,7 +50,10 @@ def _part(
     unit: GpuUnit, now: Holding, share: float, energy_joules: Maybe[float], *, is_only: bool
 ) -> OwnerPart:
     busy = _busy_ratio(unit, now, is_only=is_only)
-    return OwnerPart(share, busy, _energy(unit, busy, share, energy_joules))
+    works = now.works
+    if works is ABSENT and now.holders and now.sm_ratio is ABSENT and busy is not ABSENT:
+        works = busy >= WORKING_RATIO  # the instance's own activity
+    return OwnerPart(share, busy, works, _energy(unit, busy, share, energy_joules))
 
 
 def _busy_ratio(unit: GpuUnit, now: Holding, *, is_only: bool) -> Maybe[float]:

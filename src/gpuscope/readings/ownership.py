@@ -70,8 +70,8 @@ class OwnerUse:
     gpu_seconds: float = 0.0  # its share of the held time: shared GPUs are split, MIG instances count by slices
     busy_seconds: Maybe[float] = ABSENT  # SM time; of a MIG instance by its slices
     unknown_seconds: float = 0.0  # of gpu_seconds: the work is not known
-    idle_gpu_seconds: float = 0.0  # of gpu_seconds: stretches of 15 minutes and more below 5 %
-    idle_seconds: Maybe[float] = ABSENT  # how long it has been below 5 %; 0 while it works
+    idle_gpu_seconds: float = 0.0  # of gpu_seconds: stretches of 15 minutes and more without work
+    idle_seconds: Maybe[float] = ABSENT  # how long it has not worked; 0 while it works
     energy_joules: Maybe[float] = ABSENT
 
 

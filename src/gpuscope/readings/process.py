@@ -88,11 +88,11 @@ class Process:
     memory_ratio: Maybe[float] = ABSENT
     encoder_ratio: Maybe[float] = ABSENT
     decoder_ratio: Maybe[float] = ABSENT
+    jpeg_ratio: Maybe[float] = ABSENT
+    ofa_ratio: Maybe[float] = ABSENT  # optical flow
     work: ProcessWork = NO_WORK
     owner: Owner = NO_OWNER
-    state: str = (
-        UNKNOWN  # active, idle (no SM activity for a while), or unknown (the driver does not report it)
-    )
+    state: str = UNKNOWN  # active, idle (no work for a while), or unknown (the driver does not report it)
     age_seconds: Maybe[float] = ABSENT  # since its start, by the kernel's clock since boot
     idle_seconds: Maybe[float] = ABSENT  # without work; 0 while it works, ABSENT if that is not known
     idle_since: Maybe[float] = ABSENT  # seconds since the epoch; only if idle

@@ -34,7 +34,7 @@ class UsageRow:
     unknown: float = 0.0
     """Held, and the work is not known."""
     idle_held: float = 0.0
-    """Of the idle hours: stretches of 15 minutes and more below 5 %."""
+    """Of the idle hours: stretches of 15 minutes and more without work."""
     energy_kwh: float | None = None
     is_energy_estimate: bool = False
     """With the energy of MIG instances, which is estimated."""

@@ -25,7 +25,7 @@ class ReportRowJson(TypedDict):
     unknown_hours: float
     """Held, and the work is not known, as on a MIG instance with several owners."""
     idle_held_hours: float
-    """Of the idle hours: stretches of 15 minutes and more below 5 %."""
+    """Of the idle hours: stretches of 15 minutes and more without work."""
     energy_kwh: float | None
     energy_is_estimate: bool
     """True with the energy of MIG instances."""

@@ -123,6 +123,10 @@ class DriverCalls:
         """Whether the call is refused or stuck."""
         return key in self._refused or self.is_stuck(key)
 
+    def is_refused(self, key: Hashable) -> bool:
+        """Whether the driver or the GPU does not have the call."""
+        return key in self._refused
+
     def is_stuck(self, key: Hashable) -> bool:
         return bool(self._skipped) and self.runner.is_skipped((self._address, key))
 

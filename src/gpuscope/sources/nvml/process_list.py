@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from gpuscope.readings import ABSENT, Maybe, Pid, Process, Uuid
@@ -27,7 +27,9 @@ LISTS: Final = {
 # Newest first: older drivers have no _v3, the oldest no _v2.
 VERSIONS: Final = ("_v3", "_v2", "")
 LIST_NAMES: Final = tuple(name + version for name in LISTS.values() for version in VERSIONS)
-UTILIZATION: Final = "nvmlDeviceGetProcessUtilization"
+UTILIZATION: Final = "nvmlDeviceGetProcessesUtilizationInfo"
+OLD_UTILIZATION: Final = "nvmlDeviceGetProcessUtilization"
+"""Of drivers before R550: without the JPEG and optical flow engines."""
 MAX_PERIOD_US: Final = 1_000_000  # of the driver's sampling
 MAX_NAME_CHARACTERS: Final = 256
 _NAME_BUFFER_BYTES: Final = 4096
@@ -37,6 +39,17 @@ class OldProcessInfo(ctypes.Structure):
     """The entry of the oldest lists, which the binding does not have: without MIG instance ids."""
 
     _fields_: Final = [("pid", ctypes.c_uint), ("usedGpuMemory", ctypes.c_ulonglong)]  # type: ignore[misc]
+
+
+class UtilizationRequest(ctypes.Structure):
+    """The binding's, with a plain pointer: to an array of `plain` samples."""
+
+    _fields_: Final = [  # type: ignore[misc]
+        ("version", ctypes.c_uint),
+        ("processSamplesCount", ctypes.c_uint),
+        ("lastSeenTimeStamp", ctypes.c_ulonglong),
+        ("procUtilArray", ctypes.c_void_p),
+    ]
 
 
 @dataclass(slots=True)
@@ -55,11 +68,23 @@ class Share:
     memory: Maybe[float]
     encoder: Maybe[float]
     decoder: Maybe[float]
+    jpeg: Maybe[float] = ABSENT
+    ofa: Maybe[float] = ABSENT
 
 
 UNKNOWN: Final = Share(ABSENT, ABSENT, ABSENT, ABSENT)
-IDLE: Final = Share(0.0, 0.0, 0.0, 0.0)
-Shares = Mapping[int, Share]
+IDLE: Final = Share(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+OLD_IDLE: Final = Share(0.0, 0.0, 0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    by_pid: Mapping[int, Share]
+    others: Share
+    """Of a process without a sample."""
+
+    def of(self, pid: int) -> Share:
+        return self.by_pid.get(pid, self.others)
 
 
 class _Array:
@@ -148,26 +173,52 @@ class ProcessShares:
     def __init__(self, calls: DriverCalls, clocks: Clocks = SYSTEM) -> None:
         self._calls = calls
         self._clocks = clocks
-        self._array = _Array(plain(calls.library.nvml.c_nvmlProcessUtilizationSample_t))
+        self._array = _Array(plain(calls.library.nvml.c_nvmlProcessUtilizationInfo_v1_t))
+        self._old_array = _Array(plain(calls.library.nvml.c_nvmlProcessUtilizationSample_t))
         self._since_us = 0
         self._read_at_us = 0
 
     def read(self) -> Maybe[Shares]:
-        """Shares by PID, of active processes only; ABSENT if the driver does not report them (MIG)."""
+        """ABSENT if the driver does not report them (MIG)."""
         now_us = self._clocks.now_us()
         a_period_ago = now_us - MAX_PERIOD_US  # the driver has at least one sample this recent
         self._since_us = min(self._read_at_us or a_period_ago, a_period_ago)
         self._read_at_us = now_us
-        failed_before = self._calls.failure_count(UTILIZATION)
-        if self._calls.run(UTILIZATION, self._calls.handle, function=self._fill):
-            samples = sorted(self._array.filled(), key=lambda sample: int(sample.timeStamp))
-            return {sample.pid: _share(sample) for sample in samples}
-        if self._calls.is_unavailable(UTILIZATION) or self._calls.failure_count(UTILIZATION) > failed_before:
+        samples = self._samples(UTILIZATION, self._fill, self._array)
+        if samples is not None:
+            return Shares({sample.pid: _share(sample) for sample in samples}, IDLE)
+        if not self._calls.is_refused(UTILIZATION):
             return ABSENT
-        return {}  # no samples: all processes were idle
+        samples = self._samples(OLD_UTILIZATION, self._fill_old, self._old_array)
+        if samples is None:
+            return ABSENT
+        return Shares({sample.pid: _old_share(sample) for sample in samples}, OLD_IDLE)
+
+    def _samples(self, name: str, fill: Callable[[Any], None], array: _Array) -> list[Any] | None:
+        """The oldest first; none if all processes were idle, None if the call failed."""
+        failed_before = self._calls.failure_count(name)
+        if self._calls.run(name, self._calls.handle, function=fill):
+            return sorted(array.filled(), key=lambda sample: int(sample.timeStamp))
+        failed = self._calls.is_unavailable(name) or self._calls.failure_count(name) > failed_before
+        return None if failed else []
 
     def _fill(self, handle: Any) -> None:
-        function, array = self._calls.library.raw(UTILIZATION), self._array
+        nvml, array = self._calls.library.nvml, self._array
+        function = self._calls.library.raw(UTILIZATION)
+        request = UtilizationRequest(nvml.ProcessesUtilizationInfo_v1, 0, self._since_us)
+
+        def call() -> None:
+            request.processSamplesCount = array.count.value
+            request.procUtilArray = ctypes.addressof(array.items)
+            try:
+                function(handle, ctypes.byref(request))
+            finally:
+                array.count.value = request.processSamplesCount
+
+        array.fill(call, nvml.NVMLError)
+
+    def _fill_old(self, handle: Any) -> None:
+        function, array = self._calls.library.raw(OLD_UTILIZATION), self._old_array
         since = ctypes.c_ulonglong(self._since_us)
         array.fill(
             lambda: function(handle, array.items, ctypes.byref(array.count), since),
@@ -175,10 +226,14 @@ class ProcessShares:
         )
 
 
-def _share(sample: Any) -> Share:
+def _old_share(sample: Any) -> Share:
     return Share(
         percent(sample.smUtil), percent(sample.memUtil), percent(sample.encUtil), percent(sample.decUtil)
     )
+
+
+def _share(sample: Any) -> Share:
+    return replace(_old_share(sample), jpeg=percent(sample.jpgUtil), ofa=percent(sample.ofaUtil))
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +247,7 @@ class FoundProcesses:
     def to_processes(self, names: ProcessNames, gpu_uuid: Uuid) -> list[Process]:
         processes = []
         for pid, running in self.running.items():
-            share = UNKNOWN if self.shares is ABSENT else self.shares.get(pid, IDLE)
+            share = UNKNOWN if self.shares is ABSENT else self.shares.of(pid)
             processes.append(
                 Process(
                     pid=Pid(pid),
@@ -206,6 +261,8 @@ class FoundProcesses:
                     memory_ratio=share.memory,
                     encoder_ratio=share.encoder,
                     decoder_ratio=share.decoder,
+                    jpeg_ratio=share.jpeg,
+                    ofa_ratio=share.ofa,
                 )
             )
         return processes

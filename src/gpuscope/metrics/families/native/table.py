@@ -267,7 +267,9 @@ PROCESS_METRICS: tuple[NativeMetric, ...] = (
     _process("memory_ratio", "memory_ratio", "Share of memory access time the process used."),
     _process("encoder_ratio", "encoder_ratio", "Share of video encoder time the process used."),
     _process("decoder_ratio", "decoder_ratio", "Share of video decoder time the process used."),
-    _process("active", "active", "1 if the process used the SMs recently, 0 if it is idle; absent if unknown."),
+    _process("jpeg_ratio", "jpeg_ratio", "Share of JPEG engine time the process used."),
+    _process("ofa_ratio", "ofa_ratio", "Share of optical flow engine time the process used."),
+    _process("active", "active", "1 if the process worked recently, 0 if it is idle; absent if unknown."),
     _process("age_seconds", "age_seconds", "How long the process has run."),
     _process(
         "idle_seconds",
