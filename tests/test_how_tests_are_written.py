@@ -1,4 +1,4 @@
-"""Tests use only public names and do not sleep; the rules read their syntax trees.
+"""Tests use only public names, do not sleep, and try few examples in make test-fast.
 
 The tables below have the number of violations left in each file; a number may only go down.
 """
@@ -126,6 +126,13 @@ def test_tests_use_only_what_is_public(trees: dict[str, ast.Module]) -> None:
 def test_tests_do_not_sleep(trees: dict[str, ast.Module]) -> None:
     allowed = {file: count for file, (count, _) in SLEEPS_WITH_A_REASON.items()}
     assert surplus(found_in(trees, sleeps), allowed) == []
+
+
+def test_make_test_fast_limits_the_examples_of_every_property() -> None:
+    """A number in a test wins over the profile; `tests.examples.examples` follows it."""
+    literal = re.compile(r"max_examples=\d")
+    texts = {path.relative_to(HERE).as_posix(): path.read_text("utf-8") for path in HERE.rglob("*.py")}
+    assert [file for file, text in texts.items() if literal.search(text)] == ["conftest.py"]
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.test_timeline import gpm_between, gpm_metrics
 
@@ -28,7 +29,7 @@ def test_each_kind_has_its_own_list(driver: FakeDriver, nvml: Any) -> None:
     assert nvml.nvmlDeviceGetComputeRunningProcesses(nvml.nvmlDeviceGetHandleByIndex(1)) == []
 
 
-@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(100), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.binary(max_size=4096).map(lambda raw: raw.replace(b"\0", b"")).filter(bool))
 def test_any_name_comes_back_byte_for_byte(driver: FakeDriver, nvml: Any, name: bytes) -> None:
     driver.processes(0, [Process(77, name=name)])

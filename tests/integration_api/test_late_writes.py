@@ -27,6 +27,7 @@ from gpuscope.server.api.write_route import write_route
 from gpuscope.server.http.routing import Router
 from gpuscope.store import Store, StoreOptions
 from tests.engines import running_prometheus
+from tests.examples import examples
 from tests.integration_api.servers import ask, running_gpuscope
 from tests.remote_write.write_v2 import SeriesV2, encode_v2, packed
 from tests.server.client import Client
@@ -227,7 +228,7 @@ steps = st.lists(
 
 @given(steps)
 @settings(
-    max_examples=40,
+    max_examples=examples(40),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],

@@ -17,6 +17,7 @@ from gpuscope.notify.idle_policy.idle_holders import MAX_AGE_SECONDS, HolderKey,
 from gpuscope.notify.idle_policy.job_nodes import JobNodes
 from gpuscope.notify.idle_policy.policy_file import IdlePolicy
 from gpuscope.notify.idle_policy.policy_steps import GONE_SECONDS, PolicySteps
+from tests.examples import examples
 
 JOB = HolderKey("job", "17")
 POD = HolderKey("pod", "train-0", "ml")
@@ -200,7 +201,7 @@ class PolicyHistory(RuleBasedStateMachine):
 
 
 TestPolicyHistory = PolicyHistory.TestCase
-TestPolicyHistory.settings = settings(max_examples=150, stateful_step_count=20, deadline=None)
+TestPolicyHistory.settings = settings(max_examples=examples(150), stateful_step_count=20, deadline=None)
 
 
 def test_the_plain_history_ends_in_a_command() -> None:

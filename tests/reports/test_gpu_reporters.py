@@ -25,6 +25,7 @@ from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.series import Series
+from tests.examples import examples
 from tests.reports.filled_engines import ENGINES, Fill, NewEngine
 from tests.reports.simulated_usage import SCRAPE_SECONDS, Layout, Run, SimulatedUsage, with_rollups
 from tests.reports.test_simulated_fleets import END_MS, HOUR, assert_buckets_add_up
@@ -196,7 +197,7 @@ some_runs = st.lists(
 )
 
 
-@settings(max_examples=10, phases=[Phase.generate])
+@settings(max_examples=examples(10), phases=[Phase.generate])
 @given(some_runs, spans_of_reporter, spans_of_reporter, st.lists(st.integers(1, 479), max_size=1))
 def test_any_overlap_is_counted_once(
     runs: list[Run], pushed: list[Seconds], scraped: list[Seconds], restarts: list[int]

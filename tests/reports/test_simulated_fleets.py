@@ -16,6 +16,7 @@ from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.series import Series
+from tests.examples import examples
 from tests.reports.simulated_usage import SCRAPE_SECONDS, Layout, Run, SimulatedUsage, with_rollups
 from tests.reports.test_usage import SampleEngine
 
@@ -258,7 +259,7 @@ layouts = st.builds(
 )
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(
     st.lists(runs, max_size=5, unique=True),  # two equal ones would be one process
     st.lists(layouts, max_size=4).map(lambda all_: sorted(all_, key=lambda one: one.since)),

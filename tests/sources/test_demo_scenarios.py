@@ -16,6 +16,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import Tier
 from gpuscope.sources.demo import MODELS, SCENARIOS, DemoFleet, check_settings, open_node
 from gpuscope.sources.demo.scenarios import parse_scenario
+from tests.examples import examples
 
 NOW = 1_800_000_000.0
 
@@ -226,7 +227,7 @@ def test_a_wrong_time_is_named(text: str) -> None:
         parse_scenario(text)
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(st.text(max_size=20))
 def test_no_text_is_more_than_a_usage_error(text: str) -> None:
     for candidate in (text, "burst@" + text, "burst@+" + text):

@@ -19,6 +19,7 @@ from gpuscope.settings import Settings
 from gpuscope.sources import SourceSpec, Tier, load_source
 from gpuscope.sources.nvml.gpu import REPROBE_SECONDS
 from gpuscope.sources.nvml.nvml_source import LOST_RETRY_SECONDS, NvmlSource
+from tests.examples import examples
 from tests.fake_nvml.driver import ERRORS, FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -404,7 +405,7 @@ CALLS = (
 )  # fmt: skip
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(25), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     faults=st.lists(
         st.tuples(st.sampled_from(CALLS), st.sampled_from([None, 0, 1]), st.sampled_from(sorted(ERRORS))),

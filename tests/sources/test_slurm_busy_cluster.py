@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from gpuscope.readings import ABSENT
 from gpuscope.readings.slurm import SchedulerStats, SlurmFailure, SlurmJob, SlurmState
 from gpuscope.sources.slurm.slurm_source import Query, SlurmSource
+from tests.examples import examples
 from tests.fakes import FakeClock
 
 COUNT_INTERVAL = 30  # JOB_COUNT_INTERVAL in slurmctld
@@ -127,14 +128,15 @@ def states(cluster: BusyCluster, rounds: int) -> Iterator[SlurmState]:
 
 busy_clusters = st.builds(
     BusyCluster,
-    rate=st.floats(1.0, 4.0),
-    mean_seconds=st.floats(15.0, 90.0),
+    # At least 60 jobs on average: with a few, one user can by chance have as many as a count.
+    rate=st.floats(2.0, 4.0),
+    mean_seconds=st.floats(30.0, 90.0),
     min_job_age=st.sampled_from([2.0, 5.0, 20.0, 60.0]),
     chance=st.integers(0, 2**32).map(random.Random),
 )
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(busy_clusters)
 def test_the_list_of_a_busy_cluster_is_shown(cluster: BusyCluster) -> None:
     """Once a count has confirmed one."""
@@ -143,7 +145,7 @@ def test_the_list_of_a_busy_cluster_is_shown(cluster: BusyCluster) -> None:
     assert all(shown[shown.index(True) :])
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(busy_clusters)
 def test_a_queue_that_runs_empty_is_shown(cluster: BusyCluster) -> None:
     rounds = states(cluster, 90)
@@ -154,7 +156,7 @@ def test_a_queue_that_runs_empty_is_shown(cluster: BusyCluster) -> None:
     assert all(job.ended for job in cluster.jobs)
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(busy_clusters, st.integers(10, 30))
 def test_a_list_that_is_suddenly_empty_is_not_shown(cluster: BusyCluster, rounds_before: int) -> None:
     """Even if enough jobs end for it, a count shows within ten minutes that some run."""
@@ -165,7 +167,7 @@ def test_a_list_that_is_suddenly_empty_is_not_shown(cluster: BusyCluster, rounds
     assert [state.jobs for state in rounds][-5:] == [ABSENT] * 5
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(busy_clusters, st.sampled_from([frozenset(), frozenset({"alice"})]))
 def test_hidden_jobs_are_found_on_a_busy_cluster(cluster: BusyCluster, users: frozenset[str]) -> None:
     cluster.seen_users = users

@@ -18,6 +18,7 @@ from gpuscope.readings.slurm import SlurmFailure, SlurmState
 from gpuscope.sources.slurm.restd import SlurmRest
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import Query, SlurmSource
+from tests.examples import examples
 from tests.fake_slurm import PROGRAMS, fake_clients
 from tests.fake_slurm.exporter_command import exporter_command
 from tests.fake_slurm.rest_server import API, rest_answers, serving
@@ -55,7 +56,7 @@ class TimedBackend:
 
 
 @given(st.lists(st.floats(0.0, 25.0), max_size=60), st.lists(st.floats(-0.5, 0.5), min_size=60, max_size=60))
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_no_request_is_sent_more_often_than_its_interval(durations: list[float], jitter: list[float]) -> None:
     """The worker starts a round every 15 s, up to half a second early; a request may take longer than that."""
     clock = FakeClock()

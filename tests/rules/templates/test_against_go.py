@@ -16,6 +16,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from tests.examples import examples
 from tests.goldens import GOLDEN, check_golden
 from tests.rules.templates.corpus_cases import DATA, corpus
 from tests.rules.templates.expansion import Result, default_templates, expand, expand_with_go
@@ -147,7 +148,7 @@ def templates() -> st.SearchStrategy[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(st.lists(templates(), min_size=100, max_size=200))
 def test_random_templates_expand_as_in_go(texts: list[str]) -> None:
     base = next(case for case in corpus() if case["engine"] == "prometheus")
@@ -216,7 +217,7 @@ def html_templates() -> st.SearchStrategy[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=20, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(20), suppress_health_check=list(HealthCheck))
 @given(st.lists(html_templates(), min_size=100, max_size=200))
 def test_random_html_is_escaped_as_in_go(texts: list[str]) -> None:
     cases: list[dict[str, Any]] = [{"engine": "html", "template": text, "data": DATA} for text in texts]

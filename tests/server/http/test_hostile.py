@@ -18,6 +18,7 @@ from gpuscope.server.http import connection
 from gpuscope.server.http import server as listening
 from gpuscope.server.http.connection import MAX_UNREAD_BYTES
 from gpuscope.server.http.messages import Request, Response, text
+from tests.examples import examples
 from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, ask, count, response_to, with_server
 from tests.waiting import wait_in_loop_for
 
@@ -379,7 +380,7 @@ PIECES = [
 ]
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.lists(st.sampled_from(PIECES) | st.binary(max_size=200), max_size=8), st.booleans())
 def test_any_bytes_end_in_a_response_or_a_closed_connection(parts: list[bytes], at_once: bool) -> None:
     async def talk(port: int) -> None:
