@@ -101,8 +101,8 @@ class Fleet:
 
 
 class PolicyHistory(RuleBasedStateMachine):
-    @initialize(key=st.sampled_from([JOB, POD]), knows_uids=st.booleans())
-    def begin(self, key: HolderKey, knows_uids: bool) -> None:
+    @initialize(key=st.sampled_from([JOB, POD]), knows_uids=st.booleans(), minutes=MINUTES)
+    def begin(self, key: HolderKey, knows_uids: bool, minutes: int) -> None:
         self.fleet = Fleet(key, knows_uids=knows_uids)
         self.steps = PolicySteps(POLICY)
         self.stepped_at: float | None = None
@@ -111,6 +111,7 @@ class PolicyHistory(RuleBasedStateMachine):
         """When the holder was last reported, by the clock that never jumps and by the other one."""
         self.anew_at = 0.0
         """Since then warnings count: it began, or was not reported for long."""
+        self.wait(minutes)
 
     def wait(self, minutes: int) -> None:
         for _ in range(minutes):
