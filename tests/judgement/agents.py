@@ -7,20 +7,24 @@ Prometheus. Scrape times are the server's; a node's own clock may be wrong.
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import cached_property
+from functools import cache, cached_property
+from pathlib import Path
 from typing import Any, TypeAlias
 
 import numpy as np
 
+import gpuscope
 from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet, MetricFamily
+from gpuscope.metrics.selection import MetricSelection
 from gpuscope.owners.allocation_claims import AllocationClaim
 from gpuscope.owners.allocation_matching import AllocationMatcher
 from gpuscope.owners.owner_accounts import OwnerAccounts
@@ -52,8 +56,10 @@ from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
 from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation
 from tests.promql.memory import STALE
 
-CYCLE_SECONDS = 30.0
-"""An agent reads its GPUs every second; the longest time that it bridges is 30 s."""
+CYCLE_SECONDS = 60.0
+"""An agent reads its GPUs every second; it bridges three minutes."""
+JUDGING = ("health", "notify", "reports", "rules", "server", "wiring")
+"""The folders whose metrics are scraped: the others would only cost time."""
 GIGABYTE = 1e9
 MEMORY_BYTES = 80 * GIGABYTE
 RESERVED_BYTES = 0.6 * GIGABYTE
@@ -67,6 +73,17 @@ Points: TypeAlias = dict[Labels, list[tuple[float, float]]]
 def board_uuid(place: Place, generation: int = 0) -> Uuid:
     """`generation` counts the cards that were in this slot."""
     return Uuid(f"GPU-{place.node}-{place.gpu}" + (f"-card{generation + 1}" if generation else ""))
+
+
+@cache
+def judged_metrics() -> MetricSelection:
+    """Every metric whose name, or what follows `gpuscope_` in it, occurs where something is judged."""
+    folder = Path(gpuscope.__file__).parent
+    texts = (path.read_text("utf-8") for name in JUDGING for path in (folder / name).rglob("*.py"))
+    words = {word for text in texts for word in re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", text)}
+    return MetricSelection(
+        name for word in words for name in (word, f"gpuscope_{word}", f"gpuscope_{word}_total")
+    )
 
 
 class SimulatedAgent:
@@ -103,8 +120,7 @@ class SimulatedAgent:
             ),
             expected_gpus=self._node.gpus if self._node.gpus else ABSENT,
         )
-        self._builders = (NativeBuilder(), HostFamily())
-        self.started_anew = True
+        self._builders = (NativeBuilder(judged_metrics()), HostFamily())
 
     def restart(self) -> None:
         self._start()
@@ -113,9 +129,13 @@ class SimulatedAgent:
         """`at` and `since`, the time of the last reading, are seconds of the situation."""
         now = self._situation.start + at + self._node.clock_seconds
         self._update_claims(at)
+        has_driver = not any(
+            event.span.has(at) and event.values.get("node", self._node.name) == self._node.name
+            for event in self._situation.of_kind("source_down", "nvml")
+        )
         reading = Reading(
-            devices=tuple(self._devices(at, since)),
-            processes=self._processes(at, since),
+            devices=tuple(self._devices(at, since)) if has_driver else (),
+            processes=self._processes(at, since) if has_driver else ABSENT,
             host=self._host(at),
             slurm=self._slurm(at),
         )

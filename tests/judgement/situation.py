@@ -145,7 +145,8 @@ class ExpectedFinding:
 
 @dataclass(frozen=True, slots=True)
 class ExpectedAlert:
-    name: str
+    names: tuple[str, ...]
+    """Any of them is right."""
     says: tuple[str, ...] = ()
     never_says: tuple[str, ...] = ()
 
@@ -162,6 +163,8 @@ class Expected:
     receipts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
     """By holder: `warned` or `command`; every other holder is left alone."""
+    may: frozenset[str] = frozenset()
+    """Kinds of findings and names of alerts that may be there and need not."""
 
     @property
     def is_silent(self) -> bool:
@@ -222,7 +225,7 @@ _GRANT = {
     "job", "pod", "user", "account", "partition", "gpus", "from", "to", "submitted", "container", "prolog",
     "state",
 }  # fmt: skip
-_EXPECT = {"now", "past", "alerts", "fired", "hours", "receipt", "policy"}
+_EXPECT = {"now", "past", "alerts", "fired", "hours", "receipt", "policy", "may"}
 _FINDING = {"gpus", "owner", "since", "hours", "says", "never_says"}
 
 
@@ -368,6 +371,7 @@ class _Reader:
             hours={str(name): hours for name, hours in row.get("hours", {}).items()},
             receipts={str(name): about for name, about in row.get("receipt", {}).items()},
             policy={str(name): what for name, what in row.get("policy", {}).items()},
+            may=frozenset(row.get("may", ())),
         )
 
     def _finding(self, row: str | Mapping[str, Any]) -> ExpectedFinding:
@@ -388,10 +392,12 @@ class _Reader:
 
 def _alert(row: str | Mapping[str, Any]) -> ExpectedAlert:
     if isinstance(row, str):
-        return ExpectedAlert(row)
+        return ExpectedAlert(tuple(row.split("|")))
     ((name, about),) = row.items()
     _refuse_unknown(about, {"says", "never_says"}, name)
-    return ExpectedAlert(name, _texts(about.get("says", ())), _texts(about.get("never_says", ())))
+    return ExpectedAlert(
+        tuple(name.split("|")), _texts(about.get("says", ())), _texts(about.get("never_says", ()))
+    )
 
 
 def _texts(texts: str | Sequence[str]) -> tuple[str, ...]:

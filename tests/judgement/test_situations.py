@@ -6,9 +6,10 @@ from the list.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pytest
@@ -21,6 +22,7 @@ from gpuscope.store import Store, Tick
 from tests.judgement.agents import ScrapedHistory, board_uuid, scrape
 from tests.judgement.situation import (
     FOLDER,
+    Expected,
     ExpectedAlert,
     ExpectedFinding,
     Place,
@@ -30,21 +32,76 @@ from tests.judgement.situation import (
 from tests.judgement.verdicts import FoundAlerts, FoundFinding, Server
 from tests.store.support import HandClock
 
+T = TypeVar("T")
 FILES = sorted(FOLDER.glob("*.yml"))
 SLACK_SECONDS = 75.0
 """One scrape interval, and the time that a reading is old."""
 SLACK_SHARE, SLACK_HOURS = 0.01, 0.021
 
 KNOWN_WRONG = {
-    "a03-video-encoder",
+    "a02-grace-is-kept",
+    "a02-server-starts-late",
+    "a03-encoder-that-stopped",
+    "a04-clock-an-hour-ahead",
     "a04-clock-an-hour-behind",
+    "a04-idle-on-a-node-with-a-wrong-clock",
+    "a04-xid-on-a-node-with-a-wrong-clock",
+    "a05-notebook-beside-training",
+    "a05-slow-neighbour-is-no-rank",
+    "a05-two-jobs-of-one-user",
     "a05-two-scripts-of-one-user",
+    "a05-two-servers-in-one-pod",
+    "a06-memory-of-a-process-is-not-known",
     "a06-pid-outside-proc",
+    "a06-pod-without-a-user-name",
+    "a07-desktop-with-idle-training",
+    "a07-gnome-shell",
+    "a07-mps-server-alone",
     "a07-xorg",
+    "a08-allocated-for-two-hours-and-never-used",
+    "a08-checkpoint-of-4-minutes",
+    "a08-four-jobs-that-each-just-started",
     "a08-job-of-30-seconds",
-    "a09-inference-at-3-percent",
+    "a08-rank-0-first",
+    "a08-warm-up-of-10-minutes",
+    "a09-half-a-percent-is-idle",
+    "a10-one-users-own-bug",
     "a10-polling-server",
+    "a10-polling-server-in-a-pod",
+    "a10-three-users-fail-on-one-gpu",
+    "a11-card-that-is-gone",
+    "a11-swapped-card",
+    "a12-gpu-lost-dated-by-late-samples",
+    "a12-idle-before-and-after-late-samples",
+    "a14-busy-and-waiting-for-a-rank",
+    "a14-busy-job-with-little-memory",
+    "a14-recreated-pod",
+    "a14-requeued-job",
+    "a15-two-idle-holders-of-one-gpu",
+    "a16-slurm-node-down",
+    "a16-two-nodes-down-of-three",
+    "a17-alert-opens-its-runbook",
+    "a17-cache-that-fills-and-stops",
+    "a17-contained-ecc-error",
     "a17-dead-postgres-exporter",
+    "a17-disk-fills",
+    "a17-idle-sibling",
+    "a17-kubelet-down",
+    "a17-node-exporter-down",
+    "a17-read-only-image-is-full",
+    "a17-real-leak",
+    "a17-slow-sibling",
+    "a17-xid-79-is-one-critical",
+    "a18-xid-143",
+    "a19-hung-at-200-watts",
+    "a19-idle-without-a-known-owner",
+    "a19-new-gpus-do-not-change-a-closed-range",
+    "a19-three-of-four-gpus",
+    "idle-when-the-agent-got-stuck",
+    "scrapes-missed-for-four-minutes",
+    "server-down-over-an-idle-time",
+    "server-down-until-just-now",
+    "server-restarts-while-training",
 }
 
 
@@ -86,7 +143,8 @@ def judge(situation: Situation, server: Server, folder: Path) -> list[str]:
     return [
         *compare_findings("now", situation, expected.now, now),
         *compare_findings("over time", situation, expected.past, past),
-        *compare_alerts(expected.alerts, expected.fired, alerts),
+        *compare_with_time(situation, past),
+        *compare_alerts(expected, alerts),
         *compare_hours(situation, server),
         *compare_receipts(situation, server),
         *compare_policy(situation, server.policy(folder, is_running)),
@@ -108,7 +166,20 @@ def compare_findings(
         yield from (f"{when}: {kind}: {text}" for text in wrong[best])
         left.remove(candidates[best])
     for other in left:
+        if other.kind in situation.expected.may:
+            continue
         yield f"{when}: accused without reason: {other.kind} {sorted(other.uuids)}: {other.text}"
+
+
+def compare_with_time(situation: Situation, found: Sequence[FoundFinding]) -> Iterator[str]:
+    """What findings cost together is never more than the time that there was."""
+    cluster = [
+        row if isinstance(row, int) else row["gpus"] for row in situation.slurm.get("nodes", {}).values()
+    ]
+    gpus = max(sum(node.gpus for node in situation.nodes.values()), sum(cluster))
+    hours, cost = gpus * situation.lasts / 3600, sum(one.gpu_hours or 0.0 for one in found)
+    if cost > hours + SLACK_HOURS:
+        yield f"over time: {cost} GPU-hours are claimed of {hours}"
 
 
 def differences(situation: Situation, expected: ExpectedFinding, found: FoundFinding) -> Iterator[str]:
@@ -134,24 +205,27 @@ def is_close(found: float | None, expected: float) -> bool:
     return found is not None and abs(found - expected) <= max(SLACK_SHARE * abs(expected), SLACK_HOURS)
 
 
-def compare_alerts(
-    expected: Sequence[ExpectedAlert], earlier: Sequence[ExpectedAlert], found: FoundAlerts
-) -> Iterator[str]:
+def compare_alerts(expected: Expected, found: FoundAlerts) -> Iterator[str]:
     left = list(found.firing)
-    for one in expected:
-        candidates = [other for other in left if other.name == one.name]
+    for one in expected.alerts:
+        name = "|".join(one.names)
+        candidates = [other for other in left if other.name in one.names]
         if not candidates:
-            yield f"alert {one.name} does not fire"
+            yield f"alert {name} does not fire"
             continue
         wrong = [list(text_differences(one, other.text)) for other in candidates]
         best = min(range(len(candidates)), key=lambda number: len(wrong[number]))
-        yield from (f"alert {one.name}: {text}" for text in wrong[best])
+        yield from (f"alert {name}: {text}" for text in wrong[best])
         left.remove(candidates[best])
-    yield from (f"alert {other.name} fires without reason" for other in left)
-    known = {one.name for one in (*expected, *earlier)}
-    yield from (f"alert {one.name} never fired" for one in earlier if one.name not in found.fired)
-    firing = {other.name for other in found.firing}
-    yield from (f"alert {name} fired without reason" for name in sorted(found.fired - known - firing))
+    for other in left:
+        if other.name not in expected.may:
+            yield f"alert {other.name} fires without reason"
+    for one in expected.fired:
+        if found.fired.isdisjoint(one.names):
+            yield f"alert {'|'.join(one.names)} never fired"
+    known = {name for one in (*expected.alerts, *expected.fired) for name in one.names}
+    known |= expected.may | {other.name for other in found.firing}
+    yield from (f"alert {name} fired without reason" for name in sorted(found.fired - known))
 
 
 def compare_hours(situation: Situation, server: Server) -> Iterator[str]:
@@ -177,6 +251,9 @@ def compare_receipts(situation: Situation, server: Server) -> Iterator[str]:
 
 
 def is_same(found: Any, expected: Any) -> bool:
+    if isinstance(expected, list):  # of notes: `low` or the end of `low.waits_for_data`
+        pairs = zip(found, expected, strict=False)
+        return len(found) == len(expected) and all(f".{one}".endswith(f".{other}") for one, other in pairs)
     if isinstance(expected, float) or isinstance(found, float):
         return found is not None and expected is not None and is_close(float(found), float(expected))
     return bool(found == expected)
@@ -190,10 +267,23 @@ def compare_policy(situation: Situation, found: dict[str, str]) -> Iterator[str]
             yield f"policy: {holder} {done}, not {wanted}"
 
 
+class InlineExecutor(Executor):
+    """A query of a small history takes less time than a change of threads."""
+
+    def submit(self, work: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
+        future: Future[T] = Future()
+        try:
+            future.set_result(work(*args, **kwargs))
+        except Exception as error:
+            future.set_exception(error)
+        return future
+
+
 def judge_in_store(situation: Situation, history: ScrapedHistory, folder: Path) -> list[str]:
     with Store(folder / "store", clock=HandClock(round(situation.end * 1000))) as store:
         append(store, history.series)
-        server = Server(lambda: EmbeddedEngine(store, Engine(store)), situation.start, situation.end)
+        evaluator, executor = Engine(store), InlineExecutor()
+        server = Server(lambda: EmbeddedEngine(store, evaluator, executor), situation.start, situation.end)
         if history.late:
             server.findings_now(down_targets(situation))  # somebody looks while samples are missing
             append(store, history.late)

@@ -54,8 +54,8 @@ command: [{true}, '{{job}}']
 pod_command: [{true}, '{{namespace}}/{{pod}}']
 dry_run: false
 """
-POLICY_STEP_SECONDS = 120
-"""The thread runs each minute; two minutes still count as watched."""
+POLICY_STEP_SECONDS = 180
+"""The thread runs each minute; three minutes still count as watched."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class FoundAlerts:
     firing: list[FoundAlert]
     """At the end, without those that another one explains."""
     fired: set[str]
-    """At some time, those of the end included."""
+    """At some time and not explained by another one, those of the end included."""
 
 
 class Server:
@@ -143,8 +143,7 @@ class Server:
         """Of the shipped rule files, each minute. `is_evaluated` is False while the server is down."""
         slots = [slot for slot in _minutes(self.start, self.now) if is_evaluated(slot)]
         answers = self._ask(lambda engine: _answers(engine, self.start, self.now))
-        fired: set[str] = set()
-        firing: list[tuple[RuleSpec, Labels, str]] = []
+        firing: dict[float, list[tuple[RuleSpec, Labels, str]]] = {slot: [] for slot in slots}
         lookups = EngineQueries(self.new_engine, 30.0)
         try:
             for group, rule, matrix in answers:
@@ -153,18 +152,19 @@ class Server:
                 for slot in slots:
                     evaluated.evaluate(round(slot) * SECOND_NS)
                     (alerting,) = evaluated.alerting_rules()
-                    current = [
+                    firing[slot] += [
                         (rule, one.labels, "\n".join(text for _, text in one.annotations))
                         for one in alerting.active_alerts()
                         if one.state is AlertState.FIRING
                     ]
-                    fired |= {rule.name for _ in current}
                 assert not evaluated.failures, evaluated.rules[0].last_error
-                firing += current
         finally:
             lookups.close()
-        shown = [FoundAlert(rule.name, text) for rule, _, text in _without_inhibited(firing)]
-        return FoundAlerts(shown, fired)
+        shown = [
+            [FoundAlert(rule.name, text) for rule, _, text in _without_inhibited(firing[slot])]
+            for slot in slots
+        ]
+        return FoundAlerts(shown[-1], {one.name for at_slot in shown for one in at_slot})
 
     def hours(self, by: str) -> dict[str, dict[str, float]]:
         """Of the usage report, by name; `total` has what nobody held."""
@@ -307,15 +307,22 @@ def _environment(matrix: Matrix, rule: RuleSpec, lookups: EngineQueries) -> Rule
     )
 
 
+@cache
+def _inhibitions() -> tuple[tuple[str, tuple[str, ...], tuple[str, ...]], ...]:
+    return tuple(inhibit_rules())
+
+
 def _without_inhibited(firing: Iterable[tuple[RuleSpec, Labels, str]]) -> list[tuple[RuleSpec, Labels, str]]:
     """As the inhibition rules that belong to the shipped files say it."""
     alerts = list(firing)
+    if len(alerts) < 2:
+        return alerts
 
     def is_inhibited(rule: RuleSpec, labels: Labels) -> bool:
         mine = dict(labels)
         return any(
             source.name == by and all(mine.get(name, "") == dict(theirs).get(name, "") for name in equal)
-            for by, targets, equal in inhibit_rules()
+            for by, targets, equal in _inhibitions()
             if rule.name in targets
             for source, theirs, _ in alerts
         )
