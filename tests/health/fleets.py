@@ -13,6 +13,7 @@ def node(name: str = "n1", at: float = NOW, **numbers: float) -> list[Sample]:
     return [
         ("gpuscope_agent_info", {**instance, "node": name, "simulated": "false"}, 1.0),
         ("gpuscope_agent_snapshot_timestamp_seconds", instance, at),
+        ("gpuscope_agent_snapshot_age_seconds", instance, max(0.0, NOW - at)),
         *((f"gpuscope_{metric}", instance, value) for metric, value in numbers.items()),
     ]
 
@@ -46,15 +47,17 @@ def process(
     idle_for: float | None = None,
     started: float = NOW - 3 * HOUR,
     at: float = NOW,
+    program: str = "",
     **owner: str,
 ) -> list[Sample]:
     """A process that works, or has been idle for `idle_for` seconds."""
     labels = {**gpu_labels(index, name), "pid": pid, **owner}
-    samples: list[Sample] = [
+    known = {**gpu_labels(index, name), "pid": pid, "program": program or f"pid-{pid}"}
+    return [
         ("gpuscope_process_memory_bytes", labels, 1e9),
         ("gpuscope_process_start_time_seconds", labels, started),
-        ("gpuscope_process_active", labels, 1.0 if idle_for is None else 0.0),
+        ("gpuscope_process_age_seconds", labels, at - started),
+        ("gpuscope_process_active", labels, 1.0 if idle_for is None or idle_for < 60 else 0.0),
+        ("gpuscope_process_idle_seconds", labels, idle_for or 0.0),
+        ("gpuscope_process_info", known, 1.0),
     ]
-    if idle_for is not None:
-        samples.append(("gpuscope_process_idle_since_seconds", labels, at - idle_for))
-    return samples

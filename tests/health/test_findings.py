@@ -7,10 +7,9 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpuscope.health.checks import LIVE_CHECKS
+from gpuscope.health.checks import CHECKS
 from gpuscope.health.facts import Sample, sort_samples
-from gpuscope.health.finding import Finding, FindingOwner
-from gpuscope.health.finding_owners import OwnerMemory
+from gpuscope.health.finding import FindingOwner
 from gpuscope.health.finding_texts import (
     FINDING_TEXTS,
     NOT_FINDINGS,
@@ -19,23 +18,16 @@ from gpuscope.health.finding_texts import (
     join_indices,
     place_values,
 )
-from gpuscope.health.findings import Judgement, judge, live_kinds
+from gpuscope.health.findings import FindingMaker, shown_kinds
+from gpuscope.health.judgement import Judgement
 from gpuscope.health.missing import Gone, GoneTarget, Missing
-from gpuscope.health.since_times import SinceTimes
 from gpuscope.promql.parse import parse
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
-
-
-def judged(samples: Iterable[Sample], missing: Missing | None = None) -> Judgement:
-    return judge(sort_samples(samples, NOW), missing or Missing())
-
-
-def found(samples: Iterable[Sample], missing: Missing | None = None) -> list[Finding]:
-    return SinceTimes().apply(judged(samples, missing).findings, NOW)
+from tests.health.judged import evaluate, findings, found, states
 
 
 def state(samples: Iterable[Sample], index: str = "0") -> str:
-    return judged(samples).states["n1:9400", f"GPU-n1-{index}"].state.value
+    return states(samples)["n1:9400", f"GPU-n1-{index}"].state.value
 
 
 def test_alice_with_one_of_four_at_work_is_found_beside_busy_bob() -> None:
@@ -112,14 +104,14 @@ def test_a_session_of_three_minutes_is_no_finding() -> None:
     (119, "xid_driver", "sick"), (74, "xid_nvlink", "sick"), (63, None, "idle"),
 ])  # fmt: skip
 def test_an_xid_is_judged_by_its_meaning(xid: int, kind: str | None, shown: str) -> None:
-    samples = [*node(), *gpu("0"), of_gpu("0", "xid_last_timestamp_seconds", NOW - 60, xid=str(xid))]
+    samples = [*node(), *gpu("0"), of_gpu("0", "xid_age_seconds", 60.0, xid=str(xid))]
     assert [finding.kind for finding in found(samples)] == ([kind] if kind else [])
     assert state(samples) == shown
 
 
 def test_a_program_xid_names_the_programs_owner() -> None:
     samples = [*node(), *gpu("0"), *process("0", user="a", slurm_job="17")]
-    samples.append(of_gpu("0", "xid_last_timestamp_seconds", NOW - 60, xid="31"))
+    samples.append(of_gpu("0", "xid_age_seconds", 60.0, xid="31"))
     (finding,) = found(samples)
     assert (finding.severity, finding.owner) == ("info", FindingOwner("job", "", "17", "a"))
 
@@ -128,21 +120,20 @@ def lost_gpus(*indices: str) -> list[Sample]:
     samples = node(gpus_seen=8.0 - len(indices), gpus_expected=8.0)
     for index in indices:
         samples += gpu(index, up=0.0)
-        samples.append(of_gpu(index, "xid_last_timestamp_seconds", NOW - 300, xid="79"))
+        samples.append(of_gpu(index, "xid_age_seconds", 300.0, xid="79"))
     return samples
 
 
 def test_a_lost_gpu_names_its_xid_its_job_and_the_right_action() -> None:
-    memory = OwnerMemory()
-    memory.remember(sort_samples([*node(), *gpu("3"), *process("3", user="a", slurm_job="17")], NOW - 301))
-    fleet = sort_samples(lost_gpus("3"), NOW)
-    memory.remember(fleet)
-    (finding,) = judge(fleet, owners_before=memory.owners).findings
+    samples, judgement = lost_gpus("3"), Judgement()
+    evaluate(judgement, samples)
+    owners = {("n1:9400", "GPU-n1-3"): FindingOwner("job", "", "17", "a")}
+    nodes = sort_samples(samples, NOW).nodes
+    (finding,) = FindingMaker(nodes, owners_before=owners).make(judgement.open())
     assert (finding.kind, finding.args) == ("gpu_lost", {"xid": 79})
     assert finding.owner == FindingOwner("job", "", "17", "a")
     assert "power-cycle" in finding.next
     assert "nvidia-smi -r" not in finding.next
-    assert finding.since == NOW - 300
 
 
 def test_two_lost_gpus_are_two_findings() -> None:
@@ -161,45 +152,48 @@ NARROW = [of_gpu("0", "pcie_link_width", 8.0), of_gpu("0", "pcie_link_width_max"
 
 
 def test_since_of_throttling_and_pcie_is_when_they_began() -> None:
-    times = SinceTimes()
+    judgement = Judgement()
     healthy, bad = [*node(), *gpu("0")], [*node(), *gpu("0"), HOT, *NARROW]
-    times.apply(judged(healthy).findings, NOW - 100)
+    evaluate(judgement, healthy, NOW - 100)
     for at in (NOW - 90, NOW - 65, NOW - 40, NOW - 15):
-        dated = times.apply(judged(bad).findings, at)
-    assert {finding.kind: finding.since for finding in dated} == {
+        evaluate(judgement, bad, at)
+    assert {finding.kind: finding.since for finding in findings(judgement, bad)} == {
         "throttled": NOW - 90,
         "pcie_degraded": NOW - 90,
     }
 
 
+def test_what_was_there_at_the_first_evaluation_began_when_the_history_says() -> (
+    None
+):
+    judgement, bad = Judgement(), [*node(), *gpu("0"), HOT]
+    evaluate(judgement, bad)
+    (episode,) = judgement.open()
+    assert episode.since is None
+    began = {episode.condition.subject: NOW - 7200}
+    assert [one.since for one in judgement.open(began)] == [NOW - 7200]
+    began = {episode.condition.subject: NOW - 300}
+    assert [one.since for one in judgement.open(began)] == [NOW - 300], "a filled-in history dates it anew"
+
+
 def test_throttling_that_flickers_keeps_its_beginning() -> None:
-    times = SinceTimes()
+    judgement = Judgement()
     healthy, bad = [*node(), *gpu("0")], [*node(), *gpu("0"), HOT]
     for seconds in range(0, 60, 10):
-        times.apply(judged(bad if seconds % 20 else healthy).findings, NOW + seconds)
-    (finding,) = times.apply(judged(bad).findings, NOW + 60)
+        evaluate(judgement, bad if seconds % 20 else healthy, NOW + seconds)
+    evaluate(judgement, bad, NOW + 60)
+    (finding,) = findings(judgement, bad)
     assert finding.since == NOW + 10
 
 
-def test_since_of_memory_errors_does_not_jump_to_the_newest_xid() -> None:
-    times = SinceTimes()
-    ecc = of_gpu("0", "ecc_errors_total", 2.0, error="uncorrected", lifetime="volatile")
-    times.apply([], NOW - 30)
-    times.apply(judged([*node(), *gpu("0"), ecc]).findings, NOW - 20)
-    xid = of_gpu("0", "xid_last_timestamp_seconds", NOW - 5, xid="48")
-    dated = times.apply(judged([*node(), *gpu("0"), ecc, xid]).findings, NOW)
-    assert {finding.kind: finding.since for finding in dated} == {
-        "ecc_uncorrected": NOW - 20,
-        "xid_hardware": NOW - 5,
-    }
-
-
-def test_an_xid_that_repeats_keeps_its_beginning() -> None:
-    times = SinceTimes()
-    for at in (NOW - 600, NOW):
-        xid = of_gpu("0", "xid_last_timestamp_seconds", at, xid="48")
-        (finding,) = times.apply(judged([*node(), *gpu("0"), xid]).findings, NOW)
-    assert finding.since == NOW - 600
+def test_a_check_that_cannot_be_evaluated_keeps_its_result_for_a_minute() -> None:
+    judgement, bad = Judgement(), [*node(), *gpu("0"), HOT]
+    evaluate(judgement, bad)
+    judgement.fail(CHECKS["throttled"], "timeout", NOW + 30)
+    assert [one.kind for one in findings(judgement, bad)] == ["throttled"]
+    judgement.fail(CHECKS["throttled"], "timeout", NOW + 90)
+    assert findings(judgement, bad) == []
+    assert judgement.failed == {"throttled": "timeout"}
 
 
 def test_ids_are_stable_and_different() -> None:
@@ -219,17 +213,24 @@ def test_most_severe_first_then_oldest() -> None:
 
 def test_a_gone_node_is_one_finding_and_its_gpus_have_none() -> None:
     gone = Missing(
-        nodes={"n1:9400": Gone(NOW - 300, "connection refused"), "x:1": Gone(NOW - 9, "no such host", False)},
-        targets=[
-            GoneTarget(job="j", instance="n1:9400", url="", gone=Gone(NOW - 300, "connection refused")),
-            GoneTarget(job="j", instance="exporter:9100", url="", gone=Gone(NOW - 60, "timeout")),
-        ],
+        nodes={"n1:9400": Gone(NOW - 300, "connection refused")},
+        targets=[GoneTarget(job="j", instance="n2:9400", url="", gone=Gone(NOW - 60, "timeout"))],
     )
-    samples = [*node(at=NOW - 300), *gpu("0"), HOT, *process("0", user="a", idle_for=HOUR)]
-    assert [(one.kind, one.node, one.why_key, one.since) for one in found(samples, gone)] == [
-        ("node_down", "n1", "node_down", NOW - 300),
-        ("node_down", "x:1", "node_down.never", NOW - 9),
-        ("target_down", "exporter:9100", "target_down", NOW - 60),
+    there: list[Sample] = [
+        ("gpuscope_agent_info", {"instance": one, "job": "j", "node": one[:2]}, 1.0)
+        for one in ("n1:9400", "n3:9400")
+    ]
+    up: list[Sample] = [
+        ("up", {"instance": one, "job": job}, value)
+        for one, job, value in (
+            ("n1:9400", "j", 0.0), ("n2:9400", "j", 0.0), ("n3:9400", "j", 1.0), ("pg:9187", "db", 0.0),
+        )
+    ]  # fmt: skip
+    lost = of_gpu("0", "up", 0.0)
+    shown = [(one.kind, one.node, one.why) for one in found([*there, *up, lost], gone)]
+    assert shown == [
+        ("node_down", "n1", "No data from this node: connection refused"),
+        ("target_down", "n2:9400", "Scrape target does not answer: timeout"),
     ]
 
 
@@ -246,12 +247,11 @@ def mig(board_state: Iterable[Sample] = ()) -> list[Sample]:
 
 
 def test_a_split_boards_trouble_is_that_of_its_instances() -> None:
-    states = judged(mig([HOT])).states
-    assert {key[1]: one.state.value for key, one in states.items()} == {
+    assert {key[1]: one.state.value for key, one in states(mig([HOT])).items()} == {
         "GPU-n1-0": "throttled",
         "MIG-7": "throttled",
     }
-    assert judged(mig()).states["n1:9400", "GPU-n1-0"].state == "held"
+    assert states(mig())["n1:9400", "GPU-n1-0"].state == "held"
 
 
 def test_unknown_activity_is_not_called_idle() -> None:
@@ -261,8 +261,8 @@ def test_unknown_activity_is_not_called_idle() -> None:
 
 
 def test_every_kind_has_its_texts_and_its_evidence_parses() -> None:
-    assert set(live_kinds()) == {key.partition(".")[0] for key in FINDING_TEXTS} - {"past"}
-    assert {check.kind for check in LIVE_CHECKS} > NOT_FINDINGS
+    assert set(shown_kinds()) == {key.partition(".")[0] for key in FINDING_TEXTS} - {"past"}
+    assert CHECKS.keys() > NOT_FINDINGS
     samples = [*lost_gpus("2"), *gpu("0"), HOT, *NARROW, *process("0", user='a"}', idle_for=HOUR)]
     for finding in found(samples):
         parse(finding.evidence)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import pytest
 
+from gpuscope.health.checks import CHECKS
 from gpuscope.health.facts import FleetFacts, Sample, sort_samples
-from gpuscope.health.findings import judge
 from gpuscope.health.slurm_join import join_slurm
 from gpuscope.owners.unallocated_use import NEW_SECONDS
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
 from tests.health.fleets import NOW, gpu_labels, node, process
+from tests.health.judged import found, holds
 from tests.promql.memory import MemoryStorage
 
 MASTER = {"instance": "master:9400"}
@@ -44,11 +45,21 @@ def board(index: str, name: str = "n1", **labels: str) -> list[Sample]:
     return [("gpuscope_gpu_info", about, 1.0), ("gpuscope_gpu_up", own, 1.0), counted]
 
 
-def joined(*samples: list[Sample]) -> FleetFacts:
+def cluster(*samples: list[Sample]) -> list[Sample]:
     nodes = [*node("n1"), *board("0"), *board("1"), *slurm_node("n1")]
-    fleet = sort_samples([*nodes, *(sample for some in samples for sample in some)], NOW)
+    return [*nodes, *(sample for some in samples for sample in some)]
+
+
+def joined(*samples: list[Sample]) -> FleetFacts:
+    fleet = sort_samples(cluster(*samples), NOW)
     join_slurm(fleet)
     return fleet
+
+
+def strangers(*samples: list[Sample]) -> set[tuple[str, str]]:
+    """UUID and user of processes without an allocation."""
+    found = holds(CHECKS["used_unallocated"], cluster(*samples))
+    return {(labels["uuid"], labels.get("user", "")) for labels in found}
 
 
 def allocations(fleet: FleetFacts) -> dict[tuple[str, str], float]:
@@ -60,11 +71,6 @@ def allocations(fleet: FleetFacts) -> dict[tuple[str, str], float]:
     }
 
 
-def unallocated(fleet: FleetFacts) -> dict[str, float]:
-    metric = "gpuscope_gpu_unallocated_processes"
-    return {uuid: gpu.plain[metric] for (_, uuid), gpu in fleet.gpus.items() if metric in gpu.plain}
-
-
 def test_indices_are_minor_numbers_of_the_node() -> None:
     fleet = joined(
         slurm_job("17"), held("17", "n1", "0"), held("17", "n2", "1"),
@@ -72,7 +78,6 @@ def test_indices_are_minor_numbers_of_the_node() -> None:
         node("n2"), board("0", "n2"), board("1", "n2"), slurm_node("n2"),
     )  # fmt: skip
     assert allocations(fleet) == {("GPU-n1-1", "17"): 1, ("GPU-n2-0", "17"): 0}
-    assert set(unallocated(fleet).values()) == {0}
 
 
 @pytest.mark.parametrize("gres", ["shard", "mps"])
@@ -92,7 +97,6 @@ def test_each_task_of_an_array_has_its_own_gpu() -> None:
         process("0", slurm_job="17", user="alice"),
     )  # fmt: skip
     assert allocations(fleet) == {("GPU-n1-1", "18"): 0, ("GPU-n1-0", "17"): 1}
-    assert set(unallocated(fleet).values()) == {0}
 
 
 def test_components_of_a_heterogeneous_job() -> None:
@@ -108,11 +112,7 @@ def test_components_of_a_heterogeneous_job() -> None:
     for number in ("18", "17"):
         fleet = joined(components, process("1", name="n2", slurm_job=number, user="alice"))
         assert allocations(fleet) == unused, number
-        assert set(unallocated(fleet).values()) == {0}
-    # Component 18 has no right to the GPU of component 17, nor has another job of the user.
-    for number in ("18", "16"):
-        other = [*slurm_job("16"), *held("16", "n1", "1"), *process("1", "2", slurm_job=number, user="alice")]
-        assert unallocated(joined(components, other))["GPU-n1-1"] == 1, number
+        assert strangers(components, process("1", "2", name="n2", slurm_job="17", user="alice")) == set()
 
 
 def test_mig_instances_count_as_gpus() -> None:
@@ -129,16 +129,16 @@ def test_mig_instances_count_as_gpus() -> None:
     assert allocations(fleet) == {}, "Slurm has more GPUs than the node: nothing is guessed"
 
 
-def stranger_counts(*samples: list[Sample]) -> dict[str, float]:
-    return unallocated(joined(slurm_job("17"), held("17", "n1", "0"), *samples))
+def strangers_beside_17(*samples: list[Sample]) -> set[tuple[str, str]]:
+    return strangers(slurm_job("17"), held("17", "n1", "0"), *samples)
 
 
 def test_who_uses_what_is_not_theirs() -> None:
     own = process("1", "1", slurm_job="17", user="alice")
-    assert stranger_counts(own, process("1", "2", user="eve")) == {"GPU-n1-0": 0, "GPU-n1-1": 1}
-    assert stranger_counts(process("0", "2", user="eve")) == {"GPU-n1-0": 1, "GPU-n1-1": 0}
+    assert strangers_beside_17(own, process("1", "2", user="eve")) == {("GPU-n1-1", "eve")}
+    assert strangers_beside_17(own, process("0", "2", user="eve")) == {("GPU-n1-0", "eve")}
     # Her own job, on the GPU that it does not have.
-    assert stranger_counts(process("0", "1", slurm_job="17", user="alice")) == {"GPU-n1-0": 1, "GPU-n1-1": 0}
+    assert strangers_beside_17(process("0", "1", slurm_job="17", user="alice")) == {("GPU-n1-0", "alice")}
 
 
 @pytest.mark.parametrize(
@@ -156,41 +156,38 @@ def test_who_uses_what_is_not_theirs() -> None:
     ],
 )
 def test_nobody_is_accused_by_guesswork(samples: list[Sample]) -> None:
-    assert stranger_counts(samples) == {"GPU-n1-0": 0, "GPU-n1-1": 0}
+    assert strangers_beside_17(samples) == set()
 
 
 def test_a_node_that_knows_by_itself_and_one_that_is_not_slurms() -> None:
-    own = ("gpuscope_gpu_unallocated_processes", gpu_labels("0"), 5.0)
-    fleet = joined([own], slurm_job("17"), held("17", "n1", "0"), process("0", user="eve"))
-    assert allocations(fleet) == {}
-    assert unallocated(fleet) == {"GPU-n1-0": 5}
-    fleet = joined(node("login"), board("0", "login"), process("0", name="login", user="eve"))
-    assert "GPU-login-0" not in unallocated(fleet)
+    own = ("gpuscope_gpu_unallocated_processes", gpu_labels("0"), 1.0)
+    known = [[own], slurm_job("17"), held("17", "n1", "0"), process("0", user="eve")]
+    assert allocations(joined(*known)) == {}
+    assert strangers(*known) == {("GPU-n1-0", "eve")}
+    two = ("gpuscope_gpu_unallocated_processes", gpu_labels("0"), 2.0)
+    assert strangers([two], *known[1:]) == set(), "the agent counts another process: whose is not said"
+    assert strangers(node("login"), board("0", "login"), process("0", name="login", user="eve")) == set()
 
 
 def test_findings_name_the_owner() -> None:
-    fleet = joined(
+    samples = cluster(
         slurm_job("17"), held("17", "n1", "0"), held("17", "n1", "1"),
-        process("1", "1", slurm_job="17", user="alice"), process("1", "2", user="eve"),
+        process("1", "1", slurm_job="17", user="alice"),
     )  # fmt: skip
-    found = {one.kind: one for one in judge(fleet).findings}
-    unused = found["allocated_unused"]
-    assert unused.why == "job 17 (alice) was allocated 2 GPUs and uses 1: no process on GPU 0"
+    (unused,) = found(samples)
+    assert unused.why == "GPU 0 allocated to job 17 (alice), which has no process on it"
     assert unused.next == "ask job 17 (alice) to request fewer GPUs"
-    assert found["used_unallocated"].next.startswith("ask eve to submit a job")
-    assert found["used_unallocated"].why == "eve uses GPU 1 without an allocation by Slurm"
-    assert found["used_unallocated"].uuids == ("GPU-n1-1",)
+    samples += process("1", "2", user="eve")
+    (stranger,) = [one for one in found(samples) if one.kind == "used_unallocated"]
+    assert stranger.next.startswith("ask eve to submit a job")
+    assert stranger.why == "eve uses GPU 1 without an allocation by Slurm"
+    assert stranger.uuids == ("GPU-n1-1",)
 
 
 def test_a_process_list_that_was_not_read_accuses_nobody() -> None:
-    samples = [
-        sample
-        for sample in (*node("n1"), *board("0"), *board("1"), *slurm_node("n1"), *held("17", "n1", "0"))
-        if sample[0] != "gpuscope_gpu_processes"
-    ]
-    fleet = sort_samples(samples, NOW)
-    join_slurm(fleet)
-    assert [one.kind for one in judge(fleet).findings] == []
+    samples = cluster(slurm_job("17"), held("17", "n1", "0"))
+    assert [one.kind for one in found(samples)] == ["allocated_unused"]
+    assert found([one for one in samples if one[0] != "gpuscope_gpu_processes"]) == []
 
 
 def test_the_join_of_the_docs_in_promql() -> None:

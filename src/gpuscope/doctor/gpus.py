@@ -6,11 +6,13 @@ from collections.abc import Iterator
 
 from gpuscope.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.doctor.slurm_access import reads_slurm
-from gpuscope.health.check import Severity
+from gpuscope.health.check import Severity, Subject
+from gpuscope.health.checks import CHECKS as HEALTH_CHECKS
 from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import worst_first
 from gpuscope.health.finding_texts import join_indices
-from gpuscope.health.findings import USE_KINDS, judge
+from gpuscope.health.findings import FindingMaker
+from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.server.live.collector_samples import snapshot_samples
 
@@ -73,9 +75,12 @@ def mig(context: DoctorContext) -> Iterator[CheckResult]:
 def health(context: DoctorContext) -> Iterator[CheckResult]:
     """The findings of the page about this machine's GPUs, without those about their use."""
     snapshot = context.snapshot
-    fleet = sort_samples(snapshot_samples(snapshot), snapshot.taken_at)
-    for finding in sorted(judge(fleet).findings, key=worst_first):
-        if finding.uuids and finding.kind not in USE_KINDS:
+    samples, now = list(snapshot_samples(snapshot)), snapshot.taken_at
+    judge = SampleJudge()
+    judge.add(samples, now)
+    nodes = sort_samples(samples, now).nodes
+    for finding in sorted(FindingMaker(nodes, others=judge.others).make(judge.open()), key=worst_first):
+        if finding.uuids and HEALTH_CHECKS[finding.kind].subject is Subject.GPU:
             verdict = Verdict.NOTE if finding.severity is Severity.INFO else Verdict.BAD
             yield CheckResult(verdict, finding.why, finding.next)
 

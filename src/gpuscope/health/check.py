@@ -1,19 +1,17 @@
-"""One row of judgement: a kind of finding, its live predicate, its PromQL form, and the next step.
+"""One row of judgement: a kind of finding, its PromQL expression, how long it lasts before it is an alert, and
+the next step.
 
-The live form and the PromQL form of a row must agree; tests/health/test_forms_agree.py runs both over the
-same random fleets. A row that has only one form says why in `one_form_because`.
+There is one form of each condition: findings of now, findings over time, alerts, receipts and the idle policy
+all evaluate `promql`. The labels of its series say what it is about (`Subject`), its value is the number that
+the texts show.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
-
-from gpuscope.health.facts import Facts, FleetFacts
-from gpuscope.readings import ABSENT, Maybe
+from typing import Final
 
 
 class Severity(StrEnum):
@@ -26,18 +24,28 @@ class Subject(StrEnum):
     """What a check is about, and by which labels its series identify it."""
 
     NODE = "node"
+    """`instance`."""
     GPU = "gpu"
-    PROCESS = "process"
+    """`instance` and `uuid`."""
     OWNER = "owner"
+    """The owner's labels, and a GPU's where it is about one: it names a person."""
+    PROCESS = "process"
+    """The same, and `pid`."""
+    SLURM_NODE = "slurm_node"
+    """`node`: a node of Slurm, which an agent of another node tells of."""
     SERVICE = "service"
 
 
-Live = Callable[[Any, float], bool]
-"""Takes the facts of the subject and the time; true if the condition holds."""
-GpuKey = tuple[str, str]
-"""Instance and UUID."""
-LiveOverFleet = Callable[[FleetFacts, float], set[GpuKey]]
-"""For a condition that compares GPUs of several nodes: the GPUs for which it holds."""
+OWNER_LABELS: Final = ("namespace", "pod", "slurm_job", "container", "user")
+
+
+class Share(StrEnum):
+    """Which share of the GPU is lost while a check holds."""
+
+    NONE = "none"
+    WHOLE = "whole"
+    VALUE = "value"
+    """The value of `lost` is the share, 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,42 +57,30 @@ class Check:
     subject: Subject
     severity: Severity
     promql: str
-    live: Live | None = None
-    live_fleet: LiveOverFleet | None = None
-    """Instead of `live`."""
-    one_form_because: str = ""
-    alert_promql: str = ""
-    """What its alert rule evaluates, where that is not `promql`."""
     for_seconds: float = 0.0
     """How long it must last before it becomes an alert."""
+    lead_seconds: float = 0.0
+    """How long the condition has lasted when the expression begins to see it."""
+    value_is_age: bool = False
+    """The value says for how many seconds it has lasted."""
+    share: Share = Share.NONE
+    lost: str = ""
+    """The expression of the lost share, where it is not `promql`; with the labels of `promql`."""
+    others: str = ""
+    """The owner's other GPUs that the text names: those that work, the slow rank."""
     inhibited_by: tuple[str, ...] = ()
     """Kinds that explain this one: it is left out while one of them holds for the same GPU or node."""
     meaning: str
     next_step: str
 
-
-def metric_names(check: Check) -> frozenset[str]:
-    """The metrics of its PromQL form."""
-    return frozenset(re.findall(r"\b(?:gpuscope|node)_\w+", check.promql))
-
-
-def is_above(value: Maybe[float], limit: float) -> bool:
-    """False for an ABSENT number: an unknown value never counts against a GPU."""
-    return value is not ABSENT and value > limit
+    @property
+    def every_seconds(self) -> float:
+        """How often it is evaluated: at once where somebody must act, seldom where it looks at a whole day."""
+        if self.severity is Severity.CRITICAL:
+            return URGENT_SECONDS
+        return SLOW_SECONDS if re.search(r"\[(?:1d|6h)", self.promql) else USUAL_SECONDS
 
 
-def is_below(value: Maybe[float], limit: float) -> bool:
-    return value is not ABSENT and value < limit
-
-
-def is_at(value: Maybe[float], wanted: float) -> bool:
-    return value is not ABSENT and value == wanted
-
-
-def flag(metric: str, value: int = 1) -> tuple[str, Live]:
-    """Both forms of `metric == value`."""
-
-    def live(facts: Facts, now: float) -> bool:
-        return is_at(facts.number(metric), value)
-
-    return f"{metric} == {value}", live
+URGENT_SECONDS: Final = 4.0
+USUAL_SECONDS: Final = 15.0
+SLOW_SECONDS: Final = 60.0

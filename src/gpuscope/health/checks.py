@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterable
 from typing import Final
 
 from gpuscope.health.check import Check, Severity, Subject
 from gpuscope.health.gpu_checks import GPU_CHECKS
 from gpuscope.health.node_checks import NODE_CHECKS
 from gpuscope.health.slurm_checks import SLURM_CHECKS
-from gpuscope.health.slurm_use import SLURM_USE_CHECKS
 from gpuscope.health.use_checks import USE_CHECKS
 from gpuscope.health.wait_checks import WAIT_CHECKS
-
-_OWN_STATE = "the page shows the server's own state; it is not part of the fleet"
 
 SERVICE_CHECKS: Final = (
     Check(
@@ -24,7 +23,6 @@ SERVICE_CHECKS: Final = (
             "gpuscope_store_full == 1 or gpuscope_store_damaged_chunks > 0 "
             "or increase(gpuscope_store_failed_commits_total[10m]) > 0"
         ),
-        one_form_because=_OWN_STATE,
         for_seconds=60,
         meaning="History is not stored, or part of it is damaged.",
         next_step="free disk space; run gpuscope store check",
@@ -38,7 +36,6 @@ SERVICE_CHECKS: Final = (
             "increase(prometheus_rule_evaluation_failures_total[10m]) > 0 "
             "or increase(prometheus_rule_group_iterations_missed_total[10m]) > 0"
         ),
-        one_form_because=_OWN_STATE,
         for_seconds=600,
         inhibited_by=("store_trouble",),
         meaning="Rules fail or are evaluated late: alerts may be missing.",
@@ -54,7 +51,6 @@ SERVICE_CHECKS: Final = (
             "or increase(prometheus_notifications_dropped_total[15m]) > 0 "
             "or increase(alertmanager_notifications_failed_total[15m]) > 0"
         ),
-        one_form_because=_OWN_STATE,
         for_seconds=900,
         meaning="Alerts do not reach their receivers.",
         next_step="check the receiver's address and credentials; add a second channel",
@@ -66,7 +62,6 @@ SERVICE_CHECKS: Final = (
         severity=Severity.WARNING,
         # One metric of each family: a selector over whole families would read every series.
         promql="absent(gpuscope_agent_info) and absent(DCGM_FI_DEV_GPU_TEMP) and absent(nvidia_smi_index)",
-        one_form_because="a page without nodes shows it",
         for_seconds=900,
         meaning="No GPU metrics arrive: dashboards are empty, and no other alert can fire.",
         next_step="run gpuscope doctor --server URL; in Kubernetes check the ServiceMonitor's release label",
@@ -80,7 +75,6 @@ SERVICE_CHECKS: Final = (
             'count by (job, instance) (gpuscope_allocation_used{exported_namespace!=""} '
             'or gpuscope_process_memory_bytes{exported_namespace!=""}) > 0'
         ),
-        one_form_because="only a scrape with other labels than the agent's has it",
         for_seconds=600,
         meaning="The pods of GPUs are stored as exported_pod: panels by pod show the exporter's own pod.",
         next_step="set honor_labels: true in the scrape job, honorLabels: true in the ServiceMonitor",
@@ -94,11 +88,25 @@ CHECKS: Final[dict[str, Check]] = {
         *GPU_CHECKS,
         *WAIT_CHECKS,
         *USE_CHECKS,
-        *SLURM_USE_CHECKS,
         *SLURM_CHECKS,
         *SERVICE_CHECKS,
     )
 }
-LIVE_CHECKS: Final = tuple(
-    check for check in CHECKS.values() if check.live is not None or check.live_fleet is not None
+
+
+CHECKED_METRICS: Final = frozenset(
+    name
+    for check in CHECKS.values()
+    for name in re.findall(r"\b(?:gpuscope|node)_\w+", f"{check.promql} {check.others}")
 )
+
+
+def explaining_first(checks: Iterable[Check]) -> tuple[Check, ...]:
+    """Each check after those that explain it."""
+    left = {check.kind: check for check in checks}
+    ordered: list[Check] = []
+    while left:
+        free = [one for one in left.values() if left.keys().isdisjoint(one.inhibited_by)]
+        for check in free or list(left.values()):
+            ordered.append(left.pop(check.kind))
+    return tuple(ordered)

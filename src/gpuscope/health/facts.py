@@ -13,14 +13,21 @@ from typing import Final
 
 from gpuscope.errors import GpuscopeError
 from gpuscope.health.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS, SlurmFacts
+from gpuscope.health.thresholds import STALE_SECONDS
+from gpuscope.owners.services import is_service_program
 from gpuscope.readings import ABSENT, Maybe
 
 Sample = tuple[str, Mapping[str, str], float]
 """Metric name, labels, value."""
 
+XID_AGE: Final = "gpuscope_gpu_xid_age_seconds"
+AGENT_AGE: Final = "gpuscope_agent_snapshot_age_seconds"
+TAKEN_AT: Final = "gpuscope_agent_snapshot_timestamp_seconds"
+IDLE_SECONDS: Final = "gpuscope_process_idle_seconds"
+
 LABELLED: Final[dict[str, tuple[str, ...]]] = {
     "gpuscope_gpu_throttle_reason": ("reason",),
-    "gpuscope_gpu_xid_last_timestamp_seconds": ("xid",),
+    XID_AGE: ("xid",),
     "gpuscope_gpu_ecc_errors_total": ("error", "lifetime"),
     "gpuscope_gpu_temperature_celsius": ("sensor",),
     "gpuscope_gpu_temperature_threshold_celsius": ("threshold",),
@@ -53,11 +60,6 @@ class Facts:
             return self.by_label.get(metric, {}).get(label, ABSENT)
         return self.plain.get(metric, ABSENT)
 
-    def age(self, metric: str, now: float) -> Maybe[float]:
-        """Seconds since the time that the metric tells."""
-        since = self.plain.get(metric)
-        return ABSENT if since is None else now - since
-
     def add(self, metric: str, labels: Mapping[str, str], value: float) -> None:
         further = LABELLED.get(metric)
         if further is None:
@@ -72,6 +74,10 @@ class ProcessFacts(Facts):
     """A process on one GPU or MIG instance."""
 
     has_owner_labels: bool = False
+
+    @property
+    def is_service(self) -> bool:
+        return is_service_program(self.labels.get("type", ""), self.labels.get("command", ""))
 
     @property
     def is_active(self) -> bool | None:
@@ -107,6 +113,18 @@ class GpuFacts(Facts):
         return max(int(counted), len(self.processes))  # the count may be a few seconds older
 
     @property
+    def holders(self) -> list[ProcessFacts]:
+        """Without services of the node, such as a display server: they hold nothing."""
+        return [one for one in self.processes if not one.is_service]
+
+    @property
+    def idle_seconds(self) -> Maybe[float]:
+        """Since the last of its holders worked; ABSENT unless all of them are known to be idle."""
+        times = [one.plain.get(IDLE_SECONDS) for one in self.holders]
+        known = [seconds for seconds in times if seconds]
+        return min(known) if known and len(known) == len(times) else ABSENT
+
+    @property
     def busy_ratio(self) -> Maybe[float]:
         """Utilisation; a MIG instance has none, so its SM activity is used instead."""
         busy = self.plain.get("gpuscope_gpu_utilization_ratio")
@@ -123,6 +141,19 @@ class NodeFacts(Facts):
     gpus: list[GpuFacts] = field(default_factory=list)
     slurm: SlurmFacts = field(default_factory=SlurmFacts)
     """What the node's own agent knows of its jobs."""
+
+
+def node_name(node: NodeFacts) -> str:
+    named = (gpu.labels.get("node") for gpu in node.gpus)
+    return node.labels.get("node") or next(filter(None, named), "") or node.labels["instance"]
+
+
+def is_stale(node: NodeFacts, now: float) -> bool:
+    """By the agent's own count where it has one: a node's clock may be wrong."""
+    age, taken_at = node.number(AGENT_AGE), node.number(TAKEN_AT)
+    if taken_at is ABSENT:
+        return True
+    return not (now - taken_at if age is ABSENT else age) <= STALE_SECONDS
 
 
 class FleetTooLarge(GpuscopeError):

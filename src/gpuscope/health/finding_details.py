@@ -1,29 +1,23 @@
-"""What a finding says: its text keys, arguments and evidence, from the facts of the GPU it is about."""
+"""What a finding says: its text keys, arguments and evidence, from the labels and the value of its condition
+and from the facts around it."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.go_quote import quote
 from gpuscope.health.check import Check, Subject
-from gpuscope.health.facts import GpuFacts
-from gpuscope.health.finding import Argument
-from gpuscope.health.thresholds import GONE_SHOWN_SECONDS, RECENT_XID_SECONDS
-from gpuscope.health.throttles import HINDERING
-from gpuscope.health.xids import (
-    APPLICATION_XIDS,
-    DRIVER_XIDS,
-    HARDWARE_XIDS,
-    NVLINK_XIDS,
-    XidClass,
-    explain_xid,
-)
+from gpuscope.health.condition import Condition
+from gpuscope.health.facts import XID_AGE, GpuFacts, NodeFacts
+from gpuscope.health.finding import Argument, FindingOwner
+from gpuscope.health.finding_texts import join_indices
+from gpuscope.health.missing import NOTHING_MISSING, Missing
+from gpuscope.health.thresholds import GONE_SHOWN_SECONDS, HOST_MEMORY_RATIO, SOURCE_SLOW_SECONDS
+from gpuscope.health.xids import explain_xid
 from gpuscope.readings import ABSENT, Maybe
-
-XID_TIMES: Final = "gpuscope_gpu_xid_last_timestamp_seconds"
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,76 +29,133 @@ class Detail:
     next_key: str = ""
     next: str = ""
     """English text that is more exact than the one of `next_key`."""
-    since: float | None = None
-    """When it began, where the facts themselves say so."""
     short: str = ""
     """The reason in a few words, for the state of the GPU."""
 
 
 NO_DETAIL: Final = Detail()
-Describe = Callable[[GpuFacts, float], Detail]
 
 
-def _xid_times(gpu: GpuFacts, codes: Iterable[int] | None, now: float, window: float) -> dict[int, float]:
-    """XIDs of one kind and their times; `codes` None means those that make the GPU suspect."""
-    found = {}
-    for text, at in gpu.by_label.get(XID_TIMES, {}).items():
-        if not (text.isascii() and text.isdigit() and len(text) < 9) or not now - at < window:
-            continue
-        code = int(text)
-        if code in codes if codes is not None else explain_xid(code).blames_gpu:
-            found[code] = at
-    return found
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    node: NodeFacts | None = None
+    gpu: GpuFacts | None = None
+    missing: Missing = NOTHING_MISSING
+    others: Sequence[Mapping[str, str]] = ()
+    """Labels of the owner's other GPUs, where the check names them."""
+
+    def gpu_number(self, metric: str, label: str = "") -> Maybe[float]:
+        return ABSENT if self.gpu is None else self.gpu.number(metric, label)
+
+    def node_number(self, metric: str) -> Maybe[float]:
+        return ABSENT if self.node is None else self.node.number(metric)
 
 
-def _xid_detail(code: int, since: float | None, why_key: str = "") -> Detail:
+Describe = Callable[[Condition, Surroundings], Detail]
+
+
+def _gone(condition: Condition, around: Surroundings) -> Detail:
+    gone = around.missing.nodes.get(condition.subject.instance)
+    if gone is None:
+        return Detail(why_key="node_down.silent")
+    if not gone.answered:
+        return Detail({"error": gone.why or "–"}, "node_down.never", "node_down.never")
+    return Detail({"error": gone.why}) if gone.why else Detail(why_key="node_down.silent")
+
+
+def _target(condition: Condition, around: Surroundings) -> Detail:
+    instance = condition.subject.instance
+    errors = (one.gone.why for one in around.missing.targets if one.instance == instance)
+    return Detail({"error": next(filter(None, errors), "–")})
+
+
+def _xid_detail(code: int, why_key: str = "") -> Detail:
     row = explain_xid(code)
-    return Detail({"xid": code}, why_key, f"xid.{row.action}", row.next_step, since, f"XID {code}")
+    return Detail({"xid": code}, why_key, f"xid.{row.action}", row.next_step, f"XID {code}")
 
 
-def _describe_xid(codes: frozenset[int]) -> Describe:
-    def describe(gpu: GpuFacts, now: float) -> Detail:
-        times = _xid_times(gpu, codes, now, RECENT_XID_SECONDS)
-        if not times:
-            return NO_DETAIL
-        # The newest says what to do; the oldest says since when.
-        return _xid_detail(max(times, key=lambda code: times[code]), min(times.values()))
-
-    return describe
+def _xid(condition: Condition, around: Surroundings) -> Detail:
+    code = _xid_code(condition.labels.get("xid", ""))
+    return NO_DETAIL if code is None else _xid_detail(code)
 
 
-def _describe_lost(gpu: GpuFacts, now: float) -> Detail:
-    times = _xid_times(gpu, None, now, GONE_SHOWN_SECONDS)
-    if not times:
-        return NO_DETAIL
-    newest = max(times, key=lambda code: times[code])
-    # Only an error of the bus is the moment of the loss itself; another XID may be hours older.
-    is_moment = explain_xid(newest).xid_class is XidClass.BUS
-    return _xid_detail(newest, times[newest] if is_moment else None, "gpu_lost.xid")
+def _xid_code(text: str) -> int | None:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
 
 
-def _describe_throttle(gpu: GpuFacts, now: float) -> Detail:
-    active = gpu.by_label.get("gpuscope_gpu_throttle_reason", {})
-    reason = next((one for one in HINDERING if active.get(one) == 1), "")
+def _lost(condition: Condition, around: Surroundings) -> Detail:
+    """Names the newest XID that makes the GPU suspect."""
+    ages = {} if around.gpu is None else around.gpu.by_label.get(XID_AGE, {})
+    known = [(age, _xid_code(text)) for text, age in ages.items() if age < GONE_SHOWN_SECONDS]
+    suspect = [(age, code) for age, code in known if code is not None and explain_xid(code).blames_gpu]
+    return _xid_detail(min(suspect)[1], "gpu_lost.xid") if suspect else NO_DETAIL
+
+
+def _throttle(condition: Condition, around: Surroundings) -> Detail:
+    reason = condition.labels.get("reason", "")
     return Detail({"reason": reason}, next_key=f"throttle.{reason}", short=reason)
 
 
-def _describe_pcie(gpu: GpuFacts, now: float) -> Detail:
-    lanes = whole(gpu.number("gpuscope_gpu_pcie_link_width"))
-    max_lanes = whole(gpu.number("gpuscope_gpu_pcie_link_width_max"))
-    return Detail({"lanes": lanes, "max_lanes": max_lanes}, short=f"PCIe x{lanes} of x{max_lanes}")
+def _pcie(condition: Condition, around: Surroundings) -> Detail:
+    lanes, most = whole(condition.value), whole(around.gpu_number("gpuscope_gpu_pcie_link_width_max"))
+    return Detail({"lanes": lanes, "max_lanes": most}, short=f"PCIe x{lanes} of x{most}")
 
 
-def _describe_power_limit(gpu: GpuFacts, now: float) -> Detail:
-    watts = {
-        name: whole(gpu.number("gpuscope_gpu_power_limit_watts", limit))
-        for name, limit in (("watts", "enforced"), ("default_watts", "default"))
-    }
-    return Detail(watts)
+def _power_limit(condition: Condition, around: Surroundings) -> Detail:
+    default = around.gpu_number("gpuscope_gpu_power_limit_watts", "default")
+    return Detail({"watts": whole(condition.value), "default_watts": whole(default)})
 
 
-def _describe_count(name: str, metric: str, label: str = "") -> Describe:
-    return lambda gpu, now: Detail({name: whole(gpu.number(metric, label))})
+def _missing_gpus(condition: Condition, around: Surroundings) -> Detail:
+    expected = around.node_number("gpuscope_gpus_expected")
+    return Detail({"count": whole(condition.value), "expected": whole(expected)})
+
+
+def _wait(condition: Condition, around: Surroundings) -> Detail:
+    busy = around.gpu_number("gpuscope_gpu_utilization_minute_ratio")
+    percent = whole(100 * condition.value)
+    return Detail({"percent": percent, "busy": whole(busy if busy is ABSENT else 100 * busy)})
+
+
+def _working(condition: Condition, around: Surroundings) -> Detail:
+    here = condition.subject.instance
+    return Detail({"working": join_indices(_indices(around.others, here)) or "–"})
+
+
+def _slow_rank(condition: Condition, around: Surroundings) -> Detail:
+    """`GPU 3`, or `node n2 GPU 3` where it is on another node."""
+    here = condition.subject.instance
+    if own := _indices(around.others, here):
+        return Detail({"slow": f"GPU {join_indices(own)}"})
+    for labels in around.others:
+        instance = labels.get("instance", "")
+        return Detail({"slow": f"{instance} GPU {join_indices(_indices(around.others, instance))}"})
+    return Detail({"slow": "–"})
+
+
+def _indices(others: Iterable[Mapping[str, str]], instance: str) -> list[str]:
+    return list(dict.fromkeys(one.get("gpu", "") for one in others if one.get("instance") == instance))
+
+
+def _allocated(condition: Condition, around: Surroundings) -> Detail:
+    used = len({(one.get("instance"), one.get("uuid")) for one in around.others})
+    return Detail({"used": used}, "allocated_unused.some") if used else NO_DETAIL
+
+
+def _value_as(name: str, scale: float = 1.0) -> Describe:
+    return lambda condition, around: Detail({name: whole(scale * condition.value)})
+
+
+def _label_as(name: str) -> Describe:
+    return lambda condition, around: Detail({name: condition.labels.get(name, "") or "–"})
+
+
+def _constant(name: str, value: int) -> Describe:
+    return lambda condition, around: Detail({name: value})
+
+
+def _slow_source(condition: Condition, around: Surroundings) -> Detail:
+    return Detail({"source": condition.labels.get("source", ""), "seconds": round(SOURCE_SLOW_SECONDS)})
 
 
 def whole(value: Maybe[float]) -> int | str:
@@ -114,29 +165,38 @@ def whole(value: Maybe[float]) -> int | str:
     return round(value)
 
 
-def _describe_since(metric: str) -> Describe:
-    return lambda gpu, now: Detail(since=gpu.plain.get(metric))
-
-
 DESCRIBE: Final[dict[str, Describe]] = {
-    "hung": _describe_since("gpuscope_gpu_hung_since_seconds"),
-    "unused": _describe_since("gpuscope_gpu_free_since_seconds"),
-    "gpu_lost": _describe_lost,
-    "recovery_action": _describe_count("action", "gpuscope_gpu_recovery_action"),
-    "xid_hardware": _describe_xid(HARDWARE_XIDS),
-    "xid_nvlink": _describe_xid(NVLINK_XIDS),
-    "xid_driver": _describe_xid(DRIVER_XIDS),
-    "xid_application": _describe_xid(APPLICATION_XIDS),
-    "ecc_uncorrected": _describe_count("count", "gpuscope_gpu_ecc_errors_total", "uncorrected,volatile"),
-    "throttled": _describe_throttle,
-    "pcie_degraded": _describe_pcie,
-    "power_limit_low": _describe_power_limit,
+    "node_down": _gone,
+    "target_down": _target,
+    "source_down": _label_as("source"),
+    "source_slow": _slow_source,
+    "gpus_missing": _missing_gpus,
+    "host_memory_low": _constant("percent", round(100 * HOST_MEMORY_RATIO)),
+    "disk_filling": _label_as("mountpoint"),
+    "clock_skew": _value_as("seconds"),
+    "gpu_lost": _lost,
+    "recovery_action": _value_as("action"),
+    **dict.fromkeys(("xid_hardware", "xid_nvlink", "xid_driver", "xid_contained", "xid_application"), _xid),
+    "ecc_uncorrected": _value_as("count"),
+    "failed_jobs": _value_as("count"),
+    "throttled": _throttle,
+    "pcie_degraded": _pcie,
+    "power_limit_low": _power_limit,
+    "nvlink_down": _label_as("link"),
+    "nvlink_errors": _label_as("link"),
+    **dict.fromkeys(("waits_for_disk", "waits_for_network", "waits_for_data"), _wait),
+    "waits_for_rank": _slow_rank,
+    "only_some_work": _working,
+    "allocated_unused": _allocated,
+    "queue_waits": _value_as("count"),
+    "slurm_queue_stuck": _value_as("count"),
+    "slurm_dbd_backlog": _value_as("count"),
 }
 
 
-def describe_gpu(kind: str, gpu: GpuFacts, now: float) -> Detail:
-    describe = DESCRIBE.get(kind)
-    return NO_DETAIL if describe is None else describe(gpu, now)
+def describe(condition: Condition, around: Surroundings) -> Detail:
+    described = DESCRIBE.get(condition.check.kind)
+    return NO_DETAIL if described is None else described(condition, around)
 
 
 def evidence_query(check: Check, instance: str, uuids: Iterable[str] = ()) -> str:
@@ -150,7 +210,32 @@ def evidence_query(check: Check, instance: str, uuids: Iterable[str] = ()) -> st
     if ids:
         info = f'{{__name__=~"gpuscope_(gpu|mig)_info",{only},uuid=~{quote(one_of(ids))}}}'
         return f"({check.promql}) and on (instance, uuid) {info}"
-    return f"({check.promql}) and on (instance) gpuscope_agent_info{{{only}}}"
+    if check.subject is Subject.NODE:
+        return f"({check.promql}) and on (instance) gpuscope_agent_info{{{only}}}"
+    return check.promql
+
+
+MAX_UUIDS_NAMED: Final = 32
+_OWNER_LABEL: Final = {"user": "user", "job": "slurm_job", "container": "container"}
+
+
+def past_evidence(check: Check, owner: FindingOwner, keys: Sequence[tuple[str, str]]) -> str:
+    """The check's expression, limited to the GPUs and the owner of a finding over time."""
+    query = f"({check.lost or check.promql})"
+    uuids = sorted({uuid for _, uuid in keys} - {""})
+    if not uuids:
+        only = f"instance=~{quote(one_of(sorted({instance for instance, _ in keys})))}"
+        return query + f' and on (instance) {{__name__=~"up|gpuscope_agent_info",{only}}}'
+    if len(uuids) <= MAX_UUIDS_NAMED:
+        query += (
+            f' and on (instance, uuid) {{__name__=~"gpuscope_(gpu|mig)_info",uuid=~{quote(one_of(uuids))}}}'
+        )
+    holder = '{__name__=~"gpuscope_process_memory_bytes|gpuscope_allocation_used",'
+    if owner.kind == "pod":
+        pod = f"namespace={quote(owner.namespace)},pod={quote(owner.name)}"
+        return f"{query} and on (namespace, pod) {holder}{pod}}}"
+    label = _OWNER_LABEL.get(owner.kind)
+    return query if label is None else f"{query} and on ({label}) {holder}{label}={quote(owner.name)}}}"
 
 
 _SPECIAL = re.compile(r"[\\.+*?()|\[\]{}^$]")

@@ -11,12 +11,12 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpuscope.health.checks import CHECKS
-from gpuscope.health.finding import by_number
+from gpuscope.health.finding import FindingOwner, by_number
 from gpuscope.health.throttles import THROTTLES
 from gpuscope.health.xids import XidAction
 
-NOT_FINDINGS: Final = frozenset({"memory_full"})
-"""Live checks that need no action; a site can enable their alert rules."""
+NOT_FINDINGS: Final = frozenset({"memory_full", "power_capped"})
+"""Checks that need no action; a site can enable their alert rules."""
 
 FINDING_TEXTS: Final[dict[str, str]] = {
     "node_down": "No data from this node: {error}",
@@ -28,12 +28,28 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "source_slow": "Source {source} needs more than {seconds} s for one read",
     "gpus_missing": "{count} GPU missing of {expected} on the bus",
     "host_memory_low": "Less than {percent} % of the node's memory is available",
+    "gpu_count_dropped": "Fewer GPUs answer than some hours ago",
+    "disk_filling": "{mountpoint} is nearly full, or will be within a day",
+    "clock_skew": "The node's clock is off by {seconds} s",
+    "power_brake_node": "The power supply tells several GPUs to slow down",
+    "slurm_down": "Slurm does not answer: its numbers are missing",
+    "slurm_nodes_down": "Slurm calls this node down or failed: it gets no jobs",
+    "slurm_drained": "Slurm has drained this node: it gets no new jobs",
+    "slurm_queue_stuck": "{count} jobs wait although nodes are idle",
+    "queue_waits": "Jobs wait in Slurm's queue although {count} GPUs are idle",
+    "slurm_dbd_backlog": "{count} accounting records wait for slurmdbd",
+    "store_trouble": "History is not stored, or part of it is damaged",
+    "rule_trouble": "Rules fail or are evaluated late: alerts may be missing",
+    "notify_failing": "Alerts do not reach their receivers",
+    "gpu_metrics_missing": "No GPU metrics arrive",
+    "owner_labels_renamed": "The pods of GPUs are stored as exported_pod",
     "gpu_lost": "GPU {gpus} does not answer",
     "gpu_lost.xid": "GPU {gpus} does not answer after XID {xid}",
     "recovery_action": "GPU {gpus}: the driver asks for recovery action {action}",
     "xid_hardware": "GPU {gpus}: XID {xid}, a hardware fault",
     "xid_nvlink": "GPU {gpus}: XID {xid}, an NVLink fault",
     "xid_driver": "GPU {gpus}: XID {xid}, a driver or firmware fault",
+    "xid_contained": "GPU {gpus}: XID {xid}, a memory error that hit one program and was contained",
     "xid_application": "GPU {gpus}: XID {xid}, caused by a program; the GPU is healthy",
     "ecc_uncorrected": "GPU {gpus}: {count} uncorrectable memory errors",
     "ecc_sram_threshold": "GPU {gpus}: too many SRAM errors",
@@ -41,6 +57,18 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "row_remap_failed": "GPU {gpus}: a memory row could not be replaced",
     "spare_rows_out": "GPU {gpus}: a memory bank has no spare row left",
     "pages_retiring": "GPU {gpus}: memory pages wait to be retired",
+    "ecc_corrected_rate": "GPU {gpus}: many corrected memory errors",
+    "failed_jobs": "{count} programs of several users failed on GPU {gpus} within a day",
+    "hw_thermal": "GPU {gpus} is too hot and slows down",
+    "sw_thermal": "GPU {gpus} keeps its temperature by lower clocks",
+    "power_brake": "GPU {gpus}: the power supply tells it to slow down",
+    "clock_stuck": "GPU {gpus} works at less than half of its clock, and gives no reason",
+    "slow_sibling": "GPU {gpus} is slower than the others of its node that are as busy",
+    "pcie_generation": "GPU {gpus}: PCIe runs at a lower generation than card and slot have, under load",
+    "pcie_replays": "GPU {gpus}: PCIe packets are retransmitted",
+    "nvlink_down": "GPU {gpus}: NVLink {link} is down",
+    "nvlink_errors": "GPU {gpus}: NVLink {link} reports errors",
+    "memory_leak": "{owner} will need more memory than GPU {gpus} has within two hours",
     "ecc_mode_change": "GPU {gpus}: ECC mode changes at the next reboot",
     "throttled": "GPU {gpus} slowed down: {reason}",
     "hot": "GPU {gpus} is about to slow down because of heat",
@@ -50,7 +78,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "pcie_degraded": "GPU {gpus}: PCIe uses {lanes} of {max_lanes} lanes",
     "fabric_not_ready": "GPU {gpus} has not joined the NVLink fabric",
     "persistence_off": "GPU {gpus}: persistence mode is off",
-    "hung": "GPU {gpus} hangs: full utilisation, power near idle, no traffic",
+    "hung": "GPU {gpus} hangs: full utilisation, little power, no traffic",
     "waits_for_rank": "GPU {gpus} of {owner} waits for its slower rank on {slow}",
     "waits_for_disk": "GPU {gpus} waits: {owner} is blocked by file I/O {percent} % of the time",
     "waits_for_network": "GPU {gpus} waits: {owner} waits for the network {percent} % of the time",
@@ -58,10 +86,10 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "unused": "GPU {gpus} has been used by nobody for a day",
     "held_idle": "GPU {gpus} held by {owner}, not used",
     "allocated_unused": "GPU {gpus} allocated to {owner}, which has no process on it",
-    "allocated_unused.some": "{owner} was allocated {asked} GPUs and uses {used}: no process on GPU {gpus}",
+    "allocated_unused.some": "{owner} uses {used} of its allocated GPUs: no process on GPU {gpus}",
     "used_unallocated": "{owner} uses GPU {gpus} without an allocation by Slurm",
     "only_some_work": "{owner} works on GPU {working} only and leaves GPU {gpus} idle",
-    "orphan_memory": "GPU {gpus}: memory is taken and no process owns it",
+    "orphan_memory": "GPU {gpus}: memory is taken and no process has it",
     "long_running": "{owner} has been on GPU {gpus} for more than a week",
     "past.node_down": "No data from this node",
     "past.source_down": "A source of numbers did not answer",
@@ -77,7 +105,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "past.power_limit_low": "GPU {gpus}: the power limit was below the default",
     "past.pcie_degraded": "GPU {gpus}: PCIe used fewer lanes than card and slot have",
     "past.gpu_lost": "GPU {gpus} did not answer",
-    "past.hung": "{count} of the GPUs of {owner} hung: full utilisation, power near idle, no traffic",
+    "past.hung": "{count} of the GPUs of {owner} hung: full utilisation, little power, no traffic",
     "past.orphan_memory": "GPU {gpus}: memory was taken and no process owned it",
     "past.allocated_unused": "{owner} had no process on {count} of the GPUs allocated to it",
     "past.only_some_work": "{owner} left {count} of its GPUs idle while others worked",
@@ -90,7 +118,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "past.unused": "Nobody used {count} of the GPUs",
     "past.throttled": "GPU {gpus} was slowed down",
     "past.slow_sibling": "GPU {gpus} was slower than the others of its node under the same load",
-    "past.failed_jobs": "{count} programs failed on GPU {gpus}",
+    "past.failed_jobs": "Programs of several users failed on GPU {gpus}",
 }
 """Keys that begin with `past.` are for findings over a time range."""
 
@@ -120,6 +148,13 @@ STEP_TEXTS: Final[dict[str, str]] = {
     "used_unallocated": "ask {owner} to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
     "only_some_work": "ask {owner} to check CUDA_VISIBLE_DEVICES and the launcher (torchrun, device_map)",
 }
+
+
+UNKNOWN_OWNER: Final = "an owner who is not known"
+
+
+def owner_text(owner: FindingOwner) -> str:
+    return owner.label or UNKNOWN_OWNER
 
 
 class _Blank(dict[str, object]):

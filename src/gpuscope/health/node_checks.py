@@ -1,37 +1,26 @@
-"""What can be wrong with a node: no answer, old numbers, a source that is down, GPUs that are missing."""
+"""What can be wrong with a node: no answer, old numbers, a source that is down, GPUs that are missing.
+
+Each expression is limited to nodes that have an agent: other targets of the same Prometheus are not ours.
+"""
 
 from __future__ import annotations
 
 from typing import Final
 
-from gpuscope.health.check import Check, Severity, Subject, is_at
-from gpuscope.health.facts import NodeFacts
+from gpuscope.health.check import Check, Severity, Share, Subject
 from gpuscope.health.thresholds import (
     AGENT_STALE_SECONDS,
     CLOCK_SKEW_SECONDS,
     DISK_RATIO,
     HOST_MEMORY_RATIO,
+    NODE_CLOCK_SECONDS,
     SOURCE_SLOW_SECONDS,
 )
-from gpuscope.readings import ABSENT
 
-_NOT_LIVE = "the live picture does not carry this metric"
-
-
-def _is_stale(node: NodeFacts, now: float) -> bool:
-    taken_at = node.number("gpuscope_agent_snapshot_timestamp_seconds")
-    return taken_at is not ABSENT and now - taken_at > AGENT_STALE_SECONDS
-
-
-def _misses_gpus(node: NodeFacts, now: float) -> bool:
-    seen, expected = node.number("gpuscope_gpus_seen"), node.number("gpuscope_gpus_expected")
-    return seen is not ABSENT and expected is not ABSENT and seen < expected
-
-
-def _is_short_of_memory(node: NodeFacts, now: float) -> bool:
-    free, total = node.number("node_memory_MemAvailable_bytes"), node.number("node_memory_MemTotal_bytes")
-    return free is not ABSENT and total is not ABSENT and total > 0 and free / total < HOST_MEMORY_RATIO
-
+HAD_AGENT: Final = "group by (job, instance) (last_over_time(gpuscope_agent_info[1d:5m]))"
+_HAS_AGENT: Final = "and on (instance) gpuscope_agent_info"
+_TAKEN_AT: Final = "gpuscope_agent_snapshot_timestamp_seconds"
+_AGE: Final = "gpuscope_agent_snapshot_age_seconds"
 
 NODE_CHECKS: Final = (
     Check(
@@ -39,10 +28,14 @@ NODE_CHECKS: Final = (
         alert="HostDown",
         subject=Subject.NODE,
         severity=Severity.CRITICAL,
-        promql="up == 0",
-        live=lambda node, now: is_at(node.number("up"), 0),
+        # A node that pushes has no `up`: it is down when it sends nothing.
+        promql=(
+            f"up == 0 and on (job, instance) {HAD_AGENT} "
+            f"or ({HAD_AGENT} unless on (instance) up unless on (instance) gpuscope_agent_info)"
+        ),
         for_seconds=300,
-        meaning="The node's exporter does not answer.",
+        share=Share.WHOLE,
+        meaning="The node's agent does not answer.",
         next_step="check power, network and the agent: systemctl status gpuscope-agent on the node",
     ),
     Check(
@@ -50,10 +43,12 @@ NODE_CHECKS: Final = (
         alert="TargetDown",
         subject=Subject.NODE,
         severity=Severity.WARNING,
-        promql="up == 0 unless on (instance) count_over_time(gpuscope_agent_info[1d])",
-        one_form_because="the scraper's own state says it live, with the error",
+        promql=(
+            f"up == 0 unless on (job, instance) {HAD_AGENT} "
+            f"and on (job) group by (job) (last_over_time(gpuscope_agent_info[1d:5m]))"
+        ),
         for_seconds=300,
-        meaning="A scrape target that is not a gpuscope agent does not answer.",
+        meaning="A scrape target of a job of agents has never answered as one.",
         next_step="check the exporter at this address, or remove it from the configuration",
     ),
     Check(
@@ -61,9 +56,9 @@ NODE_CHECKS: Final = (
         alert="AgentStale",
         subject=Subject.NODE,
         severity=Severity.WARNING,
-        promql=f"time() - gpuscope_agent_snapshot_timestamp_seconds > {AGENT_STALE_SECONDS:g}",
-        live=_is_stale,
+        promql=f"{_AGE} > {AGENT_STALE_SECONDS:g}",
         for_seconds=120,
+        value_is_age=True,
         inhibited_by=("node_down",),
         meaning="The agent answers, but its numbers are old.",
         next_step="read the agent's log; run gpuscope doctor on the node",
@@ -74,11 +69,10 @@ NODE_CHECKS: Final = (
         subject=Subject.NODE,
         severity=Severity.WARNING,
         promql="gpuscope_source_up == 0",
-        live=lambda node, now: 0 in node.by_label.get("gpuscope_source_up", {}).values(),
         for_seconds=300,
         inhibited_by=("node_down",),
         meaning="A source of numbers does not answer.",
-        next_step="run nvidia-smi on the node; after a driver upgrade, reboot; gpuscope doctor says more",
+        next_step="run gpuscope doctor on the node: it names what the source needs",
     ),
     Check(
         kind="source_slow",
@@ -86,10 +80,6 @@ NODE_CHECKS: Final = (
         subject=Subject.NODE,
         severity=Severity.WARNING,
         promql=f"gpuscope_source_duration_seconds > {SOURCE_SLOW_SECONDS:g}",
-        live=lambda node, now: any(
-            seconds > SOURCE_SLOW_SECONDS
-            for seconds in node.by_label.get("gpuscope_source_duration_seconds", {}).values()
-        ),
         for_seconds=600,
         inhibited_by=("source_down",),
         meaning="Reading the driver takes seconds, often the first sign that it will hang.",
@@ -100,8 +90,11 @@ NODE_CHECKS: Final = (
         alert="GpusMissing",
         subject=Subject.NODE,
         severity=Severity.CRITICAL,
-        promql="gpuscope_gpus_seen < gpuscope_gpus_expected",
-        live=_misses_gpus,
+        # A GPU that is lost has an alert of its own.
+        promql=(
+            "gpuscope_gpus_expected - on (instance) gpuscope_gpus_seen - on (instance) "
+            "(count by (instance) (gpuscope_gpu_up == 0) or on (instance) 0 * gpuscope_gpus_seen) > 0"
+        ),
         for_seconds=120,
         inhibited_by=("node_down",),
         meaning="Fewer GPUs answer than the PCI bus has, or than the settings expect.",
@@ -112,10 +105,9 @@ NODE_CHECKS: Final = (
         alert="GpuCountDropped",
         subject=Subject.NODE,
         severity=Severity.WARNING,
-        promql="gpuscope_gpus_seen < max_over_time(gpuscope_gpus_seen[6h])",
-        one_form_because="it compares with the last six hours",
+        promql="gpuscope_gpus_seen < max_over_time(gpuscope_gpus_seen[6h:5m])",
         for_seconds=300,
-        inhibited_by=("node_down", "gpus_missing"),
+        inhibited_by=("node_down", "gpus_missing", "gpu_lost"),
         meaning="Fewer GPUs answer than some hours ago.",
         next_step="look for XID 79 in dmesg; set --expected-gpus where the number of GPUs is known",
     ),
@@ -124,8 +116,9 @@ NODE_CHECKS: Final = (
         alert="HostMemoryLow",
         subject=Subject.NODE,
         severity=Severity.WARNING,
-        promql=f"node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes < {HOST_MEMORY_RATIO:g}",
-        live=_is_short_of_memory,
+        promql=(
+            f"node_memory_MemAvailable_bytes / node_memory_MemTotal_bytes < {HOST_MEMORY_RATIO:g} {_HAS_AGENT}"
+        ),
         for_seconds=300,
         inhibited_by=("node_down",),
         meaning="The node's main memory is nearly used up; data loaders will be killed first.",
@@ -137,10 +130,10 @@ NODE_CHECKS: Final = (
         subject=Subject.NODE,
         severity=Severity.WARNING,
         promql=(
-            f"node_filesystem_avail_bytes / node_filesystem_size_bytes < {DISK_RATIO:g} "
-            "or predict_linear(node_filesystem_avail_bytes[3h], 86400) <= 0"
+            f"(node_filesystem_avail_bytes / node_filesystem_size_bytes < {DISK_RATIO:g} "
+            "or predict_linear(node_filesystem_avail_bytes[3h], 86400) <= 0) "
+            f"unless on (instance, mountpoint) node_filesystem_readonly == 1 {_HAS_AGENT}"
         ),
-        one_form_because=_NOT_LIVE,
         for_seconds=600,
         inhibited_by=("node_down",),
         meaning="A file system is nearly full, or will be within a day.",
@@ -151,8 +144,12 @@ NODE_CHECKS: Final = (
         alert="ClockSkew",
         subject=Subject.NODE,
         severity=Severity.WARNING,
-        promql=f"abs(node_timex_offset_seconds) > {CLOCK_SKEW_SECONDS:g}",
-        one_form_because=_NOT_LIVE,
+        # Of a node that pushes, samples carry its own clock: they may come from the future.
+        promql=(
+            f"abs(timestamp({_TAKEN_AT}) - {_TAKEN_AT} - {_AGE}) > {NODE_CLOCK_SECONDS:g} "
+            f"or timestamp({_TAKEN_AT}) - time() > {NODE_CLOCK_SECONDS:g} "
+            f"or abs(node_timex_offset_seconds) > {CLOCK_SKEW_SECONDS:g} {_HAS_AGENT}"
+        ),
         for_seconds=600,
         inhibited_by=("node_down",),
         meaning="The node's clock is off; times of events on several nodes cannot be compared.",

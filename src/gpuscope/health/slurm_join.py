@@ -15,11 +15,10 @@ from typing import Final
 
 from gpuscope.health.facts import Facts, FleetFacts, GpuFacts, NodeFacts, ProcessFacts
 from gpuscope.health.slurm_facts import Labels, SlurmFacts
-from gpuscope.health.slurm_use import UNALLOCATED, is_exempt
-from gpuscope.health.wait_checks import FREE_SINCE
 from gpuscope.slurm_gpu_index import NumberedGpu, gpus_by_slurm_index, is_of_model, short_node_name
 
 USED: Final = "gpuscope_allocation_used"
+UNALLOCATED: Final = "gpuscope_gpu_unallocated_processes"
 
 
 def join_slurm(fleet: FleetFacts) -> None:
@@ -27,7 +26,7 @@ def join_slurm(fleet: FleetFacts) -> None:
     for cluster in fleet.slurm.values():
         nodes = NodesOfCluster(cluster)
         for node in fleet.nodes.values():
-            nodes.join(node, fleet.now)
+            nodes.join(node)
 
 
 class NodesOfCluster:
@@ -56,50 +55,37 @@ class NodesOfCluster:
         known = rows, self._counts[name], self._allocated.get(name), self._all_placed
         return *known, frozenset(jobs & self._placed)
 
-    def join(self, node: NodeFacts, now: float) -> None:
+    def join(self, node: NodeFacts) -> None:
         name = short_node_name(_name(node))
         if name in self._counts and not _knows_by_itself(node):
-            self._join_node(node, self._rows.get(name, ()), name, now)
+            self._join_node(node, self._rows.get(name, ()), name)
 
-    def _join_node(self, node: NodeFacts, rows: Iterable[Labels], name: str, now: float) -> None:
+    def _join_node(self, node: NodeFacts, rows: Iterable[Labels], name: str) -> None:
         gpus = {gpu.labels["uuid"]: gpu for gpu in node.gpus}
         split = {gpu.parent_uuid for gpu in node.gpus if gpu.parent_uuid}
         by_index = gpus_by_index({uuid: gpu.labels for uuid, gpu in gpus.items()}, self._counts[name])
         holders: dict[str, set[str]] = defaultdict(set)
-        unplaced, known_indices = set(), set()
+        known_indices = set()
         for row in rows:
             number = by_index.get(index := to_index(row.get("index", "")))
             is_placed = number is not None and is_of_model(number, row.get("model", ""))
             if number is not None and is_placed:
                 holders[number.uuid].add(row["slurm_job"])
-            else:
-                unplaced.add(row["slurm_job"])
             # The index of a GPU that the agent does not see is none of those that it sees.
             if row.get("gres") == "gpu" and (is_placed or (by_index and number is None and index >= 0)):
                 known_indices.add(index)
         used = {gpu.labels["uuid"] for gpu in node.gpus if any(map(_job_of, gpu.processes))} - holders.keys()
         is_unclear = self._allocated.get(name, 0) > len(known_indices) + len(used)
-        sees_jobs = any(_job_of(process) for gpu in node.gpus for process in gpu.processes)
         for uuid, gpu in gpus.items():
             if uuid not in split and gpu.plain.get("gpuscope_gpu_up") != 0:
-                self._join_gpu(gpu, holders[uuid], unplaced, sees_jobs, now)
+                self._join_gpu(gpu, holders[uuid])
                 gpu.may_be_allocated = is_unclear and not holders[uuid]
-                if gpu.allocations or gpu.may_be_allocated:
-                    gpu.plain.pop(FREE_SINCE, None)  # without a prolog the agent knows only of processes
 
-    def _join_gpu(
-        self, gpu: GpuFacts, holders: set[str], unplaced: set[str], sees_jobs: bool, now: float
-    ) -> None:
-        users = {self._user(job) for job in holders}
+    def _join_gpu(self, gpu: GpuFacts, holders: set[str]) -> None:
         for job in sorted(holders):
             used = any(self._belongs(process, job) for process in gpu.processes)
             labels = {"slurm_job": job, "user": self._user(job), "uuid": gpu.labels["uuid"]}
             gpu.allocations.append(Facts(labels, {USED: int(used)}))
-        gpu.plain[UNALLOCATED] = sum(
-            self._is_stranger(process, holders, users, unplaced, sees_jobs)
-            for process in gpu.processes
-            if not is_exempt(process, now)
-        )
 
     def _user(self, job: str) -> str:
         known = self._cluster.jobs.get(job)
@@ -119,17 +105,6 @@ class NodesOfCluster:
         if number:
             return number in (job, self._leader(job))
         return bool(user) and user == self._user(job)
-
-    def _is_stranger(
-        self, process: ProcessFacts, holders: set[str], users: set[str], unplaced: set[str], sees_jobs: bool
-    ) -> bool:
-        job, user = process.labels.get("slurm_job", ""), process.labels.get("user", "")
-        if job:
-            holds = any(job in (one, self._leader(one)) for one in holders | unplaced)
-            return not holds and job in self._placed
-        if user in users:
-            return False
-        return not unplaced and (sees_jobs if holders else self._all_placed)
 
 
 def _job_of(process: ProcessFacts) -> str:

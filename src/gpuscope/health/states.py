@@ -8,11 +8,12 @@ is never `idle`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from typing import Final
 
-from gpuscope.health.facts import GpuFacts
+from gpuscope.health.facts import GpuFacts, NodeFacts, is_stale
 from gpuscope.health.thresholds import WORKING_RATIO
 from gpuscope.readings import ABSENT
 
@@ -85,16 +86,17 @@ def state_of_use(gpu: GpuFacts) -> State:
     working = gpu.busy_ratio
     if working is not ABSENT and working >= WORKING_RATIO:
         return State.BUSY
-    if not gpu.processes:
+    holders = gpu.holders
+    if not holders:
         count = gpu.process_count
-        if count is not ABSENT and count > 0:
+        if count is not ABSENT and count > len(gpu.processes):
             return State.BUSY
         if gpu.allocations:
             return State.ALLOCATED
         return State.STALE if count is ABSENT else State.IDLE
-    if any(process.is_active for process in gpu.processes):
+    if any(process.is_active for process in holders):
         return State.BUSY
-    known = working is not ABSENT or all(process.is_active is False for process in gpu.processes)
+    known = working is not ABSENT or all(process.is_active is False for process in holders)
     return State.HELD if known else State.BUSY
 
 
@@ -102,3 +104,75 @@ USES: Final = (State.IDLE, State.STALE, State.ALLOCATED, State.HELD, State.BUSY)
 """States that say only whether a GPU is used, least used first. A board that is split is as much in use as its
 most used instance, and not free as long as that is not known of one of them."""
 IN_USE: Final = frozenset({State.ALLOCATED, State.HELD, State.BUSY})
+
+
+@dataclass(frozen=True, slots=True)
+class GpuState:
+    state: State
+    kind: str = ""
+    """The finding that gives it this state."""
+    why: str = ""
+    is_in_use: bool = False
+    """A process or an allocation is on it. False if nobody knows: it is lost, gone or stale."""
+
+
+GpuKey = tuple[str, str]
+"""Instance and UUID."""
+Reasons = Mapping[str, Mapping[str, str]]
+"""Of one node, by UUID: the kinds of its findings, each with the reason in a few words."""
+
+
+def states_of(
+    node: NodeFacts, reasons: Reasons, *, gone: bool, unread: bool, now: float
+) -> dict[GpuKey, GpuState]:
+    """Of every GPU and MIG instance of a node."""
+    instance = node.labels["instance"]
+    if gone or unread:
+        state = GpuState(State.GONE if gone else State.STALE)
+        return {(instance, gpu.labels["uuid"]): state for gpu in node.gpus}
+    stale = is_stale(node, now)
+    states = {
+        (instance, gpu.labels["uuid"]): _state(gpu, reasons.get(gpu.labels["uuid"], {}), stale)
+        for gpu in node.gpus
+    }
+    _join_instances(node, states)
+    return states
+
+
+def _state(gpu: GpuFacts, reasons: Mapping[str, str], stale: bool) -> GpuState:
+    if gpu.plain.get("gpuscope_gpu_up") == 0:
+        return GpuState(State.LOST, "gpu_lost", reasons.get("gpu_lost", ""))
+    if stale:
+        return GpuState(State.STALE)
+    use = state_of_use(gpu)
+    for kind, state in STATE_OF_KIND.items():
+        if kind in reasons:
+            return GpuState(state, kind, reasons[kind] or kind, use in IN_USE)
+    if use is State.IDLE and gpu.may_be_allocated:
+        return GpuState(State.STALE, why=ALLOCATION_UNKNOWN)
+    return GpuState(use, why=PROCESSES_UNKNOWN if use is State.STALE else "", is_in_use=use in IN_USE)
+
+
+def _join_instances(node: NodeFacts, states: dict[GpuKey, GpuState]) -> None:
+    """A MIG instance has the problems of its board, and a board that was given away as a whole has no free
+    instance; a board is in use if one of its instances is."""
+    instance = node.labels["instance"]
+    given = {gpu.labels["uuid"] for gpu in node.gpus if gpu.allocations and not gpu.parent_uuid}
+    for gpu in node.gpus:
+        board_key, key = (instance, gpu.parent_uuid), (instance, gpu.labels["uuid"])
+        board = states.get(board_key) if gpu.parent_uuid else None
+        if board is None:
+            continue
+        own = states[key]
+        if (own.state is State.IDLE or own.why in UNKNOWN_USES) and gpu.parent_uuid in given:
+            own = states[key] = GpuState(State.ALLOCATED, is_in_use=True)
+        if board.state not in USES and own.state in USES:
+            is_known = board.state is not State.LOST
+            states[key] = replace(board, is_in_use=own.is_in_use and is_known)
+        else:
+            shown = max(board, own, key=_use_rank) if board.state in USES and own.state in USES else board
+            states[board_key] = replace(shown, is_in_use=board.is_in_use or own.is_in_use)
+
+
+def _use_rank(one: GpuState) -> int:
+    return USES.index(one.state)

@@ -18,7 +18,7 @@ GONE_SHOWN_SECONDS: Final = 86400.0
 RECENT_XID_SECONDS: Final = 3600.0
 """How long an XID is a finding after it happened: who arrives later still sees it."""
 XID_ALERT_SECONDS: Final = 600.0
-"""How long its alert fires. It is shorter, so that the next XID of the same kind sends a message again."""
+"""How long the alerts over other exporters fire, which only keep the last XID."""
 SOURCE_SLOW_SECONDS: Final = 5.0
 
 HELD_IDLE_SECONDS: Final = 3600.0
@@ -39,6 +39,16 @@ RANK_WORKS_POWER_SHARE: Final = 0.5
 HUNG_SECONDS: Final = 600.0
 FAILED_JOBS: Final = 3
 """Jobs that failed on one GPU: from this number on it is perhaps the GPU."""
+FAILED_JOBS_USERS: Final = 2
+"""Of at least so many users: one user's own mistake fails on every GPU."""
+STARTING_SECONDS: Final = 600.0
+"""A job or process that has just started loads its program, its data and its compiled kernels."""
+LOADING_BYTES_PER_SECOND: Final = 1e6
+"""A process that reads less than this loads no training data."""
+LOADING_CHILDREN_RATIO: Final = 0.5
+"""Of one core: what the workers of a data loader use at least."""
+NODE_CLOCK_SECONDS: Final = 10.0
+"""Between a node's clock and the server's: more is not the time that a scrape takes."""
 UNUSED_SECONDS: Final = 86400.0
 UNUSED_STRETCH_SECONDS: Final = 3600.0
 """A GPU that nobody holds for less than this has only changed hands."""

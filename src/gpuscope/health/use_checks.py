@@ -1,144 +1,108 @@
-"""How GPUs are used: held idle, allocated and unused, only some of an owner's GPUs at work, memory without an
+"""How GPUs are used: held idle, allocated and unused, only some of a program's GPUs at work, memory without an
 owner.
 
-Each of these findings names a person, so it needs proof: a process whose activity is not known is never idle.
+Each of these findings names a person, so it needs proof: a process whose activity is not known is never idle,
+one that has just started is left alone, and a service of the node (display, MPS) holds nothing.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
-from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.health.check import Check, Severity, Subject, is_above, is_below
-from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
+from gpuscope.health.check import OWNER_LABELS, Check, Severity, Share, Subject
 from gpuscope.health.thresholds import (
     HELD_IDLE_SECONDS,
     IDLE_FINDING_SECONDS,
     LONG_RUNNING_SECONDS,
     ORPHAN_MEMORY_BYTES,
-    UNEVEN_SECONDS,
+    STARTING_SECONDS,
+    UNUSED_SECONDS,
     WORKING_RATIO,
 )
-from gpuscope.readings import ABSENT, Maybe
+from gpuscope.owners.services import SERVICE_MATCHERS
+from gpuscope.prometheus_duration import duration_text
 
-OwnerKey = tuple[str, str, str]
-"""Kind (`pod`, `job` or `program`), namespace or user, and name or command."""
+NOT_SERVICES: Final = SERVICE_MATCHERS
+"""Matchers of processes that can hold a GPU."""
+SAME_GPU: Final = "on (instance, uuid)"
+_SAME_PROCESS: Final = "on (instance, uuid, pid)"
+BY_OWNER: Final = f"by (instance, gpu, uuid, {', '.join(OWNER_LABELS)})"
+_IDLE_FOR: Final = duration_text(round(IDLE_FINDING_SECONDS * 1000))
+_STARTING: Final = duration_text(round(STARTING_SECONDS * 1000))
 
-IDLE_SINCE: Final = "gpuscope_process_idle_since_seconds"
-
-
-def owner_of(process: ProcessFacts) -> OwnerKey:
-    """What works together: the pod, else the job, else the processes of one user with the same command.
-
-    A user's notebook that is idle beside the user's training is not work that leaves a GPU out."""
-    labels = process.labels
-    if labels.get("pod"):
-        return "pod", labels.get("namespace", ""), labels["pod"]
-    if labels.get("slurm_job"):
-        return "job", "", labels["slurm_job"]
-    return "program", labels.get("user", ""), labels.get("command", "")
-
-
-def idle_since(gpu: GpuFacts) -> Maybe[float]:
-    """When the last of its processes stopped working; ABSENT unless all of them are known to be idle."""
-    if not gpu.processes:
-        return ABSENT
-    times = [process.plain.get(IDLE_SINCE) for process in gpu.processes]
-    known = [at for at in times if at is not None]
-    return max(known) if len(known) == len(times) else ABSENT
-
-
-def _is_held_idle(gpu: GpuFacts, now: float) -> bool:
-    since = idle_since(gpu)
-    return since is not ABSENT and now - since > IDLE_FINDING_SECONDS
-
-
-def has_worked_lately(process: ProcessFacts, now: float) -> bool | None:
-    """Whether it worked within the last minute: a dip of a second is not idleness. None where not known."""
-    if process.plain.get("gpuscope_process_active") == 1:
-        return True
-    since = process.plain.get(IDLE_SINCE)
-    return None if since is None else now - since < UNEVEN_SECONDS
-
-
-@dataclass(slots=True)
-class GpusOfOwner:
-    """The GPUs of one owner on one node, by whether the owner works on them."""
-
-    working: list[GpuFacts] = field(default_factory=list)
-    idle: list[GpuFacts] = field(default_factory=list)
-
-    @property
-    def is_uneven(self) -> bool:
-        return bool(self.working) and bool(self.idle)
-
-
-def gpus_by_owner(node: NodeFacts, now: float) -> dict[OwnerKey, GpusOfOwner]:
-    """GPUs on which an owner's activity is not known are in neither list."""
-    found: dict[OwnerKey, GpusOfOwner] = defaultdict(GpusOfOwner)
-    for gpu in node.gpus:
-        worked: dict[OwnerKey, bool] = {}
-        for process in gpu.processes:
-            lately = has_worked_lately(process, now)
-            if lately is not None:
-                owner = owner_of(process)
-                worked[owner] = worked.get(owner, False) or lately
-        for owner, is_working in worked.items():
-            (found[owner].working if is_working else found[owner].idle).append(gpu)
-    return found
-
-
-def _only_some_work(node: NodeFacts, now: float) -> bool:
-    return any(gpus.is_uneven for gpus in gpus_by_owner(node, now).values())
-
-
-def _has_orphan_memory(gpu: GpuFacts, now: float) -> bool:
-    orphaned = gpu.number("gpuscope_owner_unattributed_memory_bytes", "user")
-    busy = gpu.number("gpuscope_gpu_utilization_ratio")
-    return is_above(orphaned, ORPHAN_MEMORY_BYTES) and is_below(busy, WORKING_RATIO)
-
-
-def _some_and_not_all(active: str, by: str) -> str:
-    working = f"max by ({by}, uuid) ({active})"
-    return f"(count by ({by}) ({working} == 0) and count by ({by}) ({working} == 1))"
-
-
-def _worked_lately(matchers: str) -> str:
-    """1 for a process that worked within the last minute, 0 for one that did not."""
-    return (
-        f"(gpuscope_process_active{{{matchers}}} == 1 "
-        f"or time() - {IDLE_SINCE}{{{matchers}}} < bool {UNEVEN_SECONDS:g})"
-    )
-
-
-_OF_PODS_AND_JOBS = _worked_lately('pod!=""') + " or " + _worked_lately('slurm_job!=""')
-_OF_USERS = _worked_lately('pod="",slurm_job=""')
-_OWNER_LABELS = "instance, namespace, pod, slurm_job"
-_PROGRAM_LABELS = "instance, user, command"
-_SAME_GPU = "on (instance, uuid)"
-_UNEVEN_PODS_AND_JOBS = _some_and_not_all(_OF_PODS_AND_JOBS, _OWNER_LABELS)
-_UNEVEN_PROGRAMS = _some_and_not_all(_OF_USERS, _PROGRAM_LABELS)
-UNEVEN_IDLE_PROMQL: Final = (
-    f"(({_OF_PODS_AND_JOBS}) == 0 and on ({_OWNER_LABELS}) {_UNEVEN_PODS_AND_JOBS}) "
-    f"or ({_OF_USERS} == 0 and on ({_PROGRAM_LABELS}) {_UNEVEN_PROGRAMS})"
+_IDLE_SECONDS: Final = f"gpuscope_process_idle_seconds{{{NOT_SERVICES}}}"
+_ACTIVE: Final = f"gpuscope_process_active{{{NOT_SERVICES}}}"
+# An agent that restarts forgets how long a process has been idle; the samples of the last minutes know it.
+IDLE_PROCESS: Final = (
+    f"({_IDLE_SECONDS} > {IDLE_FINDING_SECONDS:g} or ({_IDLE_SECONDS} "
+    f"and max_over_time({_ACTIVE}[{_IDLE_FOR}]) == 0 and {_ACTIVE} offset {_IDLE_FOR}))"
 )
-"""The idle processes of owners who work on other GPUs of the same node."""
+"""Processes that have not worked for 15 minutes; the value is for how long, as far as the agent knows."""
+PROGRAM: Final = '* on (instance, uuid, pid) group_left (program) gpuscope_process_info{program!=""}'
+"""Adds the label of the program that a process is a part of."""
+_NOT_IDLE: Final = f"(gpuscope_process_memory_bytes{{{NOT_SERVICES}}} unless {_SAME_PROCESS} {IDLE_PROCESS})"
+
+
+_IN_A_JOB: Final = 'slurm_job!=""'
+"""A job's step is one program on all of its nodes."""
+_IN_NO_JOB: Final = 'slurm_job=""'
+
+
+def _leaves_idle(matchers: str, together: str) -> str:
+    """Idle processes of programs whose other processes work on other GPUs."""
+    idle = f"({IDLE_PROCESS} {PROGRAM})"
+    working = f"((gpuscope_process_active{{{NOT_SERVICES},{matchers}}} == 1) {PROGRAM})"
+    only = f"and on (instance, uuid, pid) gpuscope_process_memory_bytes{{{matchers}}}"
+    return f"({idle} {only} and on ({together}) {working} unless {SAME_GPU} {working})"
+
+
+ONLY_SOME_WORK: Final = (
+    f"max {BY_OWNER} ({_leaves_idle(_IN_A_JOB, 'program')} or {_leaves_idle(_IN_NO_JOB, 'instance, program')})"
+)
+NO_PROCESS: Final = (
+    f"(sum by (instance, gpu, uuid) (gpuscope_gpu_processes) == 0 unless {SAME_GPU} gpuscope_allocation_used)"
+)
+"""GPUs and MIG instances that nobody holds."""
+_SHORT: Final = '"node", "$1", "node", "([^.]+).*"'
+"""Slurm calls a node by its short name, an agent perhaps by the full one."""
+_NUMBERED_GPUS: Final = f"topk by (node, minor) (1, label_replace(gpuscope_gpu_info, {_SHORT}))"
+SLURM_NODES: Final = (
+    f"group by (instance) (label_replace(gpuscope_gpu_info, {_SHORT}) and on (node) "
+    f'(sum by (node) (label_replace(gpuscope_slurm_node_gpus{{gres="gpu"}}, {_SHORT})) == on (node) '
+    f"count by (node) (label_replace(gpuscope_gpu_info, {_SHORT}))) "
+    "unless on (instance) gpuscope_gpu_unallocated_processes)"
+)
+"""Nodes of which Slurm has all GPUs: its index of a GPU is the minor number there. Without those whose own
+agent knows the allocations, from the prolog."""
+PLACED_BY_SLURM: Final = (
+    "max by (instance, gpu, uuid, slurm_job, user) ("
+    f"label_replace(label_replace(gpuscope_slurm_job_gres_info, {_SHORT}), "
+    '"minor", "$1", "index", "(.+)") * on (instance, slurm_job) group_left (user) gpuscope_slurm_job_info '
+    f"* on (node, minor) group_left (instance, gpu, uuid) {_NUMBERED_GPUS}) and on (instance) {SLURM_NODES}"
+)
+"""Which GPU Slurm has given to which job, for nodes without a prolog."""
+_UNUSED_ALLOCATION: Final = (
+    f"max_over_time(gpuscope_allocation_used[{_STARTING}]) == 0 "
+    f"and gpuscope_allocation_used offset {_STARTING} and {SAME_GPU} gpuscope_gpu_processes "
+    f"or ({PLACED_BY_SLURM} and on (slurm_job) gpuscope_slurm_job_info offset {_STARTING} "
+    f"and {SAME_GPU} gpuscope_gpu_processes unless {SAME_GPU} gpuscope_allocation_used "
+    f"unless on (instance, uuid, slurm_job) max_over_time(gpuscope_process_memory_bytes[{_STARTING}]) "
+    # Of a process whose job the agent does not see, nobody knows whether it is this one.
+    f'unless {SAME_GPU} max_over_time(gpuscope_process_memory_bytes{{slurm_job=""}}[{_STARTING}]))'
+)
+"""What the node's agent knows of its prolog; else what Slurm's queue says."""
 
 USE_CHECKS: Final = (
     Check(
         kind="held_idle",
         alert="HeldIdle",
-        subject=Subject.GPU,
+        subject=Subject.OWNER,
         severity=Severity.INFO,
-        promql=(
-            "time() - max by (instance, gpu, uuid) (gpuscope_process_idle_since_seconds) "
-            f"> {IDLE_FINDING_SECONDS:g} unless {_SAME_GPU} ("
-            "count by (instance, uuid) (gpuscope_process_memory_bytes) "
-            "> count by (instance, uuid) (gpuscope_process_idle_since_seconds))"
-        ),
-        live=_is_held_idle,
+        promql=f"max {BY_OWNER} ({IDLE_PROCESS}) unless {SAME_GPU} {_NOT_IDLE}",
         for_seconds=HELD_IDLE_SECONDS - IDLE_FINDING_SECONDS,
+        lead_seconds=IDLE_FINDING_SECONDS,
+        value_is_age=True,
+        share=Share.WHOLE,
         inhibited_by=("only_some_work", "hung", "waits_for_disk", "waits_for_network", "waits_for_data"),
         meaning="A process holds the GPU and has not used it for 15 minutes or more.",
         next_step="ask the holder whether the GPU is still needed",
@@ -146,11 +110,13 @@ USE_CHECKS: Final = (
     Check(
         kind="allocated_unused",
         alert="AllocatedUnused",
-        subject=Subject.GPU,
+        subject=Subject.OWNER,
         severity=Severity.INFO,
-        promql=f"gpuscope_allocation_used == 0 and {_SAME_GPU} gpuscope_gpu_processes",
-        live=lambda gpu, now: gpu.has_process_list and any(0 in one.plain.values() for one in gpu.allocations),
-        for_seconds=HELD_IDLE_SECONDS,
+        promql=_UNUSED_ALLOCATION,
+        others="gpuscope_allocation_used == 1",
+        for_seconds=HELD_IDLE_SECONDS - STARTING_SECONDS,
+        lead_seconds=STARTING_SECONDS,
+        share=Share.WHOLE,
         meaning="The GPU was given to a pod or job that has no process on it.",
         next_step="ask its owner; let the job ask for fewer GPUs",
     ),
@@ -159,10 +125,13 @@ USE_CHECKS: Final = (
         alert="OnlySomeGpusWork",
         subject=Subject.OWNER,
         severity=Severity.INFO,
-        promql=f"{_UNEVEN_PODS_AND_JOBS} or {_UNEVEN_PROGRAMS}",
-        live=_only_some_work,
+        promql=ONLY_SOME_WORK,
+        others=f"max {BY_OWNER} ({_ACTIVE} == 1)",
         for_seconds=900,
-        meaning="An owner works on some of its GPUs and leaves the others idle.",
+        lead_seconds=IDLE_FINDING_SECONDS,
+        value_is_age=True,
+        share=Share.WHOLE,
+        meaning="A program works on some of its GPUs and leaves the others idle.",
         next_step="start one process per GPU (torchrun), or set device_map or tensor parallelism",
     ),
     Check(
@@ -171,11 +140,16 @@ USE_CHECKS: Final = (
         subject=Subject.GPU,
         severity=Severity.WARNING,
         promql=(
-            f'gpuscope_owner_unattributed_memory_bytes{{kind="user"}} > {ORPHAN_MEMORY_BYTES:g} '
-            f"and {_SAME_GPU} gpuscope_gpu_utilization_ratio < {WORKING_RATIO:g}"
+            f"gpuscope_gpu_unlisted_memory_bytes > {ORPHAN_MEMORY_BYTES:g} "
+            f"and {SAME_GPU} gpuscope_gpu_utilization_ratio < {WORKING_RATIO:g}"
         ),
-        live=_has_orphan_memory,
         for_seconds=1800,
+        share=Share.VALUE,
+        lost=(
+            f"(gpuscope_gpu_unlisted_memory_bytes > {ORPHAN_MEMORY_BYTES:g} and {SAME_GPU} "
+            f"gpuscope_gpu_utilization_ratio < {WORKING_RATIO:g}) "
+            f"/ {SAME_GPU} gpuscope_gpu_memory_total_bytes"
+        ),
         meaning="GPU memory is taken and no process owns it.",
         next_step="fuser -v /dev/nvidia*; reset the GPU if nobody is found",
     ),
@@ -184,14 +158,14 @@ USE_CHECKS: Final = (
         alert="MemoryLeak",
         subject=Subject.PROCESS,
         severity=Severity.INFO,
+        # It grows all the time: a second model that is loaded once is not a leak.
         promql=(
-            "predict_linear(gpuscope_process_memory_bytes[1h], 7200) "
+            "gpuscope_process_memory_bytes + 7200 * deriv(gpuscope_process_memory_bytes[30m]) "
             # max: an agent that two jobs scrape has two series of each GPU, which cannot be joined.
-            f"> {_SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
-            "and deriv(gpuscope_process_memory_bytes[1h]) > 0"
+            f"> {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
+            "and min_over_time(deriv(gpuscope_process_memory_bytes[10m])[30m:5m]) > 0 "
+            "and gpuscope_process_memory_bytes offset 40m"
         ),
-        one_form_because="it looks at the last hour",
-        for_seconds=3600,
         inhibited_by=("memory_full",),
         meaning="A process will need more memory than the GPU has within two hours.",
         next_step="tell its owner before it fails",
@@ -201,11 +175,23 @@ USE_CHECKS: Final = (
         alert="LongRunning",
         subject=Subject.PROCESS,
         severity=Severity.INFO,
-        promql=f"time() - gpuscope_process_start_time_seconds > {LONG_RUNNING_SECONDS:g}",
-        live=lambda process, now: is_above(
-            process.age("gpuscope_process_start_time_seconds", now), LONG_RUNNING_SECONDS
-        ),
+        promql=f"gpuscope_process_age_seconds{{{NOT_SERVICES}}} > {LONG_RUNNING_SECONDS:g}",
+        value_is_age=True,
         meaning="A process has been on the GPU for more than a week.",
         next_step="ask its owner whether it is meant to be",
+    ),
+    Check(
+        kind="unused",
+        alert="GpuUnused",
+        subject=Subject.GPU,
+        severity=Severity.INFO,
+        promql=f"gpuscope_gpu_free_seconds > {UNUSED_SECONDS:g}",
+        for_seconds=3600,
+        value_is_age=True,
+        lead_seconds=UNUSED_SECONDS,
+        share=Share.WHOLE,
+        inhibited_by=("orphan_memory", "gpu_lost"),
+        meaning="Nobody has had a process on the GPU for a day, and it is allocated to nobody.",
+        next_step="offer idle GPUs to users, or switch the node off",
     ),
 )

@@ -68,6 +68,8 @@ class Xid:
 
 _CONTAINED_XIDS: Final = frozenset({32, 80, 94})
 """Their cause is the bus or the memory, but they hit one program."""
+CONTAINED_MEMORY_XIDS: Final = frozenset({94})
+"""One program is hit, and the GPU needs a reset at some time."""
 HARDWARE_XIDS: Final = frozenset({48, 54, 64, 79, 95, 140, 142, 143, 156, 167, 171, 172})
 NVLINK_XIDS: Final = frozenset({74, 136, *range(144, 151), 155})
 DRIVER_XIDS: Final = frozenset({8, 38, 46, 60, 62, 66, 67, 109, 110, 119, 120, 158, 169})
@@ -280,7 +282,9 @@ _TABLE: Final[tuple[Xid, ...]] = (
 
 XIDS: Final[dict[int, Xid]] = {row.code: row for row in _TABLE}
 APPLICATION_XIDS: Final = frozenset(
-    code for code, row in XIDS.items() if row.is_application and row.action is not XidAction.NONE
+    code
+    for code, row in XIDS.items()
+    if row.is_application and row.action is not XidAction.NONE and code not in CONTAINED_MEMORY_XIDS
 )
 """XIDs to report to the program's owner; not 45, which follows every killed process."""
 MAX_LEGACY_XID: Final = 138

@@ -8,8 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuscope.health.lost_time import LostTime
-from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LossSubject, LostSpan, Window
+from gpuscope.health.check import Check
+from gpuscope.health.condition import SubjectKey
+from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LostSpan, Window
 
 
 @dataclass(slots=True)
@@ -34,24 +35,24 @@ def first_seen(windows: Iterable[Window]) -> dict[GpuKey, int]:
 
 def episodes_by_subject(
     windows: Sequence[Window],
-    rows: Iterable[LostTime],
+    checks: Iterable[Check],
     begins: Mapping[GpuKey, int],
     start_ms: int,
     end_ms: int,
-) -> Iterator[tuple[LostTime, LossSubject, list[Episode]]]:
+) -> Iterator[tuple[Check, SubjectKey, list[Episode]]]:
     """An episode does not reach back beyond the first reading of its GPU in `begins`."""
-    by_kind = {row.kind: row for row in rows}
-    spans: dict[LossSubject, list[LostSpan]] = {}
+    by_kind = {check.kind: check for check in checks}
+    spans: dict[SubjectKey, list[LostSpan]] = {}
     for window in windows:
         for subject, found in window.spans.items():
             spans.setdefault(subject, []).extend(found)
     for subject, found in spans.items():
-        row = by_kind.get(subject.kind)
-        if row is None:
+        check = by_kind.get(subject.kind)
+        if check is None:
             continue
         begin_ms = max(start_ms, begins.get((subject.instance, subject.uuid), start_ms))
-        if episodes := join_spans(found, begin_ms, end_ms, row):
-            yield row, subject, episodes
+        if episodes := join_spans(found, begin_ms, end_ms, check.lead_seconds):
+            yield check, subject, episodes
 
 
 def without_reported(
@@ -87,35 +88,29 @@ def _overlaps(spans: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]
 
 
 def join_spans(
-    spans: Iterable[LostSpan], start_ms: int, end_ms: int, row: LostTime | None = None
+    spans: Iterable[LostSpan], start_ms: int, end_ms: int, lead_seconds: float = 0.0
 ) -> list[Episode]:
-    """Spans in the order of their times. What began before the range is clipped, and so is its cost; lost work
-    belongs to the range in which it was lost."""
+    """Spans in the order of their times. What began before the range is clipped, and so is its cost."""
     joined: list[Episode] = []
-    is_work = row is not None and row.value_is_seconds
     for span in spans:
         if joined and span.start_ms - joined[-1].end_ms <= STEP_MS:
             joined[-1].end_ms = max(joined[-1].end_ms, span.end_ms)
-            # Work that is lost was known when the stretch began; the next window sees the same work again.
-            joined[-1].lost_seconds += 0.0 if is_work else span.lost_seconds
+            joined[-1].lost_seconds += span.lost_seconds
         else:
             joined.append(Episode(span.start_ms, span.end_ms, span.lost_seconds))
-    if row is not None:
-        joined = [_with_lead(one, row) for one in joined if one.seconds >= row.min_stretch_seconds]
-    if is_work:
-        return [one for one in joined if start_ms <= one.start_ms < end_ms]
+    joined = [_with_lead(one, lead_seconds) for one in joined]
     return [one for one in (_clip(one, start_ms, end_ms) for one in joined) if one.end_ms > one.start_ms]
 
 
-def _with_lead(episode: Episode, row: LostTime) -> Episode:
+def _with_lead(episode: Episode, lead_seconds: float) -> Episode:
     """The time before the expression saw it costs as much as the time after."""
-    if not row.lead_seconds:
+    if not lead_seconds:
         return episode
     lost_per_second = episode.lost_seconds / episode.seconds
     return Episode(
-        episode.start_ms - int(row.lead_seconds * 1000),
+        episode.start_ms - int(lead_seconds * 1000),
         episode.end_ms,
-        episode.lost_seconds + row.lead_seconds * lost_per_second,
+        episode.lost_seconds + lead_seconds * lost_per_second,
     )
 
 

@@ -12,7 +12,9 @@ from functools import partial
 from typing import Final
 
 from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.health.lost_time import LOST_TIME, LostTime
+from gpuscope.health.check import Check
+from gpuscope.health.checks import CHECKS, explaining_first
+from gpuscope.health.condition import SubjectKey
 from gpuscope.promql.result import Matrix
 from gpuscope.reports.finding_windows import (
     OBSERVED,
@@ -35,15 +37,19 @@ class FindingLedger:
         self,
         engine: QueryEngine,
         *,
-        rows: Sequence[LostTime] = LOST_TIME,
+        checks: Sequence[Check] = tuple(CHECKS.values()),
         offload: Offload = run_inline,
     ) -> None:
         self._engine = engine
-        self._rows = rows
+        self._checks = explaining_first(checks)
         self._offload = offload
         self._closed: dict[int, Window] = {}
         self._tail: Window | None = None
         """The window that is not over."""
+        self.version = 0
+        self._began: dict[SubjectKey, float] = {}
+        self._began_of = -1
+        """Another number when more, or something else, is known."""
 
     def windows(self, start_ms: int, end_ms: int) -> list[Window]:
         """What is known of a range, oldest first."""
@@ -71,6 +77,7 @@ class FindingLedger:
         while begin > start_ms - WINDOW_MS:
             if begin not in self._closed:
                 self._closed[begin] = await self._read(begin, begin + WINDOW_MS)
+                self.version += 1
                 return True
             begin -= WINDOW_MS
         return False
@@ -87,6 +94,7 @@ class FindingLedger:
         self._closed = {start: one for start, one in self._closed.items() if start not in changed}
         if self._tail is not None and self._tail.start_ms in changed:
             self._tail = None
+        self.version += bool(changed)
         return bool(changed)
 
     def forget(self, before_ms: int) -> None:
@@ -95,11 +103,50 @@ class FindingLedger:
     def _known(self) -> list[Window]:
         return [*self._closed.values()] if self._tail is None else [*self._closed.values(), self._tail]
 
+    def began(self) -> dict[SubjectKey, float]:
+        """Of what holds at the end of what is known: when it began, in seconds since the epoch."""
+        if self._began_of != self.version:
+            self._began, self._began_of = self._find_beginnings(), self.version
+        return self._began
+
+    def _find_beginnings(self) -> dict[SubjectKey, float]:
+        tail = self._tail
+        if tail is None:
+            return {}
+        leads = {check.kind: check.lead_seconds for check in self._checks}
+        first = {key: spans[0].start_ms for key, spans in tail.observed.items() if spans}
+        found: dict[SubjectKey, float] = {}
+        for subject, spans in tail.spans.items():
+            if spans[-1].end_ms < tail.end_ms - STEP_MS:
+                continue
+            start_ms = self._back_from(subject, spans[-1].start_ms)
+            observed_ms = self._first_observed(subject, start_ms, first)
+            found[subject] = max(start_ms / 1000 - leads.get(subject.kind, 0.0), observed_ms / 1000)
+        return found
+
+    def _back_from(self, subject: SubjectKey, start_ms: int) -> int:
+        """Through the windows before, as long as it held without a break."""
+        before = self._closed.get(start_ms - WINDOW_MS)
+        while before is not None:
+            spans = before.spans.get(subject)
+            if not spans or spans[-1].end_ms < before.end_ms or start_ms != before.end_ms:
+                break
+            start_ms = spans[-1].start_ms
+            before = self._closed.get(start_ms - WINDOW_MS) if start_ms == before.start_ms else None
+        return start_ms
+
+    def _first_observed(self, subject: SubjectKey, start_ms: int, first: dict[tuple[str, str], int]) -> int:
+        """A GPU that was first read when the episode began may have been so before; that is not known."""
+        key = subject.instance, subject.uuid
+        earlier = any(key in window.observed for window in self._closed.values() if window.end_ms <= start_ms)
+        return 0 if earlier or not subject.uuid else first.get(key, 0)
+
     def _add_to_tail(self, part: Window) -> None:
-        self._tail = part if self._tail is None else join_windows(self._tail, part, self._rows)
+        self.version += 1
+        self._tail = part if self._tail is None else join_windows(self._tail, part)
 
     async def _read(self, start_ms: int, end_ms: int) -> Window:
-        return await read_window(self._engine, self._rows, start_ms, end_ms, self._offload)
+        return await read_window(self._engine, self._checks, start_ms, end_ms, self._offload)
 
 
 def _steps_in(window: Window, counted: Matrix) -> int:

@@ -1,9 +1,13 @@
-"""One window of history: which findings held when, on which GPU, for which owner, and how much time they cost.
+"""One window of history: which checks held when, on which GPU, for which owner, and how much time they cost.
 
-Input: a `QueryEngine` and the rows of `health/lost_time.py`, evaluated at every step. Output: a `Window` of
-spans. A row that cannot be evaluated is named in `failed` and costs only itself. A step stands for the time
-until the next one; a GPU that is not read at a step is not observed there. A step of a
-GPU with several reporters, as on a node that is pushed and scraped, is with one of them: see `gpu_reporters`.
+Input: a `QueryEngine` and the checks, evaluated at every step with the same expressions as now. Output: a
+`Window` of spans. A check that cannot be evaluated is named in `failed` and costs only itself. A step stands
+for the time until the next one; a GPU that is not read at a step is not observed there. A step of a GPU with
+several reporters, as on a node that is pushed and scraped, is with one of them: see `gpu_reporters`.
+
+Time of a GPU is lost once: a check that another one explains does not count there, and a GPU's time that an
+earlier check claimed is not claimed again. Owners of a shared GPU are charged by their memory, as in the usage
+report while none of them works.
 """
 
 from __future__ import annotations
@@ -18,24 +22,21 @@ import numpy as np
 
 from gpuscope.engines.engine_errors import EngineError
 from gpuscope.engines.query_engine import QueryEngine, labelled_values
-from gpuscope.health.lost_time import LossScope, LostTime
+from gpuscope.health.check import OWNER_LABELS, Check, Share, Subject
+from gpuscope.health.condition import Owner, SubjectKey, subject_key
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats
 from gpuscope.promql.result import Matrix
 
 STEP_MS: Final = 60_000
 MAX_SERIES: Final = 100_000
-"""Of one row. A fleet of 1,000 GPUs has a few thousand processes."""
+"""Of one check. A fleet of 1,000 GPUs has a few thousand processes."""
 OBSERVED: Final = '{__name__=~"gpuscope_gpu_up|gpuscope_mig_info"}'
 WITH_PROCESSES: Final = "sum by (instance, uuid) (gpuscope_gpu_processes)"
-_OWNER_LABELS: Final = ("namespace", "pod", "slurm_job", "container", "user")
-_PROCESS_LABELS: Final = (*_OWNER_LABELS, "pid")
+OWNERS_MEMORY: Final = f"sum by (instance, uuid, {', '.join(OWNER_LABELS)}) (gpuscope_process_memory_bytes)"
 
 GpuKey = tuple[str, str]
 """Instance and UUID; the UUID is empty for a node."""
-Owner = tuple[str, ...]
-"""Values of namespace, pod, slurm_job, container and user; empty where the finding is about hardware."""
-NO_LABELS: Final[Owner] = ()
 _Share = TypeVar("_Share", Floats, Bools)
 Offload = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a computation where it does not hold up an event loop."""
@@ -43,14 +44,6 @@ Offload = Callable[[Callable[[], None]], Awaitable[None]]
 
 async def run_inline(work: Callable[[], None]) -> None:
     work()
-
-
-@dataclass(frozen=True, slots=True)
-class LossSubject:
-    kind: str
-    instance: str
-    uuid: str
-    owner: Owner
 
 
 @dataclass(slots=True)
@@ -65,7 +58,7 @@ class LostSpan:
 class Window:
     start_ms: int
     end_ms: int
-    spans: dict[LossSubject, list[LostSpan]] = field(default_factory=dict)
+    spans: dict[SubjectKey, list[LostSpan]] = field(default_factory=dict)
     observed: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
     """Of boards and MIG instances: when they were read."""
     with_processes: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
@@ -83,7 +76,7 @@ _Spans = dict[GpuKey, list[LostSpan]]
 
 async def read_window(
     engine: QueryEngine,
-    rows: Sequence[LostTime],
+    checks: Sequence[Check],
     start_ms: int,
     end_ms: int,
     offload: Offload = run_inline,
@@ -95,29 +88,28 @@ async def read_window(
         return await engine.range(promql, start_ms, end_ms - STEP_MS, STEP_MS, max_series=MAX_SERIES)
 
     seen = await query(OBSERVED)
+    claims = _Claims(window)
     if seen.labels:
         window.gpus = await _gpu_labels(engine, start_ms, end_ms)
+        await offload(partial(claims.observe, seen, await query(WITH_PROCESSES), await query(OWNERS_MEMORY)))
     else:  # nothing was watched: only what scrapes say of nodes can be known
-        rows = [row for row in rows if row.scope is LossScope.NODE and row.is_priced]
-    claims = _Claims(window)
-    await offload(partial(claims.observe, seen, await query(WITH_PROCESSES) if seen.labels else seen))
-    for row in rows:
+        checks = [check for check in checks if check.subject in (Subject.NODE, Subject.SLURM_NODE)]
+    for check in checks:
         try:
-            await offload(partial(claims.add, row, await query(row.promql)))
+            await offload(partial(claims.add, check, await query(check.lost or check.promql)))
         except EngineError as error:
-            window.failed[row.kind] = str(error)
+            window.failed[check.kind] = str(error)
     return window
 
 
-def join_windows(before: Window, after: Window, rows: Sequence[LostTime]) -> Window:
+def join_windows(before: Window, after: Window) -> Window:
     """Two windows that touch, as one. A part is added each minute; kept apart, each would hold every GPU again.
 
     `before` does not change, because a report may be reading it in another thread.
     """
-    work = {row.kind for row in rows if row.value_is_seconds}
     spans = dict(before.spans)
     for subject, found in after.spans.items():
-        spans[subject] = _continued(spans.get(subject, []), found, is_work=subject.kind in work)
+        spans[subject] = _continued(spans.get(subject, []), found)
     return Window(
         before.start_ms,
         after.end_ms,
@@ -134,15 +126,15 @@ def _continued_by_gpu(before: _Spans, after: _Spans) -> _Spans:
     return before | {key: _continued(before.get(key, []), spans) for key, spans in after.items()}
 
 
-def _continued(before: list[LostSpan], after: list[LostSpan], *, is_work: bool = False) -> list[LostSpan]:
-    """A span that begins where another one ends continues it. Lost work is counted where it begins."""
+def _continued(before: list[LostSpan], after: list[LostSpan]) -> list[LostSpan]:
+    """A span that begins where another one ends continues it."""
     joined = list(before)
     for span in after:
         at = len(joined) - 1
         while at >= 0 and joined[at].end_ms > span.start_ms:
             at -= 1
         if at >= 0 and joined[at].end_ms == span.start_ms:
-            lost_seconds = joined[at].lost_seconds + (0.0 if is_work else span.lost_seconds)
+            lost_seconds = joined[at].lost_seconds + span.lost_seconds
             joined[at] = LostSpan(joined[at].start_ms, span.end_ms, lost_seconds)
         else:
             joined.append(span)
@@ -159,72 +151,99 @@ async def _gpu_labels(engine: QueryEngine, start_ms: int, end_ms: int) -> dict[G
 
 
 class _Claims:
-    """Gives each part of a GPU's time to the first row that claims it; a later one gets what it claims more."""
+    """Gives each part of a GPU's time to the first check that claims it; a later one gets what it claims
+    more."""
 
     def __init__(self, window: Window) -> None:
         self._window = window
         self._steps = (window.end_ms - window.start_ms) // STEP_MS
         self._claimed: dict[GpuKey, Floats] = {}
+        self._held: dict[str, dict[GpuKey, Bools]] = {}
+        """By kind: when it held, for those that explain others."""
+        self._memory: dict[GpuKey, dict[Owner, Floats]] = {}
         self._turns: Mapping[GpuKey, Bools] = {}
         """Of GPUs with several reporters: the steps that are with each."""
 
-    def observe(self, seen: Matrix, with_processes: Matrix) -> None:
+    def observe(self, seen: Matrix, with_processes: Matrix, memory: Matrix) -> None:
         self._window.read_steps = int(seen.present.sum())
         self._turns = _turns(seen)
         for found, kept in ((seen, self._window.observed), (with_processes, self._window.with_processes)):
             for labels, present in zip(found.labels, found.present, strict=True):
                 key = _gpu_key(dict(labels))
-                if spans := _spans(self._window, self._in_turn(key, present)):
+                in_turn = self._in_turn(key, present)
+                if spans := _spans(self._window, in_turn, in_turn):
                     kept.setdefault(key, []).extend(spans)
+        for pairs, values, present in zip(memory.labels, memory.values, memory.present, strict=True):
+            owned = dict(pairs)
+            owner = tuple([owned.get(name, "") for name in OWNER_LABELS])
+            self._memory.setdefault(_gpu_key(owned), {})[owner] = np.where(present, values, 0.0)
 
     def _in_turn(self, key: GpuKey, share: _Share) -> _Share:
         turns = self._turns.get(key)
         return share if turns is None else share * turns
 
-    def add(self, row: LostTime, found: Matrix) -> None:
-        if row.value_is_seconds:
-            self._add_work(row, found)
-            return
-        by_subject: dict[LossSubject, Floats] = {}
+    def add(self, check: Check, found: Matrix) -> None:
+        by_subject: dict[SubjectKey, Floats] = {}
         for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
-            subject = _subject(row, dict(labels))
-            share = np.where(present, np.clip(values, 0.0, 1.0) if row.value_is_share else 1.0, 0.0)
-            share = self._in_turn((subject.instance, subject.uuid), np.nan_to_num(share))
+            subject = subject_key(check, dict(labels))
+            if check.lost and check.subject is Subject.SERVICE:  # the GPUs that it is about
+                subject = SubjectKey(check.kind, *_gpu_key(dict(labels)), ())
+            is_share = check.share is Share.VALUE
+            share = np.nan_to_num(np.where(present, np.clip(values, 0.0, 1.0) if is_share else 1.0, 0.0))
+            share = self._in_turn((subject.instance, subject.uuid), share)
             held = by_subject.get(subject)
             by_subject[subject] = share if held is None else np.maximum(held, share)
-        if row.is_priced and row.scope is not LossScope.NODE:
-            by_subject = self._claim(by_subject)
+        self._held[check.kind] = {}
         for subject, share in by_subject.items():
-            if spans := _spans(self._window, share):
+            self._explain(check, subject, share)
+            key = subject.instance, subject.uuid
+            before = self._held[check.kind].get(key)
+            self._held[check.kind][key] = share > 0 if before is None else before | (share > 0)
+        nothing = np.zeros(self._steps)
+        lost: Mapping[SubjectKey, Floats] = by_subject
+        if check.share is Share.NONE:
+            lost = dict.fromkeys(by_subject, nothing)
+        elif check.subject not in (Subject.NODE, Subject.SLURM_NODE):
+            lost = self._claim(by_subject)
+        for subject, share in by_subject.items():
+            if spans := _spans(self._window, share > 0, lost[subject]):
                 self._window.spans[subject] = spans
 
-    def _add_work(self, row: LostTime, found: Matrix) -> None:
-        """Work that is lost, which is not the time in which it is seen to be lost."""
-        for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
-            subject = _subject(row, dict(labels))
-            turns = self._turns.get((subject.instance, subject.uuid))
-            for span in _spans(self._window, present):
-                first = (span.start_ms - self._window.start_ms) // STEP_MS
-                if turns is None or turns[first]:  # it is counted where it begins
-                    span.lost_seconds = float(np.nan_to_num(values[first]))
-                    self._window.spans.setdefault(subject, []).append(span)
+    def _explain(self, check: Check, subject: SubjectKey, share: Floats) -> None:
+        """Takes out the time in which another check explains this one."""
+        for kind in check.inhibited_by:
+            held = self._held.get(kind)
+            if held:
+                for key in {(subject.instance, subject.uuid), (subject.instance, "")}:
+                    if key in held:
+                        share[held[key]] = 0.0
 
-    def _claim(self, by_subject: Mapping[LossSubject, Floats]) -> dict[LossSubject, Floats]:
-        """Owners of one GPU share it equally."""
-        owners: dict[GpuKey, list[LossSubject]] = defaultdict(list)
+    def _claim(self, by_subject: Mapping[SubjectKey, Floats]) -> dict[SubjectKey, Floats]:
+        owners: dict[GpuKey, list[SubjectKey]] = defaultdict(list)
         for subject in by_subject:
             owners[subject.instance, subject.uuid].append(subject)
-        claimed: dict[LossSubject, Floats] = {}
+        claimed: dict[SubjectKey, Floats] = {}
         for key, subjects in owners.items():
             before = self._claimed.get(key)
             if before is None:
                 before = np.zeros(self._steps)
             shares = np.array([by_subject[subject] for subject in subjects])
-            sharing = np.maximum(1, (shares > 0).sum(axis=0))
-            granted = np.maximum(0.0, shares - before) / sharing
+            granted = np.maximum(0.0, shares - before) * self._parts(key, subjects, shares > 0)
             self._claimed[key] = before + granted.sum(axis=0)
             claimed.update(zip(subjects, granted, strict=True))
         return claimed
+
+    def _parts(self, key: GpuKey, subjects: Sequence[SubjectKey], present: Bools) -> Floats:
+        """Each owner's part of the GPU: by memory, or equally where it is not known."""
+        if len(subjects) == 1 and len(self._memory.get(key, ())) < 2:
+            return np.ones_like(present, dtype=float)
+        known, nothing = self._memory.get(key, {}), np.zeros(self._steps)
+        memory = np.array([known.get(subject.owner, nothing) for subject in subjects])
+        total = np.sum(list(known.values()), axis=0) if known else nothing
+        equally = present / np.maximum(1, present.sum(axis=0))
+        by_memory = np.divide(memory, total, out=np.zeros_like(memory), where=total > 0)
+        parts: Floats = np.where((memory.sum(axis=0) > 0) & (total > 0), by_memory, equally)
+        return parts
 
 
 def _turns(seen: Matrix) -> dict[GpuKey, Bools]:
@@ -251,13 +270,12 @@ def _turns(seen: Matrix) -> dict[GpuKey, Bools]:
     return turns
 
 
-def _spans(window: Window, share: Floats | Bools) -> list[LostSpan]:
-    """The stretches in which the share is above 0."""
-    is_above = share > 0
-    if is_above.all():  # usually: of 8,000 GPUs each was seen all the time
-        edges = [0, len(share)] if len(share) else []
+def _spans(window: Window, held: Bools, share: Floats | Bools) -> list[LostSpan]:
+    """The stretches in which something held, and the share that was lost in them."""
+    if held.all():  # usually: of 8,000 GPUs each was seen all the time
+        edges = [0, len(held)] if len(held) else []
     else:
-        edges = np.flatnonzero(np.diff(is_above.astype(np.int8), prepend=0, append=0)).tolist()
+        edges = np.flatnonzero(np.diff(held.astype(np.int8), prepend=0, append=0)).tolist()
     return [
         LostSpan(
             window.start_ms + first * STEP_MS,
@@ -270,13 +288,3 @@ def _spans(window: Window, share: Floats | Bools) -> list[LostSpan]:
 
 def _gpu_key(labels: Mapping[str, str]) -> GpuKey:
     return labels.get("instance", ""), labels.get("uuid", "")
-
-
-def _subject(row: LostTime, labels: Mapping[str, str]) -> LossSubject:
-    instance, uuid = _gpu_key(labels)
-    if row.scope is LossScope.NODE:
-        return LossSubject(row.kind, instance, "", NO_LABELS)
-    if row.scope is LossScope.GPU:
-        return LossSubject(row.kind, instance, uuid, NO_LABELS)
-    names = _PROCESS_LABELS if row.scope is LossScope.PROCESS else _OWNER_LABELS
-    return LossSubject(row.kind, instance, uuid, tuple(labels.get(name, "") for name in names))

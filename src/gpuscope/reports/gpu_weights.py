@@ -39,6 +39,10 @@ class GpuWeights:
         """The same GPU, as other instances have it."""
         return [one for one in self._keys.get(key[1], ()) if one != key]
 
+    def boards_of_node(self, name: str) -> list[GpuKey]:
+        instances = [instance for instance, node in self._nodes.items() if node == name]
+        return [key for instance in instances for key in self.boards(instance)]
+
     def is_board(self, key: GpuKey) -> bool:
         labels = self._labels.get(key)
         return labels is not None and not labels.get("parent_uuid")

@@ -12,15 +12,23 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.health.check import Severity
+from gpuscope.health.check import OWNER_LABELS, Check, Severity, Share, Subject
 from gpuscope.health.checks import CHECKS
+from gpuscope.health.condition import SubjectKey, owner_of
 from gpuscope.health.finding import NO_OWNER, Argument, Finding, FindingOwner, finding_id
-from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, place_values
-from gpuscope.health.lost_time import LOST_TIME, GroupBy, LossScope, LostTime
+from gpuscope.health.finding_details import past_evidence
+from gpuscope.health.finding_texts import (
+    FINDING_TEXTS,
+    NOT_FINDINGS,
+    STEP_TEXTS,
+    fill,
+    owner_text,
+    place_values,
+)
+from gpuscope.health.findings import ONE_PER_GPU
 from gpuscope.reports.finding_coverage import Coverage, coverage_of
 from gpuscope.reports.finding_episodes import Episode, episodes_by_subject, first_seen, without_reported
-from gpuscope.reports.finding_evidence import evidence_of
-from gpuscope.reports.finding_windows import STEP_MS, LossSubject, Window
+from gpuscope.reports.finding_windows import STEP_MS, GpuKey, Window
 from gpuscope.reports.gpu_weights import GpuWeights
 from gpuscope.reports.rates import Rates
 
@@ -67,9 +75,9 @@ class PastFindings:
 
 @dataclass(slots=True)
 class _Group:
-    row: LostTime
+    check: Check
     owner: FindingOwner
-    members: list[tuple[LossSubject, list[Episode]]] = field(default_factory=list)
+    members: list[tuple[SubjectKey, list[Episode]]] = field(default_factory=list)
 
 
 def past_findings(
@@ -78,27 +86,27 @@ def past_findings(
     end_ms: int,
     *,
     rates: Rates | None = None,
-    rows: Sequence[LostTime] = LOST_TIME,
+    checks: Sequence[Check] = tuple(CHECKS.values()),
     fold: bool = True,
 ) -> PastFindings:
     weights = GpuWeights(windows)
     known_until_ms = max((window.end_ms for window in windows), default=start_ms)
     groups: dict[tuple[str, ...], _Group] = {}
     begins = first_seen(windows)
-    for row, subject, episodes in episodes_by_subject(windows, rows, begins, start_ms, end_ms):
-        if row.scope is LossScope.NODE and row.is_priced:
+    counted = [check for check in checks if check.kind not in NOT_FINDINGS]
+    for check, subject, episodes in episodes_by_subject(windows, counted, begins, start_ms, end_ms):
+        if check.subject is Subject.NODE and check.share is not Share.NONE:
             boards = weights.boards(subject.instance)
             episodes = without_reported(episodes, windows, map(weights.other_reporters, boards))
         if not episodes:
             continue
-        owner = _owner(subject) if row.scope is LossScope.OWNER else NO_OWNER
-        key = _group_key(row, subject, owner, weights)
-        groups.setdefault(key, _Group(row, owner)).members.append((subject, episodes))
+        owner = _owner(subject)
+        key = _group_key(check, subject, owner, weights)
+        groups.setdefault(key, _Group(check, owner)).members.append((subject, episodes))
     unpriced: set[str] = set()
     made = [
         _make(key, group, weights, rates, min(end_ms, known_until_ms), unpriced)
         for key, group in groups.items()
-        if _is_large_enough(group)
     ]
     made.sort(key=_most_expensive_first)
     shown, folded = _fold(made) if fold else (made[:MAX_SHOWN], made[MAX_SHOWN:])
@@ -113,38 +121,26 @@ def past_findings(
     )
 
 
-def _is_large_enough(group: _Group) -> bool:
-    seconds = sum(one.seconds for _, episodes in group.members for one in episodes)
-    return seconds >= group.row.min_seconds and _owners(group) >= group.row.min_owners
-
-
-def _owners(group: _Group) -> int:
-    """A process that is seen by two reporters of its GPU is one."""
-    return len({(subject.uuid, subject.owner) for subject, _ in group.members})
-
-
-def _owner(subject: LossSubject) -> FindingOwner:
+def _owner(subject: SubjectKey) -> FindingOwner:
     """A user's jobs are one owner: the person can act on all of them."""
-    namespace, pod, job, container, user = subject.owner
-    if pod:
-        return FindingOwner("pod", namespace, pod)
-    if container and not job:
-        return FindingOwner("container", "", container)
-    if user:
-        return FindingOwner("user", "", user)
-    return FindingOwner("job", "", job) if job else NO_OWNER
+    if not subject.owner:
+        return NO_OWNER
+    owner = owner_of(dict(zip(OWNER_LABELS, subject.owner, strict=True)))
+    return FindingOwner("user", "", owner.user) if owner.kind == "job" and owner.user else owner
 
 
-def _group_key(
-    row: LostTime, subject: LossSubject, owner: FindingOwner, weights: GpuWeights
-) -> tuple[str, ...]:
-    if row.scope is LossScope.OWNER:
-        return row.kind, owner.kind, owner.namespace, owner.name
-    if row.group_by is GroupBy.FLEET:
-        return row.kind, weights.model((subject.instance, subject.uuid))
-    if row.group_by is GroupBy.NODE:
-        return row.kind, subject.instance
-    return row.kind, subject.instance, subject.uuid
+OF_THE_FLEET: Final = frozenset({"unused", "queue_waits"})
+"""One finding for all GPUs of a model."""
+
+
+def _group_key(check: Check, subject: SubjectKey, owner: FindingOwner, weights: GpuWeights) -> tuple[str, ...]:
+    if subject.owner:
+        return check.kind, owner.kind, owner.namespace, owner.name
+    if check.kind in OF_THE_FLEET:
+        return check.kind, weights.model((subject.instance, subject.uuid))
+    if check.kind in ONE_PER_GPU or check.share is Share.VALUE:
+        return check.kind, subject.instance, subject.uuid
+    return check.kind, subject.instance
 
 
 def _make(
@@ -155,8 +151,9 @@ def _make(
     known_until_ms: int,
     unpriced: set[str],
 ) -> PastFinding:
-    row, check = group.row, CHECKS[group.row.kind]
-    gpu_hours, cost = _costs(group, weights, rates, unpriced) if row.is_priced else (None, None)
+    check = group.check
+    is_priced = check.share is not Share.NONE
+    gpu_hours, cost = _costs(group, weights, rates, unpriced) if is_priced else (None, None)
     keys = sorted({(subject.instance, subject.uuid) for subject, _ in group.members}, key=weights.place)
     nodes = tuple(dict.fromkeys(weights.node(one) for one in keys))
     episodes = [one for _, found in group.members for one in found]
@@ -164,12 +161,12 @@ def _make(
     # A GPU with two reporters is one.
     gpu_keys = list({(weights.node(one), one[1]): one for one in keys if one[1]}.values())
     gpus = tuple(weights.index(one) for one in gpu_keys)
-    args: dict[str, Argument] = {"count": _owners(group) if row.min_owners else len(gpus)}
-    why_key = f"past.{row.kind}" if f"past.{row.kind}" in FINDING_TEXTS else row.kind
-    values = {**args, **place_values(gpus, group.owner.label or "–")}
+    args: dict[str, Argument] = {"count": len(gpus)}
+    why_key = f"past.{check.kind}" if f"past.{check.kind}" in FINDING_TEXTS else check.kind
+    values = {**args, **place_values(gpus, owner_text(group.owner))}
     finding = Finding(
         id=finding_id("past", *key),
-        kind=row.kind,
+        kind=check.kind,
         severity=check.severity,
         node=nodes[0] if len(nodes) == 1 else "",
         instance=keys[0][0] if len(nodes) == 1 else "",
@@ -181,9 +178,9 @@ def _make(
         why=fill(FINDING_TEXTS[why_key], values),
         why_key=why_key,
         args=args,
-        next=fill(STEP_TEXTS.get(row.kind, check.next_step), values),
-        next_key=row.kind if row.kind in STEP_TEXTS else "",
-        evidence=evidence_of(row, group.owner, keys),
+        next=fill(STEP_TEXTS.get(check.kind, check.next_step), values),
+        next_key=check.kind if check.kind in STEP_TEXTS else "",
+        evidence=past_evidence(check, group.owner, keys),
         cost_gpu_hours=gpu_hours,
     )
     return PastFinding(
@@ -202,7 +199,7 @@ def _costs(
     hours, cost = 0.0, None if rates is None else 0.0
     for subject, episodes in group.members:
         lost = sum(one.lost_seconds for one in episodes) / HOUR
-        for key in weights.boards(subject.instance) if not subject.uuid else [(subject.instance, subject.uuid)]:
+        for key in _gpus_of(group.check, subject, weights):
             amount = lost * weights.weight(key)
             hours += amount
             if rates is not None and cost is not None:
@@ -214,6 +211,14 @@ def _costs(
                 else:
                     cost += price * amount
     return hours, cost
+
+
+def _gpus_of(check: Check, subject: SubjectKey, weights: GpuWeights) -> Sequence[GpuKey]:
+    if subject.uuid:
+        return [(subject.instance, subject.uuid)]
+    if check.subject is Subject.SLURM_NODE:
+        return weights.boards_of_node(subject.instance)
+    return weights.boards(subject.instance)
 
 
 def _times(episodes: Iterable[Episode]) -> int:

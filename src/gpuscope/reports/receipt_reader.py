@@ -11,7 +11,8 @@ import numpy as np
 
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, describe, labelled_values
 from gpuscope.go_quote import quote
-from gpuscope.health.wait_checks import WAIT_THRESHOLDS
+from gpuscope.health.checks import CHECKS
+from gpuscope.health.wait_checks import WAITS
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.readings.throttle import NOT_THROTTLING
 from gpuscope.reports.board_spans import board_spans
@@ -329,12 +330,12 @@ class _ReceiptReader:
         """How much of the time a process of the job was above the threshold of each cause."""
         start_ms, end_ms = self._began_ms, self._ended_ms
         step_ms = max(MINUTE_MS, (end_ms - start_ms) // MAX_WAIT_POINTS)
-        for kind, (metric, threshold) in WAIT_THRESHOLDS.items():
-            expression = f"max({metric}{{{self._question.process_matchers}}})"
+        for kind in WAITS:
+            of_job = f"gpuscope_process_memory_bytes{{{self._question.process_matchers}}}"
+            expression = f"count(({CHECKS[kind].promql}) and on (instance, uuid) {of_job})"
             matrix = await self._engine.range(expression, start_ms, end_ms, step_ms)
-            above = int(((matrix.values > threshold) & matrix.present).sum())
-            if above:
-                receipt.wait_shares[kind] = above / len(matrix.times_ms)
+            if matrix.labels:
+                receipt.wait_shares[kind] = float(matrix.present[0].sum()) / len(matrix.times_ms)
 
     async def _note_unread(self, receipt: JobReceipt, boards: Mapping[str, str]) -> None:
         """Time of the job in which its GPUs were not read: before their history begins, and gaps in it."""

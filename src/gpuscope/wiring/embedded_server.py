@@ -3,6 +3,7 @@ metrics about them. Where the samples come from, and what else runs, is up to th
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from gpuscope.metrics.sample import MetricFamily
 from gpuscope.promql import Engine
 from gpuscope.remote_write.queues import RemoteWriteQueues
 from gpuscope.remote_write.receiver import Receiver
+from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.scrape.late_scrapes import LateScrapes
 from gpuscope.server.api.embedded import EmbeddedApi
 from gpuscope.server.api.query_log import QueryLog
@@ -23,6 +25,7 @@ from gpuscope.server.app import build_app
 from gpuscope.server.http.messages import Handler
 from gpuscope.server.http.routing import Route
 from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.live.judging import Judging
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.pushed_targets import PushedTargets
 from gpuscope.server.own_metrics import build_families, store_families
@@ -54,6 +57,7 @@ class EmbeddedServer:
     receiver: Receiver
     scheduled: ScheduledThreads
     live: LiveFleet
+    judging: Judging
     past: FindingsOverTime
     more_families: Callable[[], Iterable[MetricFamily]]
     """Metrics of what else the command runs."""
@@ -130,7 +134,7 @@ def build_embedded_server(
     store: Store,
     web: Web,
     loaded: LoadedRules,
-    new_live: Callable[[EmbeddedEngine], LiveFleet],
+    new_live: Callable[[EmbeddedEngine, Judging], LiveFleet],
     more_families: Callable[[], Iterable[MetricFamily]],
     remote_write: RemoteWriteQueues | None = None,
 ) -> EmbeddedServer:
@@ -138,7 +142,9 @@ def build_embedded_server(
     notifying = Notifying(settings, listen)
     # The page has its own engine: strict limits for clients' queries must not disable it.
     engine = EmbeddedEngine(store, Engine(store))
-    live = new_live(engine)
+    ledger = FindingLedger(engine, offload=asyncio.to_thread)
+    judging = Judging(engine, ledger, settings)
+    live = new_live(engine, judging)
     evaluator = build_engine(settings, store)
     sinks = [notifying.notifier]
     return EmbeddedServer(
@@ -153,6 +159,7 @@ def build_embedded_server(
             settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier, web, store
         ),
         live=live,
-        past=findings_over_time(engine, live, settings, lambda: store.filled_until_ms),
+        judging=judging,
+        past=findings_over_time(ledger, live, settings, lambda: store.filled_until_ms),
         more_families=more_families,
     )

@@ -17,8 +17,10 @@ from typing import Any, Final, Protocol
 from gpuscope.errors import GpuscopeError
 from gpuscope.exposition.parser import SeriesCache
 from gpuscope.exposition.series_text import ParseError
+from gpuscope.health.checks import CHECKED_METRICS
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING
+from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.metrics.families.native.slurm_table import QUEUE_METRICS
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import by_node
@@ -37,7 +39,7 @@ LINK_METRIC: Final = "gpuscope_gpu_p2p_nvlink_status"
 _LINKED: Final = 0.0
 _PCI_ADDRESS: Final = re.compile(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
 """NVML writes the domain with eight digits, sysfs with four."""
-SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, LINK_METRIC, *QUEUE_METRICS))
+SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, LINK_METRIC, *QUEUE_METRICS, *CHECKED_METRICS))
 QUEUE_SECONDS: Final = 10.0
 """Interval of requests for Slurm's queue, which the server reads every 15 seconds."""
 
@@ -97,7 +99,8 @@ class AgentReader:
 
     def __init__(self, client: LiveClient, *, is_local: bool, clock: Clock = time.time) -> None:
         self._client = client
-        self._judge = FleetJudge()
+        self._judge = SampleJudge()
+        self._fleet = FleetJudge(self._judge)
         self._clock = clock
         self._series: list[tuple[str, Mapping[str, str]]] = []
         self._cache = SeriesCache(self._remember)
@@ -111,7 +114,7 @@ class AgentReader:
         except ParseError as error:
             raise GpuscopeError(f"{self._client.url}/metrics cannot be read: {error}") from None
         samples = [(*self._series[i], value) for i, value in zip(found.ids, found.values, strict=True)]
-        picture = dict(to_picture(samples, now=self._clock(), source=self.origin, judge=self._judge))
+        picture = dict(to_picture(samples, self._judge, self._fleet, now=self._clock(), source=self.origin))
         if self.is_local:
             picture["numa"] = numa_nodes(samples)
         return picture
@@ -170,10 +173,11 @@ def _has_fresh_node(picture: Picture, node: str) -> bool:
 
 
 def to_picture(
-    samples: Sequence[Sample], *, now: float, source: str, judge: FleetJudge | None = None
+    samples: Sequence[Sample], judge: SampleJudge, fleet: FleetJudge, *, now: float, source: str
 ) -> Picture:
     """The document of `/api/live` for one machine's samples. `judge` remembers since when a finding lasts."""
-    judged = (judge or FleetJudge()).judge(by_node(samples), NOTHING_MISSING, now)
+    judge.add(samples, now)
+    judged = fleet.judge(by_node(samples), NOTHING_MISSING, now)
     picture = dict(live_picture(judged, source))
     picture["links"] = links(samples)
     picture["slurm"] = [sample for sample in samples if sample[0] in QUEUE_METRICS]

@@ -9,6 +9,7 @@ from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.engines.vector_text import VectorText
 from gpuscope.limits import Limits
+from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.rates import parse_rates
 from gpuscope.scrape.scraper import Scraper
 from gpuscope.scrape.target_health import TargetHealth
@@ -16,6 +17,7 @@ from gpuscope.server.live.collector_samples import CollectorSamples
 from gpuscope.server.live.engine_samples import EngineSamples
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.gone_nodes import GoneWatch
+from gpuscope.server.live.judging import Judging
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.store_samples import StoreSamples
 from gpuscope.server.reports.findings_over_time import FindingsOverTime
@@ -28,7 +30,7 @@ if TYPE_CHECKING:  # a server that collects nothing itself does not need it
 
 
 def live_from_collectors(
-    collectors: Sequence[Collector], store: Store, engine: QueryEngine, limits: Limits
+    collectors: Sequence[Collector], store: Store, engine: QueryEngine, judging: Judging, limits: Limits
 ) -> LiveFleet:
     """This process's nodes, and those that send to it by remote write."""
 
@@ -42,11 +44,14 @@ def live_from_collectors(
         CollectorSamples(collectors, pushed.samples).read,
         "this process",
         GoneWatch(history, states, limits=limits),
-        FleetJudge(history, limits.live_max_subjects),
+        FleetJudge(judging, limits.live_max_subjects),
+        judging.wait_for_first,
     )
 
 
-def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits: Limits) -> LiveFleet:
+def live_from_store(
+    store: Store, engine: QueryEngine, judging: Judging, scraper: Scraper, limits: Limits
+) -> LiveFleet:
     async def states() -> list[TargetHealth]:
         return scraper.states()
 
@@ -55,12 +60,13 @@ def live_from_store(store: Store, engine: QueryEngine, scraper: Scraper, limits:
         StoreSamples(store).read,
         engine.name,
         GoneWatch(history, states, limits=limits),
-        FleetJudge(history, limits.live_max_subjects),
+        FleetJudge(judging, limits.live_max_subjects),
+        judging.wait_for_first,
         turn=scraper.counts.late.turn,
     )
 
 
-def live_from_engine(engine: HttpEngine, limits: Limits) -> LiveFleet:
+def live_from_engine(engine: HttpEngine, judging: Judging, limits: Limits) -> LiveFleet:
     async def states() -> list[TargetHealth]:
         vector = await engine.instant("up == 0", max_series=limits.live_max_subjects)
         down = [dict(labels) for labels in vector.labels]
@@ -77,18 +83,19 @@ def live_from_engine(engine: HttpEngine, limits: Limits) -> LiveFleet:
         EngineSamples(live_engine).read,
         engine.name,
         GoneWatch(history, states, known_jobs_only=True, limits=limits),
-        FleetJudge(history, limits.live_max_subjects),
+        FleetJudge(judging, limits.live_max_subjects),
+        judging.wait_for_first,
     )
 
 
 def findings_over_time(
-    engine: QueryEngine,
+    ledger: FindingLedger,
     live: LiveFleet,
     settings: Settings,
     filled_until_ms: Callable[[], int | None] = lambda: None,
 ) -> FindingsOverTime:
     rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
-    return FindingsOverTime(engine, live, rates=rates, limits=settings, filled_until_ms=filled_until_ms)
+    return FindingsOverTime(ledger, live, rates=rates, limits=settings, filled_until_ms=filled_until_ms)
 
 
 def _history_query(

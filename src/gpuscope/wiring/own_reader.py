@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 from gpuscope.collect.collector import Collector
 from gpuscope.health.facts import Sample
+from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.selection import MetricSelection
@@ -26,7 +27,8 @@ class OwnReader:
         self._threads = CollectorThreads(collector)
         only = MetricSelection(SHOWN_METRICS)
         self._builders = (NativeBuilder(only), HostFamily(only))
-        self._judge = FleetJudge()
+        self._judge = SampleJudge()
+        self._fleet = FleetJudge(self._judge)
         self._started = False
 
     @property
@@ -53,7 +55,8 @@ class OwnReader:
 
     def to_picture(self, snapshot: Snapshot) -> Picture:
         samples = list(self._samples(snapshot))
-        picture = dict(to_picture(samples, now=snapshot.taken_at, source="this machine", judge=self._judge))
+        now = snapshot.taken_at
+        picture = dict(to_picture(samples, self._judge, self._fleet, now=now, source="this machine"))
         affinities = ((device.uuid, device.memory_affinity) for device in snapshot.devices)
         picture["numa"] = {uuid: str(sorted(words.items())) for uuid, words in affinities if words}
         if not any(not device.lost for device in snapshot.devices):

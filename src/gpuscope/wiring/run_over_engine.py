@@ -20,6 +20,7 @@ from gpuscope.errors import UsageError
 from gpuscope.exposition.text import encode_text
 from gpuscope.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.metrics.sample import MetricFamily
+from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.scrape.config import ScrapeConfig
 from gpuscope.server.api.engine_stats import EngineStats
 from gpuscope.server.api.proxy import ProxyApi
@@ -28,6 +29,7 @@ from gpuscope.server.api.rule_routes import rule_routes
 from gpuscope.server.app import build_app
 from gpuscope.server.http.messages import Handler
 from gpuscope.server.limit_metrics import limit_families
+from gpuscope.server.live.judging import Judging
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.own_metrics import build_families, engine_families
 from gpuscope.server.page_routes import page_routes
@@ -63,8 +65,10 @@ def run_over_engine(settings: Settings) -> None:
     engine = engines.new()
     notifying = Notifying(settings, listen)
     rules = _rules_over_engine(engines, config, listen, notifying)
-    live = live_from_engine(engine, settings)
-    parts = _Parts(engines, engine, notifying, rules, live, findings_over_time(engine, live, settings))
+    ledger = FindingLedger(engine, offload=asyncio.to_thread)
+    judging = Judging(engine, ledger, settings)
+    live = live_from_engine(engine, judging, settings)
+    parts = _Parts(engines, engine, notifying, rules, live, findings_over_time(ledger, live, settings))
     # An engine that is unreachable or refuses us is logged at the start, not at the first request.
     threading.Thread(target=_check_once, args=(engines,), daemon=True).start()
     scheduled = ScheduledThreads(settings, engines.new_for_report, notifying.notifier, web)
@@ -78,7 +82,7 @@ def run_over_engine(settings: Settings) -> None:
         scheduled.reload(parts.reloads)
 
     with notifying, rules or nullcontext(), scheduled:
-        serve(_build_app(parts, web, reload), listen, web, settings, reload, [parts.past.watch])
+        serve(_build_app(parts, web, reload), listen, web, settings, reload, [judging.run, parts.past.watch])
 
 
 class _Engines:

@@ -66,7 +66,7 @@ def _run_embedded(settings: Settings) -> None:
             store,
             web,
             loaded,
-            lambda engine: live_from_store(store, engine, scraper, settings),
+            lambda engine, judging: live_from_store(store, engine, judging, scraper, settings),
             lambda: (*scraper.families(), *(queues.families() if queues else ())),
             remote_write=queues,
         )
@@ -86,7 +86,7 @@ def _run_embedded(settings: Settings) -> None:
             return store.write_problem()
 
         app = server.build_app(api, web, ready, reload.run)
-        serve(app, listen, web, settings, reload.run, [server.past.watch])
+        serve(app, listen, web, settings, reload.run, [server.judging.run, server.past.watch])
 
 
 def _build_scraper(

@@ -117,7 +117,7 @@ def _run(
         stack.enter_context(server.rules)
         stack.enter_context(server.scheduled)
         _start(OwnMetricsThread(own), stack)
-        serve(app, listen, web, settings, reload, [server.past.watch])
+        serve(app, listen, web, settings, reload, [server.judging.run, server.past.watch])
 
 
 def _store_readings(

@@ -13,14 +13,12 @@ from gpuscope.health.checks import CHECKS, SERVICE_CHECKS
 from gpuscope.health.gpu_checks import GPU_CHECKS
 from gpuscope.health.node_checks import NODE_CHECKS
 from gpuscope.health.slurm_checks import SLURM_CHECKS
-from gpuscope.health.slurm_use import SLURM_USE_CHECKS
 from gpuscope.health.use_checks import USE_CHECKS
 from gpuscope.health.wait_checks import WAIT_CHECKS
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.shipped.other_exporters import dcgm_rules, nvidia_smi_rules
 from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedRule, rule_of_check
 
-NOT_SHIPPED: Final = {"target_down": "HostDown covers every target"}
 MAX_COLUMNS: Final = 100
 _SPACE: Final = "\0"
 """Stands for a space of a string while lines are wrapped."""
@@ -36,7 +34,7 @@ ANCHORS_EXPLAINED: Final = """\
 
 
 def _group(name: str, title: str, checks: tuple[Check, ...], is_default: bool = True) -> ShippedGroup:
-    rules = tuple(rule_of_check(check) for check in checks if check.kind not in NOT_SHIPPED)
+    rules = tuple(rule_of_check(check) for check in checks)
     return ShippedGroup(name, title, rules, is_default)
 
 
@@ -46,9 +44,7 @@ def shipped_groups() -> tuple[ShippedGroup, ...]:
         _group("gpuscope-node", "Nodes: no answer, old numbers, missing GPUs, memory, disks.", NODE_CHECKS),
         _group("gpuscope-gpu", "GPUs: lost, XIDs, memory errors, heat, power, PCIe, NVLink.", GPU_CHECKS),
         _group("gpuscope-use", "Use: GPUs that wait or are held idle, memory without an owner.", OF_USE),
-        _group(
-            "gpuscope-slurm", "Slurm; without Slurm none of these fires.", (*SLURM_CHECKS, *SLURM_USE_CHECKS)
-        ),
+        _group("gpuscope-slurm", "Slurm; without Slurm none of these fires.", SLURM_CHECKS),
         _group("gpuscope-service", "The monitoring itself.", (*SERVICE_CHECKS, WATCHDOG)),
         ShippedGroup("dcgm-exporter", "The same over dcgm-exporter's metrics.", dcgm_rules(), False),
         ShippedGroup(

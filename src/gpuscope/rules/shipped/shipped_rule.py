@@ -11,7 +11,15 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.health.check import Check, Severity, Subject
-from gpuscope.health.xids import APPLICATION_XIDS, DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS, XIDS, Xid
+from gpuscope.health.xids import (
+    APPLICATION_XIDS,
+    CONTAINED_MEMORY_XIDS,
+    DRIVER_XIDS,
+    HARDWARE_XIDS,
+    NVLINK_XIDS,
+    XIDS,
+    Xid,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,22 +83,26 @@ NODE_WHERE: Final = (
 )
 OWNER: Final = (
     "{{ if $labels.pod }}pod {{ $labels.namespace }}/{{ $labels.pod }}"
-    "{{ else if $labels.slurm_job }}job {{ $labels.slurm_job }}{{ else }}{{ $labels.user }}{{ end }}"
+    "{{ else if $labels.slurm_job }}job {{ $labels.slurm_job }}{{ with $labels.user }} ({{ . }}){{ end }}"
+    "{{ else if $labels.container }}container {{ $labels.container }}"
+    "{{ else if $labels.user }}{{ $labels.user }}{{ else }}an owner who is not known{{ end }}"
 )
 NODE_PLACE: Final = "{{ $labels.instance | stripPort }}"
 GPU_PLACE: Final = f"GPU {{{{ $labels.gpu }}}} of {NODE_PLACE}"
 _PLACES: Final = {
     Subject.GPU: GPU_PLACE,
     Subject.NODE: NODE_PLACE,
-    Subject.PROCESS: "{{ $labels.command }} (PID {{ $labels.pid }}) of {{ $labels.user }}, " + GPU_PLACE,
-    Subject.OWNER: f"{OWNER} on {NODE_PLACE}",
+    Subject.PROCESS: f"{{{{ $labels.command }}}} (PID {{{{ $labels.pid }}}}) of {OWNER}, {GPU_PLACE}",
+    Subject.OWNER: f"{OWNER}, {GPU_PLACE}",
+    Subject.SLURM_NODE: "{{ with $labels.node }}{{ . }}{{ else }}Slurm{{ end }}",
     Subject.SERVICE: "{{ with $labels.instance }}{{ . }}{{ else }}gpuscope{{ end }}",
 }
 _LOOKUPS: Final[dict[Subject, dict[str, str]]] = {
     Subject.GPU: {"gpu": GPU_WHERE, "owner": GPU_OWNER},
     Subject.NODE: {"node": NODE_WHERE},
     Subject.PROCESS: {"gpu": GPU_WHERE, "owner": OWNER},
-    Subject.OWNER: {"node": NODE_WHERE, "owner": OWNER},
+    Subject.OWNER: {"gpu": GPU_WHERE, "owner": OWNER},
+    Subject.SLURM_NODE: {},
     Subject.SERVICE: {},
 }
 
@@ -125,6 +137,7 @@ _XID_STEPS: Final = {
     "xid_hardware": HARDWARE_XIDS,
     "xid_nvlink": NVLINK_XIDS,
     "xid_driver": DRIVER_XIDS,
+    "xid_contained": CONTAINED_MEMORY_XIDS,
     "xid_application": APPLICATION_XIDS,
 }
 # A count stands behind its noun: "1 nodes" would be wrong, and a template has no plural.
@@ -134,11 +147,9 @@ _DETAILS: Final = {
     "source_down": "Source {{ $labels.source }}.",
     "source_slow": "Source {{ $labels.source }}: {{ $value | humanizeDuration }}.",
     "gpus_missing": (
-        "GPUs that answer: {{ $value }}"
+        "GPUs that are missing: {{ $value }}"
         "{{ with printf `gpuscope_gpus_expected{instance=%q}` $labels.instance | query }}"
         " of {{ . | first | value }}{{ end }}."
-        "{{ range printf `gpuscope_gpu_up{instance=%q} == 0` $labels.instance | query"
-        ' | sortByLabel "gpu" }} GPU {{ .Labels.gpu }} does not answer.{{ end }}'
     ),
     "gpu_count_dropped": "GPUs that answer: {{ $value }}.",
     "host_memory_low": "{{ $value | humanizePercentage }} is available.",
@@ -148,8 +159,8 @@ _DETAILS: Final = {
     "xid_hardware": _XID_DETAIL.format(xid_text(HARDWARE_XIDS, _meaning_of)),
     "xid_nvlink": _XID_DETAIL.format(xid_text(NVLINK_XIDS, _meaning_of)),
     "xid_driver": _XID_DETAIL.format(xid_text(DRIVER_XIDS, _meaning_of)),
+    "xid_contained": _XID_DETAIL.format(xid_text(CONTAINED_MEMORY_XIDS, _meaning_of)),
     "xid_application": _XID_DETAIL.format(xid_text(APPLICATION_XIDS, _meaning_of)),
-    "xid_repeats": "XID {{ $labels.xid }}.",
     "ecc_uncorrected": "Errors: {{ $value }}.",
     "throttled": "Reason: {{ $labels.reason }}.",
     "memory_hot": "{{ $value }} °C.",
@@ -167,9 +178,8 @@ _DETAILS: Final = {
     "held_idle": "Idle for {{ $value | humanizeDuration }}.",
     "orphan_memory": "{{ $value | humanize1024 }}B.",
     "long_running": "It has run for {{ $value | humanizeDuration }}.",
-    "used_unallocated": "Processes: {{ $value }}.",
-    "slurm_nodes_down": "Nodes: {{ $value }}.",
-    "slurm_drained": "Nodes: {{ $value }}.",
+    "slurm_nodes_down": "{{ if not $labels.node }}Nodes: {{ $value }}.{{ end }}",
+    "slurm_drained": "{{ if not $labels.node }}Nodes: {{ $value }}.{{ end }}",
     "slurm_queue_stuck": "Waiting jobs: {{ $value }}.",
     "slurm_dbd_backlog": "Waiting records: {{ $value }}.",
 }
@@ -178,13 +188,11 @@ _DETAILS: Final = {
 def rule_of_check(check: Check) -> ShippedRule:
     """The rule over gpuscope's own metrics."""
     lookups = _LOOKUPS[check.subject]
-    if check.kind == "allocated_unused":
-        lookups = {**lookups, "owner": OWNER}  # whose the GPU is, not who uses it
     codes = _XID_STEPS.get(check.kind)
     next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
     return ShippedRule(
         check=check,
-        expression=check.alert_promql or check.promql,
+        expression=check.promql,
         place=_PLACES[check.subject],
         detail=_DETAILS.get(check.kind, ""),
         lookups=lookups,
@@ -198,7 +206,6 @@ WATCHDOG: Final = Check(
     subject=Subject.SERVICE,
     severity=Severity.INFO,
     promql="vector(1)",
-    one_form_because="it is not a problem",
     meaning="This alert always fires: when it stops, alerts are no longer evaluated or delivered.",
     next_step="send it to a dead-man's switch that complains when it is missing",
 )

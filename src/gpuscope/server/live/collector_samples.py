@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from gpuscope.health.checks import CHECKED_METRICS
 from gpuscope.health.facts import LABELLED, Sample
 from gpuscope.metrics.families import Builder
 from gpuscope.metrics.families.host.builder import HostFamily
@@ -17,7 +18,7 @@ from gpuscope.metrics.sample import LabelSet
 from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.server.live.fleet_samples import GPU_INFO, FleetSamples, SortLater
-from gpuscope.server.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES, NONZERO_METRICS, SLOW_METRICS
+from gpuscope.server.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES, SLOW_METRICS
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it
     from gpuscope.collect.collector import Collector
@@ -30,7 +31,7 @@ def snapshot_samples(snapshot: Snapshot) -> list[Sample]:
     """The samples of one snapshot that a judgement needs."""
     return [
         (family.name, {**dict(labels.pairs), "instance": snapshot.node}, value)
-        for family in NativeBuilder(MetricSelection(LIVE_METRICS)).to_families(snapshot)
+        for family in NativeBuilder(MetricSelection((*LIVE_METRICS, *CHECKED_METRICS))).to_families(snapshot)
         for labels, value in family.samples
     ]
 
@@ -106,8 +107,6 @@ class _Node:
         for builder in builders:
             for family in builder.to_families(snapshot):
                 name, found = family.name, family.samples
-                if name in NONZERO_METRICS:
-                    found = [sample for sample in found if sample[1] != 0]
                 samples += [
                     (name, merged.get(id(labels)) or merge(labels, snapshot.node), value)
                     for labels, value in found

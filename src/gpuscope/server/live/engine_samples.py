@@ -18,7 +18,7 @@ from gpuscope.go_quote import quote
 from gpuscope.health.facts import Sample
 from gpuscope.health.finding_details import one_of
 from gpuscope.server.live.fleet_samples import FleetSamples, SortLater, by_node
-from gpuscope.server.live.needed_metrics import FAST_METRICS, LIVE_METRICS, NONZERO_METRICS, SLOW_METRICS
+from gpuscope.server.live.needed_metrics import FAST_METRICS, SLOW_METRICS
 
 SLOW_SECONDS: Final = 15.0
 MAX_NODES_PER_QUERY: Final = 100
@@ -31,20 +31,12 @@ Subject = tuple[str, str, str, float]
 """Instance, UUID, PID; and whether a GPU is up."""
 
 
-def _selectors(names: Iterable[str], matcher: str = "") -> list[str]:
-    """Of all samples of some metrics, and of those of NONZERO_METRICS that are not 0."""
-    chosen = sorted(names)
-    always = [name for name in chosen if name not in NONZERO_METRICS]
-    nonzero = [name for name in chosen if name in NONZERO_METRICS]
-    return [_selector(always, matcher), f"{_selector(nonzero, matcher)} != 0"]
+def _selector(names: Iterable[str], matcher: str = "") -> str:
+    return f'{{__name__=~"{"|".join(sorted(names))}"{matcher}}}'
 
 
-def _selector(names: Iterable[str], matcher: str) -> str:
-    return f'{{__name__=~"{"|".join(names)}"{matcher}}}'
-
-
-FAST_QUERIES: Final = tuple(_selectors(FAST_METRICS))
-SLOW_QUERIES: Final = tuple(_selectors(set(LIVE_METRICS) & SLOW_METRICS))
+FAST_QUERY: Final = _selector(FAST_METRICS)
+SLOW_QUERY: Final = _selector(SLOW_METRICS)
 
 
 class EngineSamples:
@@ -59,12 +51,12 @@ class EngineSamples:
 
     async def read(self) -> SortLater:
         now = self._clock()
-        fast = await self._read_queries(FAST_QUERIES)
+        fast = await self._read_query(FAST_QUERY)
         before, self._subjects = self._subjects, _subjects(fast)
         changed = {subject[0] for subject in before ^ self._subjects}
         if now - self._slow_at >= SLOW_SECONDS or len(changed) > MAX_NODES_PER_QUERY:
             self._slow_at = float("-inf")  # read again next time if this fails
-            self._slow = await self._read_queries(SLOW_QUERIES)
+            self._slow = await self._read_query(SLOW_QUERY)
             self._slow_at = now
         elif changed:
             await self._read_slow_of(changed)
@@ -82,18 +74,15 @@ class EngineSamples:
     async def _read_slow_of(self, instances: Collection[str]) -> None:
         known_at, self._slow_at = self._slow_at, float("-inf")
         matcher = f", instance=~{quote(one_of(sorted(instances)))}"
-        new = await self._read_queries(_selectors(set(LIVE_METRICS) & SLOW_METRICS, matcher))
+        new = await self._read_query(_selector(SLOW_METRICS, matcher))
         self._slow = [one for one in self._slow if one[1].get("instance", "") not in instances] + new
         self._slow_at = known_at
 
-    async def _read_queries(self, queries: Iterable[str]) -> list[Sample]:
-        found: list[Sample] = []
-        for query in queries:
-            vector = await self._engine.instant(query)
-            dicts = self._label_dicts.of(vector.labels)
-            names = [labels.get("__name__", "") for labels in dicts]
-            found += zip(names, dicts, vector.values.tolist(), strict=True)
-        return found
+    async def _read_query(self, query: str) -> list[Sample]:
+        vector = await self._engine.instant(query)
+        dicts = self._label_dicts.of(vector.labels)
+        names = [labels.get("__name__", "") for labels in dicts]
+        return list(zip(names, dicts, vector.values.tolist(), strict=True))
 
 
 def _subjects(samples: Iterable[Sample]) -> set[Subject]:

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from gpuscope.health.check import Share, Subject
+from gpuscope.health.checks import CHECKS
 from gpuscope.server.api_types.findings_json import FindingJson
 
 WASTED_KINDS: Final = frozenset(
-    {"held_idle", "allocated_unused", "only_some_work", "unused", "hung", "gpu_lost"}
+    check.kind
+    for check in CHECKS.values()
+    if check.share is Share.WHOLE and check.subject in (Subject.GPU, Subject.OWNER)
 )
 
 

@@ -114,10 +114,13 @@ class LiveFleet:
         source: str,
         watch: Watch | None = None,
         judge: FleetJudge | None = None,
+        checked: Callable[[], Awaitable[None]] | None = None,
         clock: Callable[[], float] = time.time,
         turn: Turn = nullcontext,
     ) -> None:
-        """Each step of a picture that keeps the interpreter busy runs in a `turn`."""
+        """`checked` waits for the first evaluation of the checks. Each step of a picture that keeps the
+        interpreter busy runs in a `turn`."""
+        self._checked = checked
         self._read = read
         self._pictures = LivePictures(source)
         self._watch = watch
@@ -128,7 +131,6 @@ class LiveFleet:
         self._answer: _Answer | None = None
         self._cost_before = _Cost(0.0, 0.0)
         self._making: asyncio.Task[_Answer] | None = None
-        self._looking_up: asyncio.Task[None] | None = None
         self.finding_counts: Counter[str] | None = None
         """By kind, of the last picture; None before the first."""
 
@@ -189,14 +191,14 @@ class LiveFleet:
             samples = read
         if self._watch is not None:
             missing = await self._watch.find_missing(self._presence.select(samples))
+        if self._checked is not None:
+            await self._checked()
 
         def judge() -> tuple[JudgedFleet, LivePicture]:
             judged = self._judge.judge(samples, missing, self._clock())
             return judged, self._pictures.make(judged)
 
         (judged, picture), judging = await asyncio.to_thread(_with_cpu_seconds, judge, self._turn)
-        if self._looking_up is None or self._looking_up.done():
-            self._looking_up = asyncio.create_task(self._judge.look_up(judged))
         self.finding_counts = Counter(finding.kind for finding in judged.findings)
         # The cheaper of the last two: the first update loads code and judges every node.
         cost = _Cost(reading, reading_cpu + sorting + judging)

@@ -11,13 +11,21 @@ from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
-from gpuscope.health.facts import GpuFacts, NodeFacts, ProcessFacts
+from gpuscope.health.facts import (
+    AGENT_AGE,
+    IDLE_SECONDS,
+    TAKEN_AT,
+    GpuFacts,
+    NodeFacts,
+    ProcessFacts,
+    is_stale,
+    node_name,
+)
 from gpuscope.health.finding import Argument, Finding
-from gpuscope.health.findings import GpuKey, GpuState, is_stale, node_name
 from gpuscope.health.gpu_counts import CountedGpu, count_gpus
 from gpuscope.health.missing import Gone
-from gpuscope.health.states import State
-from gpuscope.health.use_checks import IDLE_SINCE, idle_since
+from gpuscope.health.states import GpuKey, GpuState, State
+from gpuscope.health.thresholds import NODE_CLOCK_SECONDS
 from gpuscope.readings import ABSENT, Maybe
 from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.api_types.live_json import (
@@ -36,7 +44,6 @@ from gpuscope.server.live.picture_jobs import jobs_of_node, live_jobs
 from gpuscope.server.live.shown_text import shown_text
 
 T = TypeVar("T")
-_TAKEN_AT: Final = "gpuscope_agent_snapshot_timestamp_seconds"
 _MAX_TIME: Final = 253_402_300_800.0
 """The year 10000: later times cannot be written in RFC 3339."""
 
@@ -145,7 +152,7 @@ class LivePictures:
             findings.setdefault(finding.instance, []).append(finding)
         kept, self._rows = self._rows, {}
         for instance, node in judged.nodes.items():
-            if node.gone is None and (node.sorted.node is None or _TAKEN_AT not in node.sorted.node.plain):
+            if node.gone is None and (node.sorted.node is None or TAKEN_AT not in node.sorted.node.plain):
                 continue  # a target that is not an agent
             before, found = kept.get(instance), findings.get(instance, ())
             if before is None or before.judged is not node or not _are_same(before.findings, found):
@@ -221,12 +228,12 @@ def _node_rows(judged: JudgedNode, findings: Sequence[Finding], now: float) -> _
     instance, facts = judged.instance, judged.sorted.facts
     node = judged.sorted.node or NodeFacts({"instance": instance})
     shown = _node(instance, node, now, judged.gone)
-    sessions = [_session(process, key, shown["name"]) for key, process in facts.processes.items()]
+    sessions = [_session(process, key, shown["name"], now) for key, process in facts.processes.items()]
     return _NodeRows(
         judged,
         findings,
         shown,
-        _gpus(judged, findings, shown["name"]),
+        _gpus(judged, findings, shown["name"], now),
         sorted(sessions, key=_session_place),
         jobs_of_node(node),
         node.labels.get("simulated") == "true",
@@ -275,7 +282,9 @@ def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> Live
         "stale": stale,
         "sources": [{"name": shown_text(name), "up": up == 1} for name, up in sources.items()],
     }
-    taken_at = node.plain.get(_TAKEN_AT)
+    age, taken_at = node.plain.get(AGENT_AGE), node.plain.get(TAKEN_AT)
+    if age is not None and taken_at is not None and abs(now - age - taken_at) > NODE_CLOCK_SECONDS:
+        taken_at = now - age  # the node's clock is off
     if taken_at is not None and 0 <= taken_at < _MAX_TIME:  # a node may send anything
         shown["taken_at"] = taken_at
     for text in _NODE_TEXTS:
@@ -307,7 +316,7 @@ def _target(job: str, instance: str, url: str, gone: Gone) -> GoneTargetJson:
     }
 
 
-def _session(process: ProcessFacts, key: tuple[str, str, str], node: str) -> LiveSession:
+def _session(process: ProcessFacts, key: tuple[str, str, str], node: str, now: float) -> LiveSession:
     _, uuid, pid = key
     labels, numbers = process.labels, process.plain
     active = process.is_active
@@ -326,18 +335,18 @@ def _session(process: ProcessFacts, key: tuple[str, str, str], node: str) -> Liv
     for number_key, metric in _SESSION_NUMBERS:
         if metric in numbers:
             row[number_key] = numbers[metric]
-    if row["state"] == "idle" and IDLE_SINCE in numbers:
-        row["idle_since"] = numbers[IDLE_SINCE]
+    if row["state"] == "idle" and IDLE_SECONDS in numbers:
+        row["idle_since"] = now - numbers[IDLE_SECONDS]
     return row
 
 
-def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str) -> list[LiveGpu]:
+def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str, now: float) -> list[LiveGpu]:
     facts = judged.sorted.facts
     began = {(one.kind, uuid): one.since for one in findings for uuid in one.uuids}
     models = {uuid: gpu.labels.get("model", "") for (_, uuid), gpu in facts.gpus.items()}
     shown: list[LiveGpu] = []
     for key, gpu in facts.gpus.items():
-        state = judged.judgement.states.get(key)
+        state = judged.states.get(key)
         if state is None:
             continue
         one = _gpu(gpu, node, state)
@@ -345,7 +354,7 @@ def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str) -> list[Li
         model = models.get(key[1]) or models.get(gpu.parent_uuid)
         if model:
             one["model"] = shown_text(model)
-        why, since = state.why, _since(gpu, state, began)
+        why, since = state.why, _since(gpu, state, began, now)
         if judged.gone is not None:
             why, since = judged.gone.why, judged.gone.since
         elif judged.unread_since is not None:
@@ -357,9 +366,12 @@ def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str) -> list[Li
     return sorted(shown, key=_by_number)
 
 
-def _since(gpu: GpuFacts, state: GpuState, began: Mapping[tuple[str, str], float | None]) -> Maybe[float]:
+def _since(
+    gpu: GpuFacts, state: GpuState, began: Mapping[tuple[str, str], float | None], now: float
+) -> Maybe[float]:
     if state.state is State.HELD:
-        return idle_since(gpu)
+        idle = gpu.idle_seconds
+        return idle if idle is ABSENT else now - idle
     uuids = (gpu.labels["uuid"], gpu.parent_uuid)
     known = (began.get((state.kind, uuid)) for uuid in uuids)
     return next((at for at in known if at is not None), ABSENT)

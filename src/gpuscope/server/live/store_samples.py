@@ -1,8 +1,8 @@
 """Samples of the live picture from the embedded store, without a query: only targets that changed are read.
 
-A query of all live metrics of 1,000 nodes selects more series than the store's cache of selections holds. Of
-`NONZERO_METRICS` only values other than 0 are kept, as `EngineSamples` does. A target is usually one node; one
-that has series of several nodes, as a remote writer may, is split, and a node of several targets is joined.
+A query of all live metrics of 1,000 nodes selects more series than the store's cache of selections holds. A
+target is usually one node; one that has series of several nodes, as a remote writer may, is split, and a node
+of several targets is joined.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Final
 from gpuscope.health.facts import LABELLED, Sample
 from gpuscope.server.live.fleet_samples import FleetSamples, SortLater, by_node
 from gpuscope.server.live.gone_history import SNAPSHOT_METRIC
-from gpuscope.server.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES, NONZERO_METRICS
+from gpuscope.server.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES
 from gpuscope.store import Store
 from gpuscope.store.target_names import is_verified
 
@@ -77,7 +77,7 @@ class StoreSamples:
 class _TargetSamples:
     samples: Sequence[Sample]
     nodes: Mapping[str, list[Sample]]
-    """By instance, without values that say nothing."""
+    """By instance."""
     verified: frozenset[str]
     """The instances that this target speaks for."""
     agents: frozenset[str]
@@ -85,7 +85,7 @@ class _TargetSamples:
 
     @classmethod
     def split(cls, name: str, samples: Sequence[Sample]) -> _TargetSamples:
-        nodes = by_node(one for one in samples if one[2] != 0 or one[0] not in NONZERO_METRICS)
+        nodes = by_node(samples)
         verified = frozenset(instance for instance in nodes if is_verified({"instance": instance}, (name,)))
         agents = (one for one in verified if any(metric == SNAPSHOT_METRIC for metric, _, _ in nodes[one]))
         return cls(samples, nodes, verified, frozenset(agents))

@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlencode
 
 import orjson
 
-from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
@@ -55,7 +54,7 @@ MAX_PAUSE_SECONDS: Final = 10.0
 class FindingsOverTime:
     def __init__(
         self,
-        engine: QueryEngine,
+        ledger: FindingLedger,
         live: LiveFleet,
         *,
         rates: Rates | None = None,
@@ -64,13 +63,14 @@ class FindingsOverTime:
         filled_until_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
         """`filled_until_ms` as `Store.filled_until_ms`."""
-        self._ledger = FindingLedger(engine, offload=asyncio.to_thread)
+        self._ledger = ledger
         self._reading = asyncio.Lock()
         self._live = live
         self._rates = rates
         self._max_range_seconds = (limits or Limits()).findings_max_range
         self._clock = clock
         self._filled_until_ms = filled_until_ms
+        self._was_filling = False
         self._costs: dict[str, float] | None = None
         self._episode = EpisodeLog(log, "findings over time")
 
@@ -111,9 +111,11 @@ class FindingsOverTime:
         now_ms = int(self._clock() * 1000)
         start_ms, end_ms = now_ms - int(since * 1000), now_ms - int(until * 1000)
         filled_until_ms = self._filled_until_ms()
-        if filled_until_ms is not None:
+        if filled_until_ms is not None or self._was_filling:
             async with self._reading:
                 await self._ledger.recheck(now_ms)
+        self._was_filling = filled_until_ms is not None
+        if filled_until_ms is not None:
             end_ms = max(start_ms, min(end_ms, filled_until_ms))
         known_until_ms = await self._read(start_ms, now_ms)
         windows = self._ledger.windows(start_ms, end_ms)

@@ -1,0 +1,77 @@
+"""All checks over one engine, evaluated when they are due, and what they say of now.
+
+Input: the vectors of the checks' expressions, from the embedded store, another engine or the snapshots of this
+machine. Output: findings. A check that cannot be evaluated keeps its last result for a minute; then nothing is
+known of it, and nobody is accused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+from gpuscope.health.check import Check
+from gpuscope.health.checks import CHECKS
+from gpuscope.health.condition import Condition, SubjectKey
+from gpuscope.health.open_episodes import OpenEpisode, OpenEpisodes
+from gpuscope.promql.result import Vector
+
+UNKNOWN_SECONDS: Final = 60.0
+"""A check that was not evaluated for so long, beyond its own interval, is not known."""
+EVALUATED: Final = tuple(CHECKS.values())
+
+
+class Judgement:
+    def __init__(self, checks: Sequence[Check] = EVALUATED) -> None:
+        self._checks = checks
+        self._episodes = OpenEpisodes()
+        self._others: dict[str, list[Mapping[str, str]]] = {}
+        self._tried_at: dict[str, float] = {}
+        self.failed: dict[str, str] = {}
+        """By kind: why it is not known."""
+        self.version = 0
+        """Another number after each evaluation."""
+
+    def due(self, now: float) -> list[Check]:
+        """The most urgent first."""
+        found = [one for one in self._checks if self._is_due(one, now)]
+        return sorted(found, key=lambda one: one.every_seconds)
+
+    def _is_due(self, check: Check, now: float) -> bool:
+        at = self._tried_at.get(check.kind)
+        return at is None or not 0 <= now - at < check.every_seconds
+
+    def apply(self, check: Check, vector: Vector, at: float, others: Vector | None = None) -> None:
+        conditions = [
+            Condition(check, {name: text for name, text in labels if name != "__name__"}, value)
+            for labels, value in zip(vector.labels, vector.values.tolist(), strict=True)
+        ]
+        self._tried_at[check.kind] = at
+        self.failed.pop(check.kind, None)
+        self._others[check.kind] = [] if others is None else [dict(labels) for labels in others.labels]
+        self._episodes.update(check.kind, conditions, at)
+        self.version += 1
+
+    def fail(self, check: Check, reason: str, at: float) -> None:
+        self._tried_at[check.kind] = at
+        self.failed[check.kind] = reason
+        known_at = self._episodes.evaluated_at(check.kind)
+        if known_at is not None and at - known_at > check.every_seconds + UNKNOWN_SECONDS:
+            self._episodes.forget(check.kind)
+            self.version += 1
+
+    @property
+    def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
+        return self._others
+
+    def open(self, began: Mapping[SubjectKey, float] | None = None) -> list[OpenEpisode]:
+        return self._episodes.open((began or {}).get)
+
+
+def kinds_by_gpu(episodes: Iterable[OpenEpisode]) -> dict[str, dict[str, set[str]]]:
+    """By instance and UUID."""
+    found: dict[str, dict[str, set[str]]] = {}
+    for one in episodes:
+        subject = one.condition.subject
+        found.setdefault(subject.instance, {}).setdefault(subject.uuid, set()).add(subject.kind)
+    return found

@@ -1,0 +1,93 @@
+"""Judges the samples of one machine without an engine: for `top`, `snapshot`, `nodecheck` and `doctor`.
+
+The samples of the last minutes are kept in memory, and the checks are evaluated over them with the same
+expressions as everywhere. What needs a longer past holds only where a number itself says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from gpuscope.health.facts import Sample
+from gpuscope.health.finding import FindingOwner
+from gpuscope.health.judgement import Judgement
+from gpuscope.health.open_episodes import OpenEpisode
+from gpuscope.health.states import GpuKey
+from gpuscope.promql import Engine, PromQLError
+from gpuscope.promql.result import Vector
+from gpuscope.series import Labels, Matcher, Series
+from gpuscope.store.value_matching import predicate
+
+KEPT_MS = 300_000
+
+
+class RecentSamples:
+    """A `Storage` of the last five minutes."""
+
+    def __init__(self) -> None:
+        self._columns: dict[Labels, list[tuple[int, float]]] = {}
+
+    def add(self, samples: Iterable[Sample], at_ms: int) -> None:
+        seen: set[Labels] = set()
+        for name, labels, value in samples:
+            key = tuple(sorted([("__name__", name), *labels.items()]))
+            seen.add(key)
+            self._columns.setdefault(key, []).append((at_ms, value))
+        # A series that is not there any more has ended: it is not looked up in the minutes before.
+        self._columns = {
+            key: [one for one in column if at_ms - one[0] < KEPT_MS]
+            for key, column in self._columns.items()
+            if key in seen
+        }
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
+        accept = [(one.name, predicate(one)) for one in matchers]
+        found: list[Series] = []
+        for labels, column in self._columns.items():
+            values = dict(labels)
+            if all(accepts(values.get(name, "")) for name, accepts in accept):
+                inside = [one for one in column if start_ms <= one[0] <= end_ms]
+                if inside:
+                    times = np.array([at for at, _ in inside], np.int64)
+                    found.append(Series(labels, times, np.array([value for _, value in inside])))
+        return found
+
+
+class SampleJudge:
+    def __init__(self) -> None:
+        self._samples = RecentSamples()
+        self._engine = Engine(self._samples)
+        self._judgement = Judgement()
+
+    def add(self, samples: Iterable[Sample], now: float) -> None:
+        at_ms = int(now * 1000)
+        self._samples.add(samples, at_ms)
+        for check in self._judgement.due(now):
+            try:
+                vector = self._vector(check.promql, at_ms)
+                others = self._vector(check.others, at_ms) if check.others and vector.labels else None
+            except PromQLError as error:
+                self._judgement.fail(check, str(error), now)
+            else:
+                self._judgement.apply(check, vector, now, others)
+
+    def _vector(self, promql: str, at_ms: int) -> Vector:
+        result = self._engine.instant(promql, at_ms)
+        return result if isinstance(result, Vector) else Vector(at_ms, [], np.empty(0))
+
+    @property
+    def version(self) -> int:
+        return self._judgement.version
+
+    @property
+    def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
+        return self._judgement.others
+
+    @property
+    def owners_before(self) -> Mapping[GpuKey, FindingOwner]:
+        return {}
+
+    def open(self) -> list[OpenEpisode]:
+        return self._judgement.open()

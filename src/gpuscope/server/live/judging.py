@@ -1,0 +1,139 @@
+"""Evaluates the checks over an engine when they are due, and keeps what they say.
+
+Input: the engine and the ledger of the past, which says when an episode began. Output: a `Judgement`, which the
+live picture reads. Runs beside the answers; an engine that is slow delays only itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from gpuscope.engines.engine_errors import EngineError
+from gpuscope.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.episode_log import EpisodeLog
+from gpuscope.go_quote import quote
+from gpuscope.health.check import Check
+from gpuscope.health.facts import ProcessFacts
+from gpuscope.health.finding import FindingOwner
+from gpuscope.health.finding_owners import main_owner
+from gpuscope.health.judgement import Judgement
+from gpuscope.health.open_episodes import OpenEpisode
+from gpuscope.health.states import GpuKey
+from gpuscope.limits import Limits
+from gpuscope.promql.result import Vector
+from gpuscope.reports.finding_ledger import FindingLedger
+
+log = logging.getLogger("gpuscope.live")
+
+PAUSE_SECONDS: Final = 1.0
+TIMEOUT_SECONDS: Final = 10.0
+FIRST_SECONDS: Final = 2.0
+MAX_LOOKED_UP: Final = 100
+"""Lost GPUs whose owners are looked up."""
+
+
+class Judging:
+    def __init__(
+        self,
+        engine: QueryEngine,
+        ledger: FindingLedger | None = None,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._engine = engine
+        self._ledger = ledger
+        self._max_series = (limits or Limits()).live_max_subjects
+        self._clock = clock
+        self._judgement = Judgement()
+        self._owners: dict[GpuKey, FindingOwner] = {}
+        self._evaluated = asyncio.Event()
+        self._episode = EpisodeLog(log, "checks")
+
+    @property
+    def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
+        return self._judgement.others
+
+    @property
+    def owners_before(self) -> dict[GpuKey, FindingOwner]:
+        return self._owners
+
+    @property
+    def version(self) -> tuple[int, int]:
+        """Another value when the open episodes may have changed."""
+        return self._judgement.version, 0 if self._ledger is None else self._ledger.version
+
+    def open(self) -> list[OpenEpisode]:
+        return self._judgement.open(None if self._ledger is None else self._ledger.began())
+
+    async def run(self) -> None:
+        """Until it is cancelled."""
+        while True:
+            await self.evaluate_due()
+            await asyncio.sleep(PAUSE_SECONDS)
+
+    async def evaluate_due(self) -> None:
+        for check in self._judgement.due(self._clock()):
+            await self._evaluate(check)
+        self._log_failures()
+        self._evaluated.set()
+
+    async def wait_for_first(self) -> None:
+        """Until every check was evaluated once, but not long: a picture without findings beats none."""
+        if not self._evaluated.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._evaluated.wait(), FIRST_SECONDS)
+
+    async def _evaluate(self, check: Check) -> None:
+        at = self._clock()
+        try:
+            vector = await self._instant(check.promql, at)
+            others = await self._instant(check.others, at) if check.others and vector.labels else None
+        except EngineError as error:
+            self._judgement.fail(check, str(error), at)
+            return
+        self._judgement.apply(check, vector, at, others)
+        if check.kind == "gpu_lost" and vector.labels:
+            await self._look_up_owners()
+
+    async def _instant(self, promql: str, at: float) -> Vector:
+        return await self._engine.instant(
+            promql, int(at * 1000), max_series=self._max_series, timeout_seconds=TIMEOUT_SECONDS
+        )
+
+    async def _look_up_owners(self) -> None:
+        """Who was on a GPU when it was lost: the owner of the process with the most memory."""
+        lost = {
+            (one.condition.subject.instance, one.condition.subject.uuid): one.since
+            for one in self.open()
+            if one.condition.check.kind == "gpu_lost"
+        }
+        self._owners = {key: owner for key, owner in self._owners.items() if key in lost}
+        unknown = sorted((key, since) for key, since in lost.items() if since and key not in self._owners)
+        for (instance, uuid), since in unknown[:MAX_LOOKED_UP]:
+            only = f"instance={quote(instance)},uuid={quote(uuid)}"
+            try:
+                vector = await self._instant(
+                    f"last_over_time(gpuscope_process_memory_bytes{{{only}}}[5m])", since
+                )
+            except EngineError:
+                continue  # the finding names nobody until the engine answers
+            processes = [
+                ProcessFacts(labels, {"gpuscope_process_memory_bytes": value})
+                for labels, value in labelled_values(vector)
+            ]
+            owner = main_owner(processes)
+            if owner is not None:
+                self._owners[instance, uuid] = owner
+
+    def _log_failures(self) -> None:
+        failed = self._judgement.failed
+        if failed:
+            kind, reason = next(iter(failed.items()))
+            self._episode.failed(f"{len(failed)} cannot be evaluated, for example {kind}: {reason}")
+        else:
+            self._episode.succeeded()
