@@ -39,6 +39,7 @@ from gpuscope.series import Labels
 from gpuscope.server.live.engine_samples import EngineSamples
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.gone_nodes import GoneWatch
+from gpuscope.server.live.judging import Judging
 from gpuscope.settings import Settings
 from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
 from tests.rules.rig import HeldClock
@@ -92,7 +93,6 @@ class Server:
         self.start = start
         self.now = now
         self._engine: QueryEngine | None = None
-        self._judge = FleetJudge(self._query_history)
 
     async def _query_history(self, expression: str, at: float) -> list[LabelledValue]:
         assert self._engine is not None
@@ -115,25 +115,30 @@ class Server:
             async def states() -> Sequence[TargetHealth]:
                 return down
 
+            ledger = await self._ledger(engine, int(self.now * 1000))
+            judging = Judging(engine, ledger, clock=lambda: self.now)
+            await judging.evaluate_due()
             watch = GoneWatch(self._query_history, states, clock=lambda: self.now)
-            judge = self._judge
             samples = (await EngineSamples(engine).read())()
             missing = await watch.find_missing([one for found in samples.values() for one in found])
-            judged = judge.judge(samples, missing, self.now)
-            await judge.look_up(judged)  # the first answer does not wait for the history; the next has it
-            return judge.judge(samples, missing, self.now).findings
+            return FleetJudge(judging).judge(samples, missing, self.now).findings
 
         return [_found(one) for one in self._ask(ask)]
+
+    async def _ledger(self, engine: QueryEngine, now_ms: int) -> FindingLedger:
+        """Everything that is known at a time."""
+        ledger = FindingLedger(engine)
+        await ledger.update(now_ms)
+        while await ledger.cover(int(self.start * 1000), now_ms):
+            pass
+        return ledger
 
     def findings_over_time(self) -> list[FoundFinding]:
         """Those of `/api/findings?since=`, asked two minutes later, when the range is complete."""
 
         async def ask(engine: QueryEngine) -> list[Finding]:
-            ledger = FindingLedger(engine)
             start_ms, end_ms = int(self.start * 1000), int(self.now * 1000)
-            await ledger.update(end_ms + 120_000)
-            while await ledger.cover(start_ms, end_ms + 120_000):
-                pass
+            ledger = await self._ledger(engine, end_ms + 120_000)
             found = past_findings(ledger.windows(start_ms, end_ms), start_ms, end_ms, fold=False)
             return [one.finding for one in found.findings]
 
