@@ -67,6 +67,7 @@ NOT_FAST = (
     "notify/test_running.py",
     "owners/test_agent.py",
     "owners/test_churn.py",
+    "owners/test_launchers.py",
     "owners/test_process_work.py",
     "owners/test_shared_gpu.py",
     "page",

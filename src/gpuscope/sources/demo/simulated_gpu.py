@@ -21,7 +21,7 @@ from gpuscope.sources.demo.constant_fields import (
 from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.hardware_ids import Identity
-from gpuscope.sources.demo.jobs import FirstProcess, Tenant, run_of
+from gpuscope.sources.demo.jobs import BARE, FirstProcess, Tenant, run_of
 from gpuscope.sources.demo.models import MIB, MigProfile, Model
 from gpuscope.sources.demo.track import Moment, Timeline
 from gpuscope.sources.demo.varying_fields import SimulatedGpuState, instance_fields, varying_fields
@@ -175,6 +175,8 @@ class Gpu:
                 decoder_ratio=ABSENT if instance else round(share * work.decoder, 2),
                 work=work.on_cpu,
                 owner=first_process.owner,
+                # Of a pod or job the owner tells; else its first rank is the launcher.
+                program=ABSENT if tenant.job.manager != BARE else f"pid-{first_process.pid}",
             )
 
     def run_of(self, tenant: Tenant, start: float, number: int, at: float) -> FirstProcess:

@@ -321,10 +321,11 @@ PROCESS_INFO = NativeMetric(
     "gpuscope_process_info",
     "info",
     "",
-    "Further labels of a process and its owner; pod labels as label_*. The value is always 1.",
+    "Further labels of a process and its owner; program is equal for processes that belong together; pod "
+    "labels as label_*. The value is always 1.",
     (
         "gpu", "uuid", "pid", "group", "container_id", "image", "pod_uid", "job_step", "job_array",
-        "job_account", "job_partition",
+        "job_account", "job_partition", "program",
     ),
 )  # fmt: skip
 GPU_PROCESSES = _gauge(
