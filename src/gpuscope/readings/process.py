@@ -69,6 +69,7 @@ class ProcessWork:
     resident_memory_bytes: Maybe[float] = ABSENT
     children: Maybe[int] = ABSENT
     children_cpu_ratio: Maybe[float] = ABSENT
+    read_bytes: Maybe[float] = ABSENT  # since its start, with its children
 
 
 NO_WORK: Final = ProcessWork()

@@ -315,6 +315,13 @@ PROCESS_WORK_METRICS: tuple[NativeMetric, ...] = (
         "children_cpu_ratio",
         "CPU time of its children as a share of one core, over the last minute.",
     ),
+    NativeMetric(
+        "gpuscope_process_read_bytes_total",
+        "counter",
+        "read_bytes",
+        "Bytes that the process and its children read from files, pipes and, except by recv(), from sockets.",
+        PROCESS_LABELS,
+    ),
 )
 """`reading` is an attribute of `ProcessWork`."""
 PROCESS_INFO = NativeMetric(
