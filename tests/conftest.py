@@ -69,6 +69,7 @@ NOT_FAST = (
     "owners/test_churn.py",
     "owners/test_launchers.py",
     "owners/test_process_work.py",
+    "owners/test_real_holders.py",
     "owners/test_shared_gpu.py",
     "page",
     "promql/test_budget.py",
