@@ -22,6 +22,7 @@ from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.metrics.families.host.builder import HostFamily
+from gpuscope.metrics.families.native.agent_metrics import snapshot_age
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.sample import LabelSet, MetricFamily
 from gpuscope.metrics.selection import MetricSelection
@@ -138,6 +139,7 @@ class SimulatedAgent:
             processes=self._processes(at, since) if has_driver else ABSENT,
             host=self._host(at),
             slurm=self._slurm(at),
+            simulated=True,  # its processes bring what /proc would tell: owner, start, program
         )
         return self._composer.compose(
             [reading],
@@ -147,9 +149,10 @@ class SimulatedAgent:
             sources=tuple(self._sources(at)),
         )
 
-    def families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+    def families(self, snapshot: Snapshot, age_seconds: float) -> Iterator[MetricFamily]:
         for builder in self._builders:
             yield from builder.to_families(snapshot)
+        yield snapshot_age(age_seconds)
 
     def _sources(self, at: float) -> Iterator[SourceStatus]:
         down = {
@@ -280,7 +283,6 @@ class SimulatedAgent:
             "started_at": self._situation.start + program.started + self._node.clock_seconds
             if is_seen
             else ABSENT,
-            "age_seconds": at - program.started if is_seen else ABSENT,
             "memory_bytes": _value(program, "memory", at) * GIGABYTE
             if program.facts["memory"] is not None
             else ABSENT,
@@ -577,5 +579,5 @@ def _scrape_node(situation: Situation, node: Node) -> _Scrapes:
         if is_down or snapshot is None:
             target.fail(moment)
         else:
-            target.add(moment, agent.families(snapshot))
+            target.add(moment, agent.families(snapshot, moment - since))
     return target

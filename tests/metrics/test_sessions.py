@@ -163,11 +163,11 @@ def test_further_labels_of_a_process() -> None:
         job_partition="gpu",
     )
     device = Device(uuid=Uuid("GPU-0"), index=0)
-    process = Process(pid=Pid(1), gpu_uuid=device.uuid, owner=owner)
+    process = Process(pid=Pid(1), gpu_uuid=device.uuid, owner=owner, program="u/train")
     snapshot = Snapshot(node="n", taken_at=0.0, devices=(device,), processes=(process,))
     text = exposition(snapshot, "native").decode()
     assert (
         f'gpuscope_process_info{{gpu="0",uuid="GPU-0",pid="1",group="ml",container_id="{"f" * 64}",'
         'image="img:1",pod_uid="u",job_step="0",job_array="9_1",job_account="physics",job_partition="gpu",'
-        'label_app_io_name="x"} 1\n'
+        'program="u/train",label_app_io_name="x"} 1\n'
     ) in text

@@ -13,7 +13,7 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.owners.owner_accounts import OwnerAccounts
 from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.proc import Proc, ProcessStat
+from gpuscope.owners.proc import Proc, ProcessRelations, ProcessStat
 from gpuscope.owners.process_enricher import ProcessEnricher
 from gpuscope.owners.process_lookup import ProcessLookup
 from gpuscope.owners.users import UserNames
@@ -32,6 +32,9 @@ class BusyProc(Proc):
 
     def stat(self, pid: int) -> ProcessStat:
         return ProcessStat("short", 100 + pid)
+
+    def relations(self, pid: int) -> ProcessRelations:
+        return ProcessRelations("short", 1, pid, pid)
 
     def ids(self, pid: int) -> tuple[int, int]:
         return 1_000_000 + pid, 1_000_000 + pid

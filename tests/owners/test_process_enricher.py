@@ -253,6 +253,7 @@ def test_nothing_of_a_process_is_lost_on_the_way() -> None:
         ofa_ratio=0.8,
         work=ProcessWork(cpu_ratio=0.7),
         owner=Owner(user="u"),
+        program="pid-6",
     )
     untold = {f.name for f in fields(Process) if getattr(whole, f.name) == f.default}
     found_out = {"state", "age_seconds", "idle_seconds", "idle_since", "labels", "looked_up"}

@@ -130,3 +130,51 @@ def test_it_looks_only_when_it_is_time_and_at_a_bounded_number(tmp_path: Path) -
     assert len(reader.advance(keys, 0.0)) == MAX_PROCESSES
     assert len(reader.advance(keys, 4.0)) == MAX_PROCESSES
     assert len(reader.advance(keys, 5.0)) == len(keys)  # the others had their turn
+
+
+def test_reads_of_a_process_and_its_children_are_counted_once(tmp_path: Path) -> None:
+    """A child reads a file and is waited for: the kernel then adds its reads to its parent's."""
+    file = tmp_path / "data"
+    file.write_bytes(b"x" * 3_000_000)
+    child = f"open({str(file)!r}, 'rb').read(); print('read', flush=True); sys.stdin.readline(); os._exit(0)"
+    code = f"""
+begin = os.fork()
+if begin == 0: {child}
+os.waitpid(begin, 0)
+print('waited', flush=True)
+sys.stdin.read()
+"""
+    begun = "import os, sys\n"
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen([sys.executable, "-c", begun + code], **pipes) as process:  # type: ignore[call-overload]
+        try:
+            ((key, _),) = keys_of([process.pid], Proc()).values()
+            reader = ProcessWorkReader(Proc(), sample_seconds=1)
+            counted = []
+            for at, line in enumerate((b"read\n", b"waited\n")):
+                assert process.stdout.readline() == line
+                work = reader.advance([key], float(at))[key]
+                counted.append(share(work.read_bytes))
+                process.stdin.write(b"\n")
+                process.stdin.flush()
+        finally:
+            process.kill()
+    assert 3_000_000 < counted[0] <= counted[1] < counted[0] + 1_000_000
+
+
+def test_reads_never_decrease_and_are_absent_where_they_cannot_be_read(tmp_path: Path) -> None:
+    """Its child ends, and nobody waits for it."""
+    tree = ProcTree(tmp_path)
+    io = tree.add(7, start_ticks=100) / "io"
+    (tmp_path / "7/task/7").mkdir(parents=True)
+    (tmp_path / "7/task/7/children").write_text("8 ")
+    (tree.add(8, start_ticks=100) / "io").write_text("rchar: 5000\nwchar: 1\n")
+    key, reader = ProcessKey(7, 100), ProcessWorkReader(Proc(str(tmp_path)), sample_seconds=1)
+    counted = []
+    for at, (own, children) in enumerate(((100, "8 "), (100, ""), (300, ""), (None, ""), (50, ""))):
+        (tmp_path / "7/task/7/children").write_text(children)
+        io.unlink(missing_ok=True)
+        if own is not None:
+            io.write_text(f"rchar: {own}\nwchar: 1\n")
+        counted.append(reader.advance([key], float(at))[key].read_bytes)
+    assert counted == [5100, 5100, 5300, ABSENT, 50]

@@ -57,6 +57,20 @@ def owner_of(
     )
 
 
+def program_of(owner: Owner, launcher: Maybe[str], pid: int) -> str:
+    """Which processes belong together: those of a pod's container, a job's step, or a launcher."""
+    if owner.pod_uid is not ABSENT or owner.pod is not ABSENT:
+        namespace = "" if owner.namespace is ABSENT else owner.namespace
+        pod = f"{namespace}/{owner.pod}" if owner.pod_uid is ABSENT else owner.pod_uid
+        container = owner.container_id if owner.container is ABSENT else owner.container
+        if container is not ABSENT:
+            return f"{pod}/{container}"
+    # Other steps than srun's are scripts and shells, which start what need not belong together.
+    elif owner.job is not ABSENT and owner.job_step is not ABSENT and owner.job_step.isdecimal():
+        return f"{owner.job}.{owner.job_step}"
+    return f"pid-{pid}" if launcher is ABSENT else launcher
+
+
 def needs_job(facts: KernelFacts) -> bool:
     """Whether slurmstepd may know a job of the process that its cgroup does not name."""
     cgroup = facts.cgroup

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from gpuscope.owners.gpu_work import working
 from gpuscope.owners.services import is_service
-from gpuscope.readings import ABSENT, Allocation, Device, Maybe, OwnerKey, Process, Uuid, unit_uuid
+from gpuscope.readings import ABSENT, Allocation, Device, Maybe, MigInstance, OwnerKey, Process, Uuid, unit_uuid
 
 
 @dataclass(slots=True)
@@ -100,6 +100,37 @@ def group_by_unit(
     if allocations is not ABSENT:
         _add_allocations(units, allocations)
     return units
+
+
+def unlisted_memory(devices: Sequence[Device], processes: Iterable[Process]) -> dict[Uuid, float]:
+    """Bytes in use that no process listed by the driver has, whether /proc shows it or not. A unit is left out
+    unless its list of processes and the memory of each of them are known."""
+    listed: dict[Uuid, Maybe[float]] = {}
+    for process in processes:
+        before, more = listed.get(unit_of(process), 0.0), process.memory_bytes
+        listed[unit_of(process)] = ABSENT if before is ABSENT or more is ABSENT else before + more
+    unlisted: dict[Uuid, float] = {}
+    for device in devices:
+        if device.lost or not device.processes_known:
+            continue
+        if not device.instances:
+            _add_unlisted(unlisted, device.uuid, device.memory_used_bytes, [listed.get(device.uuid, 0.0)])
+        sharing: dict[int, list[MigInstance]] = {}
+        for instance in device.instances:
+            sharing.setdefault(instance.gpu_instance, []).append(instance)
+        for first, *others in sharing.values():
+            if all(instance.processes_known for instance in (first, *others)):
+                parts = [listed.get(instance.uuid, 0.0) for instance in (first, *others)]
+                _add_unlisted(unlisted, first.uuid, first.memory_used_bytes, parts)
+    return unlisted
+
+
+def _add_unlisted(
+    unlisted: dict[Uuid, float], uuid: Uuid, used: Maybe[float], parts: Sequence[Maybe[float]]
+) -> None:
+    known = [part for part in parts if part is not ABSENT]
+    if used is not ABSENT and len(known) == len(parts):
+        unlisted[uuid] = max(0.0, used - sum(known))
 
 
 def _add_allocations(units: GpuUnits, allocations: Sequence[Allocation]) -> None:

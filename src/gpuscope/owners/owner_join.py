@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from gpuscope.owners.allocation_claims import JOB
 from gpuscope.owners.allocation_matching import Claims
+from gpuscope.owners.gpu_units import unlisted_memory
 from gpuscope.owners.node_jobs import JobOwners, jobs_here, merge_facts
 from gpuscope.owners.owner_accounts import OwnerAccounts
 from gpuscope.owners.process_enricher import ProcessEnricher
@@ -110,6 +111,7 @@ class OwnerJoin:
         return processes, Ownership(
             allocations=allocations,
             unallocated=self._unallocated(devices, processes, allocations, facts, now),
+            unlisted_memory={} if processes is ABSENT else unlisted_memory(devices, processes),
             jobs=jobs_here(held, () if processes is ABSENT else processes, facts),
             uses=uses,
             unattributed=unattributed,

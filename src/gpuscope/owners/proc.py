@@ -34,6 +34,16 @@ def _since_boot() -> float:
     return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
+@dataclass(frozen=True, slots=True)
+class ProcessRelations:
+    comm: str
+    parent: int
+    group: int
+    """The PID of its process group's leader."""
+    session: int
+    """The PID of its session's leader."""
+
+
 class Proc:
     """A procfs; in a container, the machine's may be mounted at another path."""
 
@@ -45,6 +55,9 @@ class Proc:
 
     def stat(self, pid: int) -> ProcessStat:
         return parse_stat(self._read(pid, "stat", 4096))
+
+    def relations(self, pid: int) -> ProcessRelations:
+        return parse_relations(self._read(pid, "stat", 4096))
 
     def ids(self, pid: int) -> tuple[int, int]:
         """User and group the process runs as."""
@@ -114,17 +127,33 @@ class Proc:
 
 
 def parse_stat(text: bytes) -> ProcessStat:
+    try:
+        comm, rest = _split_stat(text, 20)
+        return ProcessStat(comm, int(rest[19]))
+    except (ValueError, IndexError):
+        raise _not_as_expected(text) from None
+
+
+def parse_relations(text: bytes) -> ProcessRelations:
+    try:
+        comm, rest = _split_stat(text, 4)
+        return ProcessRelations(comm, int(rest[1]), int(rest[2]), int(rest[3]))
+    except (ValueError, IndexError):
+        raise _not_as_expected(text) from None
+
+
+def _split_stat(text: bytes, fields: int) -> tuple[str, list[bytes]]:
     """The name may contain spaces, brackets and line ends: it ends at the last `)`."""
     opened, closed = text.find(b"("), text.rfind(b")")
-    rest = text[closed + 1 :].split(None, 20)
-    try:
-        if opened < 0 or closed < opened:
-            raise ValueError
-        return ProcessStat(text[opened + 1 : closed].decode("utf-8", "replace"), int(rest[19]))
-    except (ValueError, IndexError):
-        if not text:  # the process ended during the read
-            raise ProcessGone from None
-        raise SourceError("/proc/PID/stat is not in the expected format") from None
+    if opened < 0 or closed < opened:
+        raise ValueError
+    return text[opened + 1 : closed].decode("utf-8", "replace"), text[closed + 1 :].split(None, fields)
+
+
+def _not_as_expected(text: bytes) -> Exception:
+    if not text:  # the process ended during the read
+        return ProcessGone()
+    return SourceError("/proc/PID/stat is not in the expected format")
 
 
 def parse_ids(text: bytes) -> tuple[int, int]:

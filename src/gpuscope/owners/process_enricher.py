@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.attribution import ContainerInfos, needs_job, owner_of
+from gpuscope.owners.attribution import ContainerInfos, needs_job, owner_of, program_of
 from gpuscope.owners.cgroup import CgroupFacts
 from gpuscope.owners.gpu_units import unit_of
 from gpuscope.owners.gpu_work import working
@@ -301,6 +301,7 @@ def _enriched(
         ofa_ratio=process.ofa_ratio,
         work=work,
         owner=known.owner,
+        program=_program(process, known),
         state=activity.state,
         age_seconds=age_seconds,
         idle_seconds=idle,
@@ -308,6 +309,13 @@ def _enriched(
         labels=labels,
         looked_up=looked_up,
     )
+
+
+def _program(process: Process, known: _KnownProcess) -> str:
+    if process.program is not ABSENT:  # a simulated process brings it
+        return process.program
+    launcher = ABSENT if known.facts is None else known.facts.launcher
+    return program_of(known.owner, launcher, int(process.pid))
 
 
 def _container_ids(facts: Iterable[KernelFacts]) -> tuple[frozenset[str], frozenset[str]]:

@@ -17,6 +17,7 @@ from typing import Final
 from gpuscope.clock import Clock
 from gpuscope.errors import SourceError
 from gpuscope.owners.cgroup import NO_CGROUP, CgroupFacts, parse_cgroup
+from gpuscope.owners.launchers import launcher_of
 from gpuscope.owners.lookup_timing import lasting_timing
 from gpuscope.owners.proc import Proc, ProcessGone
 from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
@@ -43,6 +44,7 @@ class KernelFacts:
     user: Maybe[str] = ABSENT
     group: Maybe[str] = ABSENT
     slurm: SlurmVariables = NO_VARIABLES
+    launcher: Maybe[str] = ABSENT  # equal for the processes that one launcher started
     command_line: Maybe[str] = ABSENT  # only with --full-commands: it may hold secrets
 
 
@@ -79,9 +81,15 @@ class ProcessLookup:
         try:
             cgroup = self._cgroup(pid)
             user, group = self._user(pid, cgroup)
-            variables = self._slurm(pid, cgroup)
-            line = self._command_line(pid) if self._full_commands else ABSENT
-            return KernelFacts(cgroup=cgroup, user=user, group=group, slurm=variables, command_line=line)
+            environment = self._environment(pid, cgroup)
+            return KernelFacts(
+                cgroup=cgroup,
+                user=user,
+                group=group,
+                slurm=_slurm_variables(environment, cgroup),
+                launcher=self._launcher(pid, environment),
+                command_line=self._command_line(pid) if self._full_commands else ABSENT,
+            )
         except ProcessGone:
             return KernelFacts()
 
@@ -105,16 +113,21 @@ class ProcessLookup:
     def _container_passwd(self, pid: int) -> str:
         return read_hostile_text(Path(self._proc.root, str(pid), "root/etc/passwd"))
 
-    def _slurm(self, pid: int, cgroup: CgroupFacts) -> SlurmVariables:
-        if cgroup.container_id is not ABSENT and cgroup.job is ABSENT and cgroup.sluid is ABSENT:
-            return NO_VARIABLES  # no job started it, and a container's environment is free text
+    def _environment(self, pid: int, cgroup: CgroupFacts) -> bytes:
         try:
-            return parse_environment(self._proc.environ(pid))
+            return self._proc.environ(pid)
         except OSError:
             # Only root may read it. Without a job in the cgroup none is expected there.
             if cgroup.job is not ABSENT or cgroup.sluid is not ABSENT:
                 self.failures["environment"] += 1
-            return NO_VARIABLES
+            return b""
+
+    def _launcher(self, pid: int, environment: bytes) -> Maybe[str]:
+        try:
+            return launcher_of(self._proc, pid, environment)
+        except (OSError, SourceError):
+            self.failures["launcher"] += 1
+            return ABSENT
 
     def _command_line(self, pid: int) -> Maybe[str]:
         try:
@@ -122,6 +135,12 @@ class ProcessLookup:
         except OSError:
             self.failures["command"] += 1
             return ABSENT
+
+
+def _slurm_variables(environment: bytes, cgroup: CgroupFacts) -> SlurmVariables:
+    if cgroup.container_id is not ABSENT and cgroup.job is ABSENT and cgroup.sluid is ABSENT:
+        return NO_VARIABLES  # no job started it, and a container's environment is free text
+    return parse_environment(environment)
 
 
 def parse_command_line(text: bytes) -> Maybe[str]:

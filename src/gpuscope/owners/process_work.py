@@ -1,4 +1,4 @@
-"""What GPU processes do on the CPU: CPU time, the busiest thread, waits for I/O and the network, children.
+"""What GPU processes do on the CPU: CPU time, the busiest thread, waits for I/O and network, reads, children.
 
 From /proc, every five seconds; a ratio is a mean over the last minute. Times are exact: the kernel counts them.
 Waits are the share of samples at which a task was blocked, because most kernels count no I/O delays. Of a
@@ -72,11 +72,23 @@ class _Task:
     samples_to_scan: int = 0
     busiest_other: float = 0.0
     """The runnable share of the busiest of them, between the last two scans."""
+    read_now: int = 0
+    """What it and its children have read, by their counters of now."""
+    read_bytes: Maybe[float] = ABSENT
+    """The same, never less than before: the counter of a child that ends may be lost."""
 
     def add(self, sample: _TaskSample, window: float) -> None:
         self.samples.append(sample)
         while len(self.samples) > 2 and sample.at - self.samples[1].at >= window:
             self.samples.popleft()
+
+    def add_reads(self, total: Maybe[int]) -> None:
+        """The kernel adds the reads of a child that was waited for to its parent."""
+        if total is ABSENT:
+            self.read_bytes = ABSENT
+            return
+        gained = total if self.read_bytes is ABSENT else max(0, total - self.read_now)
+        self.read_now, self.read_bytes = total, gained + (0.0 if self.read_bytes is ABSENT else self.read_bytes)
 
     @property
     def seconds(self) -> float:
@@ -169,6 +181,7 @@ class ProcessWorkReader:
             raise ProcessGone
         task = self._advance(key, stat, at, kept, is_gpu_process=True)
         children: list[_Task] = []
+        read_bytes = self._read_bytes(key.pid)
         pids = self._children(key.pid)
         for pid in () if pids is ABSENT else pids[:MAX_CHILDREN]:
             if pid in present:
@@ -179,6 +192,10 @@ class ProcessWorkReader:
                 children.append(self._advance(child, child_stat, at, kept))
             except (ProcessGone, OSError, ValueError):
                 continue
+            if read_bytes is not ABSENT:
+                read = self._read_bytes(pid)
+                read_bytes += 0 if read is ABSENT else read
+        task.add_reads(read_bytes)
         return self._summary(stat, task, children, pids)
 
     def _summary(
@@ -186,7 +203,7 @@ class ProcessWorkReader:
     ) -> ProcessWork:
         memory, count = float(stat.memory_bytes), ABSENT if pids is ABSENT else len(pids)
         if task.seconds < self._min_window_seconds:
-            return ProcessWork(resident_memory_bytes=memory, children=count)
+            return ProcessWork(resident_memory_bytes=memory, children=count, read_bytes=task.read_bytes)
         known = [child for child in children if child.seconds >= self._min_window_seconds]
         every = (task, *known)
         return ProcessWork(
@@ -198,6 +215,7 @@ class ProcessWorkReader:
             resident_memory_bytes=memory,
             children=count,
             children_cpu_ratio=ABSENT if pids is ABSENT else sum(child.cpu_ratio() for child in known),
+            read_bytes=task.read_bytes,
         )
 
     def _advance(
@@ -271,6 +289,14 @@ class ProcessWorkReader:
         except (ProcessGone, OSError):
             return ABSENT
         return ABSENT if name in ("", "0") else name
+
+    def _read_bytes(self, pid: int) -> Maybe[int]:
+        """Only root and its own user may read it."""
+        try:
+            name, value = self._proc.read(pid, "io").split(None, 2)[:2]
+            return int(value) if name == b"rchar:" else ABSENT
+        except (ProcessGone, OSError, ValueError):
+            return ABSENT
 
     def _children(self, pid: int) -> Maybe[list[int]]:
         """Of the main thread, which starts the workers of a data loader."""

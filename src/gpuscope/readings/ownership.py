@@ -120,6 +120,7 @@ class Ownership:
 
     allocations: Maybe[tuple[Allocation, ...]] = ABSENT
     unallocated: Mapping[Uuid, int] = NO_VALUES  # processes by unit that none of its holders has
+    unlisted_memory: Mapping[Uuid, float] = NO_VALUES  # bytes by unit that no process listed by the driver has
     jobs: Mapping[str, JobFacts] = NO_VALUES  # by job id: those that hold or use a GPU of this node
     uses: tuple[OwnerUse, ...] = ()
     unattributed: tuple[Unattributed, ...] = ()

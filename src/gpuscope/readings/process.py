@@ -69,6 +69,7 @@ class ProcessWork:
     resident_memory_bytes: Maybe[float] = ABSENT
     children: Maybe[int] = ABSENT
     children_cpu_ratio: Maybe[float] = ABSENT
+    read_bytes: Maybe[float] = ABSENT  # since its start, with its children
 
 
 NO_WORK: Final = ProcessWork()
@@ -92,6 +93,7 @@ class Process:
     ofa_ratio: Maybe[float] = ABSENT  # optical flow
     work: ProcessWork = NO_WORK
     owner: Owner = NO_OWNER
+    program: Maybe[str] = ABSENT  # equal for the processes that belong together
     state: str = UNKNOWN  # active, idle (no work for a while), or unknown (the driver does not report it)
     age_seconds: Maybe[float] = ABSENT  # since its start, by the kernel's clock since boot
     idle_seconds: Maybe[float] = ABSENT  # without work; 0 while it works, ABSENT if that is not known

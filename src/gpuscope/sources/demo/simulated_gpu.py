@@ -7,10 +7,21 @@ What the driver does not report with MIG is absent here too: the GPU's utilisati
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from operator import sub
 
-from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid, XidEvent
+from gpuscope.readings import (
+    ABSENT,
+    NO_WORK,
+    Device,
+    Maybe,
+    MigInstance,
+    Pid,
+    Process,
+    ProcessWork,
+    Uuid,
+    XidEvent,
+)
 from gpuscope.sources.demo.constant_fields import (
     NOT_SUPPORTED,
     OPEN,
@@ -21,12 +32,14 @@ from gpuscope.sources.demo.constant_fields import (
 from gpuscope.sources.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.sources.demo.faults import Faults
 from gpuscope.sources.demo.hardware_ids import Identity
-from gpuscope.sources.demo.jobs import FirstProcess, Tenant, run_of
+from gpuscope.sources.demo.jobs import BARE, FirstProcess, Tenant, run_of
 from gpuscope.sources.demo.models import MIB, MigProfile, Model
 from gpuscope.sources.demo.track import Moment, Timeline
 from gpuscope.sources.demo.varying_fields import SimulatedGpuState, instance_fields, varying_fields
+from gpuscope.sources.demo.workload import Workload
 
 MEMORY_GRAIN = 2 * MIB  # the driver allocates memory in pages of 2 MiB
+_START_READS = 3e9  # bytes: libraries, and a model
 _START_SHARE = 0.06  # of its memory, which a process has from the start
 
 
@@ -173,8 +186,10 @@ class Gpu:
                 memory_ratio=ABSENT if instance else round(share * work.dram, 2),
                 encoder_ratio=ABSENT if instance else round(share * work.encoder, 2),
                 decoder_ratio=ABSENT if instance else round(share * work.decoder, 2),
-                work=work.on_cpu,
+                work=_on_cpu(work, at - first_process.started_at),
                 owner=first_process.owner,
+                # Of a pod or job the owner tells; else its first rank is the launcher.
+                program=ABSENT if tenant.job.manager != BARE else f"pid-{first_process.pid}",
             )
 
     def run_of(self, tenant: Tenant, start: float, number: int, at: float) -> FirstProcess:
@@ -209,6 +224,12 @@ class Gpu:
                     pci_bus_id=self.identity.pci_bus_id,
                     message=f"simulated Xid {xid}",
                 )
+
+
+def _on_cpu(work: Workload, age: float) -> ProcessWork:
+    if work.on_cpu is NO_WORK:
+        return NO_WORK
+    return replace(work.on_cpu, read_bytes=float(int(_START_READS + work.reads * max(0.0, age))))
 
 
 def _memory(tenant: Tenant, age: float, usable: float) -> float:

@@ -40,6 +40,7 @@ class Workload:
     hours: tuple[float, float] = (1.0, 1.0)
     commands: tuple[str, ...] = ("python3",)
     on_cpu: ProcessWork = NO_WORK  # what its process does on the CPU: why the GPU waits, if it does
+    reads: float = 0.0  # bytes per second of files, after its start
 
 
 def _on_cpu(
@@ -138,28 +139,28 @@ TRAINING: Final = Workload(
     sm=0.86, occupancy=0.38, tensor=0.47, dram=0.44, fp32=0.12, fp16=0.05, integer=0.2,
     pcie_in=0.05, pcie_out=0.02, nvlink=0.33, memory=(0.72, 0.93), ramp_seconds=75, hours=(2.5, 14),
     commands=("python3", "python3.11", "torchrun"),
-    on_cpu=_on_cpu(0.82, io=0.02, workers=8, workers_cpu=2.4),
+    on_cpu=_on_cpu(0.82, io=0.02, workers=8, workers_cpu=2.4), reads=4e8,
 )  # fmt: skip
 STARVED: Final = Workload(
     name="starved", rhythm=_starved, intensity=0.7,
     sm=0.62, occupancy=0.27, tensor=0.21, dram=0.3, fp32=0.15, fp16=0.02, integer=0.15,
     pcie_in=0.22, pcie_out=0.02, nvlink=0.08, memory=(0.3, 0.6), ramp_seconds=40, hours=(1.5, 7),
     commands=("python", "python3"),
-    on_cpu=_on_cpu(0.99, workers=0),
+    on_cpu=_on_cpu(0.99, workers=0), reads=1.8e8,
 )  # fmt: skip
 SIMULATION: Final = Workload(
     name="simulation", rhythm=_sweep, intensity=0.82,
     sm=0.74, occupancy=0.51, tensor=0.0, dram=0.55, fp64=0.31, fp32=0.24, integer=0.18,
     pcie_in=0.03, pcie_out=0.03, nvlink=0.04, memory=(0.1, 0.35), ramp_seconds=12, hours=(1, 6),
     commands=("gmx_mpi", "lmp", "pmemd.cuda"),
-    on_cpu=_on_cpu(0.88),
+    on_cpu=_on_cpu(0.88), reads=2e6,
 )  # fmt: skip
 SWEEP: Final = Workload(
     name="sweep", rhythm=_sweep, intensity=0.66,
     sm=0.55, occupancy=0.3, tensor=0.18, dram=0.28, fp32=0.18, fp16=0.03, integer=0.12,
     pcie_in=0.08, pcie_out=0.02, nvlink=0.0, memory=(0.15, 0.4), ramp_seconds=20, hours=(0.2, 0.9),
     commands=("python3",),
-    on_cpu=_on_cpu(0.55, io=0.05, workers=4, workers_cpu=0.9),
+    on_cpu=_on_cpu(0.55, io=0.05, workers=4, workers_cpu=0.9), reads=9e7,
 )  # fmt: skip
 INFERENCE: Final = Workload(
     name="inference", rhythm=_inference, intensity=0.72,
@@ -180,7 +181,7 @@ TRANSCODE: Final = Workload(
     sm=0.2, occupancy=0.1, dram=0.25, fp32=0.05, integer=0.1,
     pcie_in=0.05, pcie_out=0.04, encoder=0.9, decoder=1.0, memory=(0.03, 0.08), ramp_seconds=3, hours=(1, 5),
     commands=("ffmpeg",),
-    on_cpu=_on_cpu(0.48, io=0.03),
+    on_cpu=_on_cpu(0.48, io=0.03), reads=3e7,
 )  # fmt: skip
 HELD: Final = Workload(
     name="held", rhythm=_still, memory=(0.55, 0.75), ramp_seconds=30, hours=(3, 9), commands=("python3",),
@@ -189,12 +190,12 @@ HELD: Final = Workload(
 DISK_BOUND: Final = Workload(
     name="disk-bound", rhythm=_waiting, intensity=0.7,
     sm=0.6, occupancy=0.27, tensor=0.21, dram=0.3, fp32=0.15, pcie_in=0.2, memory=(0.4, 0.6), ramp_seconds=40,
-    on_cpu=_on_cpu(0.12, io=0.78, workers=4, workers_cpu=0.3),
+    on_cpu=_on_cpu(0.12, io=0.78, workers=4, workers_cpu=0.3), reads=1.2e8,
 )  # fmt: skip
 NETWORK_BOUND: Final = Workload(
     name="network-bound", rhythm=_waiting, intensity=0.7,
     sm=0.6, occupancy=0.27, tensor=0.21, dram=0.3, fp32=0.15, pcie_in=0.2, memory=(0.4, 0.6), ramp_seconds=40,
-    on_cpu=_on_cpu(0.1, network=0.85, workers=4, workers_cpu=0.2),
+    on_cpu=_on_cpu(0.1, network=0.85, workers=4, workers_cpu=0.2), reads=4e7,
 )  # fmt: skip
 WAITING_RANK: Final = Workload(  # its kernel spins in a collective and polls its peers
     name="waiting-rank", rhythm=_spinning, intensity=0.08,

@@ -26,6 +26,7 @@ from gpuscope.metrics.families.native.owner_table import (
     UNATTRIBUTED_LABELS,
     UNATTRIBUTED_METRICS,
     UNIT_METRICS,
+    UNLISTED_MEMORY,
 )
 from gpuscope.metrics.families.native.process_metrics import pod_label_pairs
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample, label_texts
@@ -101,12 +102,15 @@ class OwnerMetrics:
 
     def _job_families(self, snapshot: Snapshot, names: Mapping[Uuid, str]) -> Iterator[MetricFamily]:
         ownership = snapshot.ownership
-        yield UNALLOCATED_PROCESSES.family(
-            [
-                Sample(self._kept(GPU_LABELS, (names.get(uuid, ""), uuid)), count)
-                for uuid, count in ownership.unallocated.items()
+        for row, values in (
+            (UNALLOCATED_PROCESSES, ownership.unallocated),
+            (UNLISTED_MEMORY, ownership.unlisted_memory),
+        ):
+            samples = [
+                Sample(self._kept(GPU_LABELS, (names.get(uuid, ""), uuid)), value)
+                for uuid, value in values.items()
             ]
-        )
+            yield row.family(samples)
         infos = [
             label_texts(JOB_INFO.labels, (job, about.array, about.user, about.account, about.partition))
             for job, about in ownership.jobs.items()

@@ -182,6 +182,13 @@ ALLOCATION_USED = NativeMetric(
     ("gpu", "uuid", "resource", "replica", "namespace", "pod", "container", "slurm_job"),
     "0 or 1",
 )
+UNLISTED_MEMORY = NativeMetric(
+    "gpuscope_gpu_unlisted_memory_bytes",
+    "gauge",
+    "",
+    "Memory in use that no process listed by the driver has; absent unless the memory of each is known.",
+    ("gpu", "uuid"),
+)
 UNALLOCATED_PROCESSES = NativeMetric(
     "gpuscope_gpu_unallocated_processes",
     "gauge",
@@ -221,6 +228,6 @@ OWNER_FAILURES = NativeMetric(
 
 OWNERSHIP_METRICS: tuple[NativeMetric, ...] = (
     *OWNER_METRICS, OWNER_GPUS, *UNATTRIBUTED_METRICS, OBSERVED_SECONDS, HELD_SECONDS, FREE_SECONDS,
-    *UNIT_METRICS, STRANDED_SECONDS, ALLOCATION_USED, UNALLOCATED_PROCESSES, JOB_INFO, JOB_END, POD_LABELS,
-    OWNER_FAILURES,
+    *UNIT_METRICS, STRANDED_SECONDS, ALLOCATION_USED, UNALLOCATED_PROCESSES, UNLISTED_MEMORY, JOB_INFO, JOB_END,
+    POD_LABELS, OWNER_FAILURES,
 )  # fmt: skip

@@ -113,7 +113,7 @@ class ProcessMetrics:
         info: dict[tuple[object, ...], LabelSet] = {}
         for unit in units:
             for process in unit.shown:
-                key = (unit.gpu, unit.uuid, process.pid, process.owner)
+                key = (unit.gpu, unit.uuid, process.pid, process.owner, process.program)
                 info[key] = self._info.get(key) or _info_labels(process, unit)
         self._info = info
         return PROCESS_INFO.family([(labels, 1) for labels in info.values()])
@@ -138,7 +138,7 @@ def _info_labels(process: Process, unit: UnitProcesses) -> LabelSet:
     owner = process.owner
     texts = (
         unit.gpu, unit.uuid, str(process.pid), owner.group, owner.container_id, owner.image, owner.pod_uid,
-        owner.job_step, owner.job_array, owner.job_account, owner.job_partition,
+        owner.job_step, owner.job_array, owner.job_account, owner.job_partition, process.program,
     )  # fmt: skip
     return LabelSet((*label_texts(PROCESS_INFO.labels, texts).pairs, *pod_label_pairs(owner.pod_labels)))
 

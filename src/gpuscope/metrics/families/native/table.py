@@ -315,16 +315,24 @@ PROCESS_WORK_METRICS: tuple[NativeMetric, ...] = (
         "children_cpu_ratio",
         "CPU time of its children as a share of one core, over the last minute.",
     ),
+    NativeMetric(
+        "gpuscope_process_read_bytes_total",
+        "counter",
+        "read_bytes",
+        "Bytes that the process and its children read from files, pipes and, except by recv(), from sockets.",
+        PROCESS_LABELS,
+    ),
 )
 """`reading` is an attribute of `ProcessWork`."""
 PROCESS_INFO = NativeMetric(
     "gpuscope_process_info",
     "info",
     "",
-    "Further labels of a process and its owner; pod labels as label_*. The value is always 1.",
+    "Further labels of a process and its owner; program is equal for processes that belong together; pod "
+    "labels as label_*. The value is always 1.",
     (
         "gpu", "uuid", "pid", "group", "container_id", "image", "pod_uid", "job_step", "job_array",
-        "job_account", "job_partition",
+        "job_account", "job_partition", "program",
     ),
 )  # fmt: skip
 GPU_PROCESSES = _gauge(
