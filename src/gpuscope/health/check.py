@@ -46,6 +46,8 @@ class Share(StrEnum):
     WHOLE = "whole"
     VALUE = "value"
     """The value of `lost` is the share, 0 to 1."""
+    COUNT = "count"
+    """The value of `lost` is how many GPUs are lost: nobody reads them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

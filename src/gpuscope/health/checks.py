@@ -61,8 +61,12 @@ SERVICE_CHECKS: Final = (
         subject=Subject.SERVICE,
         severity=Severity.WARNING,
         # One metric of each family: a selector over whole families would read every series.
-        promql="absent(gpuscope_agent_info) and absent(DCGM_FI_DEV_GPU_TEMP) and absent(nvidia_smi_index)",
-        for_seconds=900,
+        promql=(
+            "absent_over_time(gpuscope_agent_info[15m]) and absent_over_time(DCGM_FI_DEV_GPU_TEMP[15m]) "
+            "and absent_over_time(nvidia_smi_index[15m])"
+        ),
+        lead_seconds=900,
+        inhibited_by=("node_down",),
         meaning="No GPU metrics arrive: dashboards are empty, and no other alert can fire.",
         next_step="run gpuscope doctor --server URL; in Kubernetes check the ServiceMonitor's release label",
     ),

@@ -12,6 +12,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from gpuscope.health.check import Subject
+from gpuscope.health.checks import CHECKS
 from gpuscope.health.condition import Condition, SubjectKey
 
 KEEP_SECONDS: Final = 300.0
@@ -118,5 +120,7 @@ def _is_explained(one: OpenEpisode, holding: Mapping[str, Collection[tuple[str, 
         if (subject.instance, subject.uuid) in held or (subject.instance, "") in held:
             return True
         if not subject.uuid and any(instance == subject.instance for instance, _ in held):
+            return True
+        if held and (CHECKS[kind].subject is Subject.SERVICE or one.condition.check.subject is Subject.SERVICE):
             return True
     return False

@@ -52,6 +52,13 @@ def _slurm(
     )
 
 
+_NODES_DOWN: Final = (
+    'max by (node) (gpuscope_slurm_node_state{state="down"} == 1 or gpuscope_slurm_node_flag{flag="fail"} == 1)'
+)
+GPUS_OF_NODES_DOWN: Final = (
+    f'sum by (node) (gpuscope_slurm_node_gpus{{gres="gpu"}}) and on (node) {_NODES_DOWN} '
+    f"or on (node) 0 * {_NODES_DOWN}"
+)
 FREE_WHILE_JOBS_WAIT: Final = (
     f"({NO_PROCESS} * {SAME_GPU} group_left (node) gpuscope_gpu_info) and on (node) "
     f'(gpuscope_slurm_node_gpus{{gres="gpu",state="idle"}} > 0) and on () ({JOBS_WAIT})'
@@ -103,12 +110,10 @@ SLURM_CHECKS: Final = (
            "check slurmctld, munge and slurmdbd",
            for_seconds=300, inhibited_by=("node_down",)),
     _slurm("slurm_nodes_down", "SlurmNodesDown", Severity.WARNING,
-           'max by (node) (gpuscope_slurm_node_state{state="down"} == 1 '
-           'or gpuscope_slurm_node_flag{flag="fail"} == 1) '
-           "or on () slurm_nodes_down + slurm_nodes_fail > 0",
+           f"{_NODES_DOWN} or on () slurm_nodes_down + slurm_nodes_fail > 0",
            "Slurm calls a node down or failed: it gives it no jobs.", "run sinfo -R for the reason",
            for_seconds=900, inhibited_by=("slurm_down", "node_down"), subject=Subject.SLURM_NODE,
-           share=Share.WHOLE),
+           share=Share.COUNT, lost=GPUS_OF_NODES_DOWN),
     _slurm("slurm_drained", "SlurmDrained", Severity.INFO,
            'max by (node) (gpuscope_slurm_node_flag{flag="drain"} == 1) or on () slurm_nodes_drain > 0',
            "A Slurm node has been drained for a day.", "run sinfo -R; resume it if it is repaired",

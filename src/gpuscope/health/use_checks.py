@@ -81,9 +81,13 @@ PLACED_BY_SLURM: Final = (
     f"* on (node, minor) group_left (instance, gpu, uuid) {_NUMBERED_GPUS}) and on (instance) {SLURM_NODES}"
 )
 """Which GPU Slurm has given to which job, for nodes without a prolog."""
+_UNUSED: Final = (
+    f"(max_over_time(gpuscope_allocation_used[{_STARTING}]) == 0 "
+    f"and gpuscope_allocation_used offset {_STARTING} and {SAME_GPU} gpuscope_gpu_processes)"
+)
 _UNUSED_ALLOCATION: Final = (
-    f"max_over_time(gpuscope_allocation_used[{_STARTING}]) == 0 "
-    f"and gpuscope_allocation_used offset {_STARTING} and {SAME_GPU} gpuscope_gpu_processes "
+    f"{_UNUSED} * on (instance, slurm_job) group_left (user) max by (instance, slurm_job, user) "
+    f"(gpuscope_job_info) or on (instance, uuid, namespace, pod, slurm_job) {_UNUSED} "
     f"or ({PLACED_BY_SLURM} and on (slurm_job) gpuscope_slurm_job_info offset {_STARTING} "
     f"and {SAME_GPU} gpuscope_gpu_processes unless {SAME_GPU} gpuscope_allocation_used "
     f"unless on (instance, uuid, slurm_job) max_over_time(gpuscope_process_memory_bytes[{_STARTING}]) "
@@ -163,8 +167,10 @@ USE_CHECKS: Final = (
             "gpuscope_process_memory_bytes + 7200 * deriv(gpuscope_process_memory_bytes[30m]) "
             # max: an agent that two jobs scrape has two series of each GPU, which cannot be joined.
             f"> {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
-            "and min_over_time(deriv(gpuscope_process_memory_bytes[10m])[30m:5m]) > 0 "
-            "and gpuscope_process_memory_bytes offset 40m"
+            "and min_over_time(gpuscope_process_memory_bytes[10m]) "
+            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 15m) "
+            "and min_over_time(gpuscope_process_memory_bytes[10m] offset 15m) "
+            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 30m)"
         ),
         inhibited_by=("memory_full",),
         meaning="A process will need more memory than the GPU has within two hours.",

@@ -92,25 +92,29 @@ def join_spans(
 ) -> list[Episode]:
     """Spans in the order of their times. What began before the range is clipped, and so is its cost."""
     joined: list[Episode] = []
+    leads: list[float] = []
     for span in spans:
         if joined and span.start_ms - joined[-1].end_ms <= STEP_MS:
             joined[-1].end_ms = max(joined[-1].end_ms, span.end_ms)
             joined[-1].lost_seconds += span.lost_seconds
         else:
             joined.append(Episode(span.start_ms, span.end_ms, span.lost_seconds))
-    joined = [_with_lead(one, lead_seconds) for one in joined]
+            leads.append(span.age_seconds or lead_seconds)
+    joined = [_with_lead(one, lead) for one, lead in zip(joined, leads, strict=True)]
     return [one for one in (_clip(one, start_ms, end_ms) for one in joined) if one.end_ms > one.start_ms]
 
 
 def _with_lead(episode: Episode, lead_seconds: float) -> Episode:
-    """The time before the expression saw it costs as much as the time after."""
+    """The time before the expression saw it costs as much as the time after. Its beginning is then exact, and
+    its end is half a step before the step at which it was over."""
     if not lead_seconds:
         return episode
     lost_per_second = episode.lost_seconds / episode.seconds
+    half_step = STEP_MS / 2000
     return Episode(
         episode.start_ms - int(lead_seconds * 1000),
         episode.end_ms,
-        episode.lost_seconds + lead_seconds * lost_per_second,
+        episode.lost_seconds + (lead_seconds - half_step) * lost_per_second,
     )
 
 

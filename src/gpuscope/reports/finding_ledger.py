@@ -19,6 +19,7 @@ from gpuscope.promql.result import Matrix
 from gpuscope.reports.finding_windows import (
     OBSERVED,
     STEP_MS,
+    LostSpan,
     Offload,
     Window,
     join_windows,
@@ -29,6 +30,8 @@ from gpuscope.reports.finding_windows import (
 WINDOW_MS: Final = 6 * 3_600_000
 LAG_MS: Final = 60_000
 """Samples of a slower scrape arrive late."""
+MAX_GAP_MS: Final = 300_000
+"""What comes back within five minutes goes on: an agent that restarts knows nothing for a minute."""
 RECHECK_MS: Final = 24 * 3_600_000
 
 
@@ -119,21 +122,24 @@ class FindingLedger:
         for subject, spans in tail.spans.items():
             if spans[-1].end_ms < tail.end_ms - STEP_MS:
                 continue
-            start_ms = self._back_from(subject, spans[-1].start_ms)
-            observed_ms = self._first_observed(subject, start_ms, first)
-            found[subject] = max(start_ms / 1000 - leads.get(subject.kind, 0.0), observed_ms / 1000)
+            start = self._first_of(subject)
+            observed_ms = self._first_observed(subject, start.start_ms, first)
+            lead = start.age_seconds or leads.get(subject.kind, 0.0)
+            found[subject] = max(start.start_ms / 1000 - lead, observed_ms / 1000)
         return found
 
-    def _back_from(self, subject: SubjectKey, start_ms: int) -> int:
-        """Through the windows before, as long as it held without a break."""
-        before = self._closed.get(start_ms - WINDOW_MS)
-        while before is not None:
-            spans = before.spans.get(subject)
-            if not spans or spans[-1].end_ms < before.end_ms or start_ms != before.end_ms:
+    def _first_of(self, subject: SubjectKey) -> LostSpan:
+        """The span with which it began: through spans and windows before, with gaps of five minutes at most."""
+        first: LostSpan | None = None
+        for window in sorted(self._known(), key=lambda one: -one.start_ms):
+            if first is not None and first.start_ms - window.end_ms > MAX_GAP_MS:
                 break
-            start_ms = spans[-1].start_ms
-            before = self._closed.get(start_ms - WINDOW_MS) if start_ms == before.start_ms else None
-        return start_ms
+            for span in reversed(window.spans.get(subject, ())):
+                if first is not None and first.start_ms - span.end_ms > MAX_GAP_MS:
+                    return first
+                first = span
+        assert first is not None  # noqa: S101 - it holds in the newest window
+        return first
 
     def _first_observed(self, subject: SubjectKey, start_ms: int, first: dict[tuple[str, str], int]) -> int:
         """A GPU that was first read when the episode began may have been so before; that is not known."""

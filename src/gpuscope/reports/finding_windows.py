@@ -23,6 +23,7 @@ import numpy as np
 from gpuscope.engines.engine_errors import EngineError
 from gpuscope.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.health.check import OWNER_LABELS, Check, Share, Subject
+from gpuscope.health.checks import CHECKS
 from gpuscope.health.condition import Owner, SubjectKey, subject_key
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats
@@ -51,7 +52,9 @@ class LostSpan:
     start_ms: int
     end_ms: int
     lost_seconds: float
-    """Of one GPU, before its MIG weight."""
+    """Of one GPU, before its MIG weight; of a node that nobody reads, of all its GPUs."""
+    age_seconds: float = 0.0
+    """How long it had lasted when it was first seen, where the value says so."""
 
 
 @dataclass(slots=True)
@@ -134,8 +137,9 @@ def _continued(before: list[LostSpan], after: list[LostSpan]) -> list[LostSpan]:
         while at >= 0 and joined[at].end_ms > span.start_ms:
             at -= 1
         if at >= 0 and joined[at].end_ms == span.start_ms:
-            lost_seconds = joined[at].lost_seconds + span.lost_seconds
-            joined[at] = LostSpan(joined[at].start_ms, span.end_ms, lost_seconds)
+            before_it = joined[at]
+            lost_seconds = before_it.lost_seconds + span.lost_seconds
+            joined[at] = LostSpan(before_it.start_ms, span.end_ms, lost_seconds, before_it.age_seconds)
         else:
             joined.append(span)
     return joined
@@ -161,6 +165,7 @@ class _Claims:
         self._held: dict[str, dict[GpuKey, Bools]] = {}
         """By kind: when it held, for those that explain others."""
         self._memory: dict[GpuKey, dict[Owner, Floats]] = {}
+        self._names: dict[str, str] = {}
         self._turns: Mapping[GpuKey, Bools] = {}
         """Of GPUs with several reporters: the steps that are with each."""
 
@@ -184,12 +189,14 @@ class _Claims:
 
     def add(self, check: Check, found: Matrix) -> None:
         by_subject: dict[SubjectKey, Floats] = {}
+        ages: dict[SubjectKey, Floats] = {}
         for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
             subject = subject_key(check, dict(labels))
             if check.lost and check.subject is Subject.SERVICE:  # the GPUs that it is about
                 subject = SubjectKey(check.kind, *_gpu_key(dict(labels)), ())
-            is_share = check.share is Share.VALUE
-            share = np.nan_to_num(np.where(present, np.clip(values, 0.0, 1.0) if is_share else 1.0, 0.0))
+            share = np.nan_to_num(np.where(present, _share(check, values), 0.0))
+            if check.value_is_age and not check.lost:
+                ages[subject] = np.maximum(ages.get(subject, 0.0), np.where(present, values, 0.0))
             share = self._in_turn((subject.instance, subject.uuid), share)
             held = by_subject.get(subject)
             by_subject[subject] = share if held is None else np.maximum(held, share)
@@ -207,16 +214,30 @@ class _Claims:
             lost = self._claim(by_subject)
         for subject, share in by_subject.items():
             if spans := _spans(self._window, share > 0, lost[subject]):
+                for span in spans if subject in ages else ():
+                    span.age_seconds = float(ages[subject][(span.start_ms - self._window.start_ms) // STEP_MS])
                 self._window.spans[subject] = spans
 
     def _explain(self, check: Check, subject: SubjectKey, share: Floats) -> None:
         """Takes out the time in which another check explains this one."""
         for kind in check.inhibited_by:
-            held = self._held.get(kind)
-            if held:
-                for key in {(subject.instance, subject.uuid), (subject.instance, "")}:
-                    if key in held:
-                        share[held[key]] = 0.0
+            for (instance, uuid), held in self._held.get(kind, {}).items():
+                if (
+                    CHECKS[kind].subject is Subject.SERVICE
+                    or check.subject is Subject.SERVICE
+                    or (subject.instance in (instance, self._name(instance)) and uuid in ("", subject.uuid))
+                    or (subject.instance == instance and not subject.uuid)
+                ):
+                    share[held] = 0.0
+
+    def _name(self, instance: str) -> str:
+        """The node's name, by which Slurm knows it."""
+        if instance not in self._names:
+            of_node = (
+                labels.get("node", "") for key, labels in self._window.gpus.items() if key[0] == instance
+            )
+            self._names[instance] = next(filter(None, of_node), instance)
+        return self._names[instance]
 
     def _claim(self, by_subject: Mapping[SubjectKey, Floats]) -> dict[SubjectKey, Floats]:
         owners: dict[GpuKey, list[SubjectKey]] = defaultdict(list)
@@ -244,6 +265,12 @@ class _Claims:
         by_memory = np.divide(memory, total, out=np.zeros_like(memory), where=total > 0)
         parts: Floats = np.where((memory.sum(axis=0) > 0) & (total > 0), by_memory, equally)
         return parts
+
+
+def _share(check: Check, values: Floats) -> Floats | float:
+    if check.share is Share.COUNT:
+        return np.maximum(values, np.finfo(float).tiny)  # it held, even if nobody says how many GPUs it is
+    return np.clip(values, 0.0, 1.0) if check.share is Share.VALUE else 1.0
 
 
 def _turns(seen: Matrix) -> dict[GpuKey, Bools]:

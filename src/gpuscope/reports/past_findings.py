@@ -199,6 +199,9 @@ def _costs(
     hours, cost = 0.0, None if rates is None else 0.0
     for subject, episodes in group.members:
         lost = sum(one.lost_seconds for one in episodes) / HOUR
+        if group.check.share is Share.COUNT:
+            hours, cost = hours + lost, None  # of which model they are is not known
+            continue
         for key in _gpus_of(group.check, subject, weights):
             amount = lost * weights.weight(key)
             hours += amount
