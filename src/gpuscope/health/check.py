@@ -76,6 +76,13 @@ class Check:
     next_step: str
 
     @property
+    def explained_by(self) -> tuple[str, ...]:
+        """`inhibited_by`, and that the numbers of its node are old: what happens meanwhile is not known."""
+        if self.subject not in (Subject.GPU, Subject.OWNER, Subject.PROCESS) or self.kind == "gpu_lost":
+            return self.inhibited_by
+        return tuple(dict.fromkeys((*self.inhibited_by, "node_down", "node_stale")))
+
+    @property
     def every_seconds(self) -> float:
         """How often it is evaluated: at once where somebody must act, seldom where it looks at a whole day."""
         if self.severity is Severity.CRITICAL:

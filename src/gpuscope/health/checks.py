@@ -63,7 +63,7 @@ SERVICE_CHECKS: Final = (
         # One metric of each family: a selector over whole families would read every series.
         promql=(
             "absent_over_time(gpuscope_agent_info[15m]) and absent_over_time(DCGM_FI_DEV_GPU_TEMP[15m]) "
-            "and absent_over_time(nvidia_smi_index[15m])"
+            "and absent_over_time(nvidia_smi_index[15m]) and on () (count(up) or count(gpuscope_store_full))"
         ),
         lead_seconds=900,
         inhibited_by=("node_down",),
@@ -110,7 +110,7 @@ def explaining_first(checks: Iterable[Check]) -> tuple[Check, ...]:
     left = {check.kind: check for check in checks}
     ordered: list[Check] = []
     while left:
-        free = [one for one in left.values() if left.keys().isdisjoint(one.inhibited_by)]
+        free = [one for one in left.values() if left.keys().isdisjoint(one.explained_by)]
         for check in free or list(left.values()):
             ordered.append(left.pop(check.kind))
     return tuple(ordered)

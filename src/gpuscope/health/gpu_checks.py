@@ -89,6 +89,32 @@ def _gpu(
     )
 
 
+def _throttled(
+    kind: str,
+    alert: str,
+    severity: Severity,
+    promql: str,
+    meaning: str,
+    next_step: str,
+    *,
+    for_seconds: float,
+    inhibited_by: tuple[str, ...] = ("node_down",),
+) -> Check:
+    """What the clocks are below their maximum is lost."""
+    return _gpu(
+        kind,
+        alert,
+        severity,
+        promql,
+        meaning,
+        next_step,
+        for_seconds=for_seconds,
+        inhibited_by=inhibited_by,
+        share=Share.VALUE,
+        lost=f"1 - {_CLOCK_SHARE} and {_SAME_GPU} ({promql})",
+    )
+
+
 def _xid(
     kind: str,
     alert: str,
@@ -151,7 +177,7 @@ GPU_CHECKS: Final = (
          f'unless {_SAME_GPU} gpuscope_gpu_xid_errors_total{{xid="94"}} > 0',
          "Uncorrectable memory errors since the driver was loaded: results of this GPU are suspect.",
          "drain the node, then nvidia-smi -r -i {gpu_list}",
-         inhibited_by=("row_remap_failed",)),
+         inhibited_by=("row_remap_failed", "xid_hardware")),
     _gpu("ecc_sram_threshold", "EccSramThreshold", _CRITICAL,
          "gpuscope_gpu_ecc_sram_threshold_exceeded == 1",
          "So many SRAM errors that NVIDIA replaces the card.", "have the card replaced (RMA)"),
@@ -180,14 +206,13 @@ GPU_CHECKS: Final = (
     _gpu("ecc_mode_change", "EccModeChange", _INFO,
          "gpuscope_gpu_ecc_enabled != gpuscope_gpu_ecc_pending",
          "ECC changes at the next reboot.", "reboot to apply it, or find out who changed it"),
-    _gpu("throttled", "GpuThrottled", _INFO, _HINDERED,
+    _throttled("throttled", "GpuThrottled", _INFO, _HINDERED,
          "Something holds the clocks back.", "gpuscope explain throttle REASON says what to do",
-         for_seconds=300, inhibited_by=("hw_thermal", "power_brake"), share=Share.VALUE,
-         lost=f"1 - {_CLOCK_SHARE} and {_SAME_GPU} ({_HINDERED})"),
-    _gpu("hw_thermal", "HwThermal", _WARNING, _throttled_rate("hw_thermal_slowdown", 0.1, "5m"),
+         for_seconds=300, inhibited_by=("hw_thermal", "power_brake")),
+    _throttled("hw_thermal", "HwThermal", _WARNING, _throttled_rate("hw_thermal_slowdown", 0.1, "5m"),
          "The GPU is too hot and slows down.", "check fans, airflow, dust and thermal paste",
          for_seconds=300),
-    _gpu("sw_thermal", "SwThermal", _INFO, _throttled_rate("sw_thermal_slowdown", 0.5, "5m"),
+    _throttled("sw_thermal", "SwThermal", _INFO, _throttled_rate("sw_thermal_slowdown", 0.5, "5m"),
          "The driver keeps the temperature by lowering the clocks.", "improve the cooling; normal for desktops",
          for_seconds=1800, inhibited_by=("hw_thermal",)),
     _gpu("hot", "TempMargin", _WARNING,
@@ -203,7 +228,7 @@ GPU_CHECKS: Final = (
          f"unless {_SAME_GPU} {_THRESHOLD.format('memory_max')})",
          "The GPU's memory is as hot as it may get.", "check thermal pads and airflow",
          for_seconds=300, inhibited_by=("hw_thermal",)),
-    _gpu("power_brake", "PowerBrake", _WARNING, _throttled_rate("hw_power_brake_slowdown", 0.1, "5m"),
+    _throttled("power_brake", "PowerBrake", _WARNING, _throttled_rate("hw_power_brake_slowdown", 0.1, "5m"),
          "The power supply tells the GPU to slow down.", "check power supplies, cables and the rack's feed",
          for_seconds=300),
     Check(

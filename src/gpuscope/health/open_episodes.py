@@ -115,7 +115,7 @@ def without_explained(episodes: Sequence[OpenEpisode]) -> list[OpenEpisode]:
 
 def _is_explained(one: OpenEpisode, holding: Mapping[str, Collection[tuple[str, str]]]) -> bool:
     subject = one.condition.subject
-    for kind in one.condition.check.inhibited_by:
+    for kind in one.condition.check.explained_by:
         held = holding.get(kind, ())
         if (subject.instance, subject.uuid) in held or (subject.instance, "") in held:
             return True

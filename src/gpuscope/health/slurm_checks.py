@@ -31,7 +31,8 @@ def _slurm(
     meaning: str,
     next_step: str,
     *,
-    for_seconds: float,
+    for_seconds: float = 0.0,
+    lead_seconds: float = 0.0,
     inhibited_by: tuple[str, ...] = (),
     subject: Subject = Subject.SERVICE,
     share: Share = Share.NONE,
@@ -44,6 +45,7 @@ def _slurm(
         severity=severity,
         promql=promql,
         for_seconds=for_seconds,
+        lead_seconds=lead_seconds,
         inhibited_by=inhibited_by,
         share=share,
         lost=lost,
@@ -103,12 +105,12 @@ STRANGERS: Final = f"{_KNOWN_BY_AGENT} or {_KNOWN_BY_SLURM}"
 
 SLURM_CHECKS: Final = (
     _slurm("slurm_down", "SlurmDown", Severity.CRITICAL,
-           'max by (instance) (gpuscope_source_up{source=~"slurm.*"}) == 0 '
-           "or max by (instance) (gpuscope_slurm_up) == 0 "
+           'max by (instance) (max_over_time(gpuscope_source_up{source=~"slurm.*"}[5m])) == 0 '
+           "or max by (instance) (max_over_time(gpuscope_slurm_up[5m])) == 0 "
            "or (count_over_time(slurm_nodes_idle[1d]) unless slurm_nodes_idle)",
            "Slurm does not answer: its numbers are missing.",
            "check slurmctld, munge and slurmdbd",
-           for_seconds=300, inhibited_by=("node_down",)),
+           lead_seconds=300, inhibited_by=("node_down",)),
     _slurm("slurm_nodes_down", "SlurmNodesDown", Severity.WARNING,
            f"{_NODES_DOWN} or on () slurm_nodes_down + slurm_nodes_fail > 0",
            "Slurm calls a node down or failed: it gives it no jobs.", "run sinfo -R for the reason",
@@ -140,5 +142,5 @@ SLURM_CHECKS: Final = (
            STRANGERS,
            "A process uses a GPU of a Slurm node, and Slurm did not allocate the GPU to its job.",
            "ask its owner to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
-           for_seconds=300, subject=Subject.PROCESS),
+           for_seconds=300, lead_seconds=NEW_SECONDS, subject=Subject.PROCESS),
 )  # fmt: skip

@@ -168,9 +168,10 @@ USE_CHECKS: Final = (
             # max: an agent that two jobs scrape has two series of each GPU, which cannot be joined.
             f"> {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
             "and min_over_time(gpuscope_process_memory_bytes[10m]) "
-            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 15m) "
-            "and min_over_time(gpuscope_process_memory_bytes[10m] offset 15m) "
-            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 30m)"
+            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 17m) "
+            "and min_over_time(gpuscope_process_memory_bytes[10m] offset 17m) "
+            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 35m) "
+            "and gpuscope_process_memory_bytes offset 44m"
         ),
         inhibited_by=("memory_full",),
         meaning="A process will need more memory than the GPU has within two hours.",

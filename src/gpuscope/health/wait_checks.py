@@ -32,11 +32,13 @@ _LOADS: Final = (
     f"(rate(gpuscope_process_read_bytes_total[5m]) > {LOADING_BYTES_PER_SECOND:g} "
     f"or gpuscope_process_children_cpu_ratio > {LOADING_CHILDREN_RATIO:g})"
 )
-"""A thread that is busy proves nothing: a server polls on one core while it waits for requests."""
+"""A busy thread or a socket proves nothing: a server polls, or sleeps in a socket, until a request comes."""
 
 WAITS: Final = {
     "waits_for_disk": f"gpuscope_process_io_wait_ratio > {IO_WAIT_RATIO:g}",
-    "waits_for_network": f"gpuscope_process_network_wait_ratio > {NETWORK_WAIT_RATIO:g}",
+    "waits_for_network": (
+        f"gpuscope_process_network_wait_ratio > {NETWORK_WAIT_RATIO:g} and {_SAME_PROCESS} {_LOADS}"
+    ),
     "waits_for_data": (
         f"gpuscope_process_busiest_thread_ratio > {BUSY_THREAD_RATIO:g} and {_SAME_PROCESS} {_LOADS}"
     ),

@@ -25,6 +25,7 @@ from gpuscope.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.health.check import OWNER_LABELS, Check, Share, Subject
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.condition import Owner, SubjectKey, subject_key
+from gpuscope.health.use_checks import NOT_SERVICES
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats
 from gpuscope.promql.result import Matrix
@@ -34,7 +35,9 @@ MAX_SERIES: Final = 100_000
 """Of one check. A fleet of 1,000 GPUs has a few thousand processes."""
 OBSERVED: Final = '{__name__=~"gpuscope_gpu_up|gpuscope_mig_info"}'
 WITH_PROCESSES: Final = "sum by (instance, uuid) (gpuscope_gpu_processes)"
-OWNERS_MEMORY: Final = f"sum by (instance, uuid, {', '.join(OWNER_LABELS)}) (gpuscope_process_memory_bytes)"
+OWNERS_MEMORY: Final = (
+    f"sum by (instance, uuid, {', '.join(OWNER_LABELS)}) (gpuscope_process_memory_bytes{{{NOT_SERVICES}}})"
+)
 
 GpuKey = tuple[str, str]
 """Instance and UUID; the UUID is empty for a node."""
@@ -220,7 +223,7 @@ class _Claims:
 
     def _explain(self, check: Check, subject: SubjectKey, share: Floats) -> None:
         """Takes out the time in which another check explains this one."""
-        for kind in check.inhibited_by:
+        for kind in check.explained_by:
             for (instance, uuid), held in self._held.get(kind, {}).items():
                 if (
                     CHECKS[kind].subject is Subject.SERVICE

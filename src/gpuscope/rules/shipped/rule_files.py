@@ -144,7 +144,7 @@ def inhibit_rules() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     """Source alert, target alerts, and the labels that must be equal."""
     targets: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
     for target in CHECKS.values():
-        for kind in target.inhibited_by:
+        for kind in target.explained_by:
             source = CHECKS[kind]
             targets[source.alert, _equal_labels(source, target)].append(target.alert)
     for (source_alert, equal), alerts in targets.items():
