@@ -46,10 +46,8 @@ KNOWN_WRONG = {
     "a14-requeued-job",
     "a17-alert-opens-its-runbook",
     "a18-xid-143",
-    "a19-hung-at-200-watts",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",
-    "server-down-over-an-idle-time",
 }
 
 

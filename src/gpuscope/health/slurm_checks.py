@@ -106,8 +106,9 @@ STRANGERS: Final = f"{_KNOWN_BY_AGENT} or {_KNOWN_BY_SLURM}"
 SLURM_CHECKS: Final = (
     _slurm("slurm_down", "SlurmDown", Severity.CRITICAL,
            'max by (instance) (max_over_time(gpuscope_source_up{source=~"slurm.*"}[5m])) == 0 '
+           'and on (instance) gpuscope_source_up{source=~"slurm.*"} offset 5m '
            "or max by (instance) (max_over_time(gpuscope_slurm_up[5m])) == 0 "
-           "or (count_over_time(slurm_nodes_idle[1d]) unless slurm_nodes_idle)",
+           "or (last_over_time(slurm_nodes_idle[1d:5m]) unless last_over_time(slurm_nodes_idle[5m]))",
            "Slurm does not answer: its numbers are missing.",
            "check slurmctld, munge and slurmdbd",
            lead_seconds=300, inhibited_by=("node_down",)),

@@ -162,16 +162,13 @@ USE_CHECKS: Final = (
         alert="MemoryLeak",
         subject=Subject.PROCESS,
         severity=Severity.INFO,
-        # It grows all the time: a second model that is loaded once is not a leak.
+        # It grows and never falls: neither a second model nor batches of different lengths are a leak.
         promql=(
             "gpuscope_process_memory_bytes + 7200 * deriv(gpuscope_process_memory_bytes[30m]) "
             # max: an agent that two jobs scrape has two series of each GPU, which cannot be joined.
             f"> {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
-            "and min_over_time(gpuscope_process_memory_bytes[10m]) "
-            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 17m) "
-            "and min_over_time(gpuscope_process_memory_bytes[10m] offset 17m) "
-            "> max_over_time(gpuscope_process_memory_bytes[10m] offset 35m) "
-            "and gpuscope_process_memory_bytes offset 44m"
+            "and min_over_time(deriv(gpuscope_process_memory_bytes[10m])[30m:5m]) > 0 "
+            "and resets(gpuscope_process_memory_bytes[40m]) == 0 and gpuscope_process_memory_bytes offset 40m"
         ),
         inhibited_by=("memory_full",),
         meaning="A process will need more memory than the GPU has within two hours.",

@@ -90,32 +90,33 @@ def _overlaps(spans: Iterable[tuple[int, int]], others: Sequence[tuple[int, int]
 def join_spans(
     spans: Iterable[LostSpan], start_ms: int, end_ms: int, lead_seconds: float = 0.0
 ) -> list[Episode]:
-    """Spans in the order of their times. What began before the range is clipped, and so is its cost."""
+    """Spans in the order of their times. What began before the range is clipped, and so is its cost.
+
+    A span whose own age reaches back to the one before continues it: nothing was seen between them."""
     joined: list[Episode] = []
-    leads: list[float] = []
     for span in spans:
-        if joined and span.start_ms - joined[-1].end_ms <= STEP_MS:
-            joined[-1].end_ms = max(joined[-1].end_ms, span.end_ms)
-            joined[-1].lost_seconds += span.lost_seconds
+        lead_ms = int(1000 * (span.age_seconds or lead_seconds))
+        before = joined[-1] if joined else None
+        if before is not None and _continues(span, before, lead_ms):
+            unseen = max(0, span.start_ms - before.end_ms) / 1000 if lead_ms else 0.0
+            before.lost_seconds += span.lost_seconds + unseen * span.lost_seconds / span.seconds
+            before.end_ms = max(before.end_ms, span.end_ms)
         else:
-            joined.append(Episode(span.start_ms, span.end_ms, span.lost_seconds))
-            leads.append(span.age_seconds or lead_seconds)
-    joined = [_with_lead(one, lead) for one, lead in zip(joined, leads, strict=True)]
+            joined.append(_with_lead(span, lead_ms, is_over=span.end_ms < end_ms))
     return [one for one in (_clip(one, start_ms, end_ms) for one in joined) if one.end_ms > one.start_ms]
 
 
-def _with_lead(episode: Episode, lead_seconds: float) -> Episode:
+def _continues(span: LostSpan, before: Episode, lead_ms: int) -> bool:
+    """The end of an episode is known to a step."""
+    return span.start_ms - before.end_ms <= STEP_MS or span.start_ms - lead_ms < before.end_ms - STEP_MS
+
+
+def _with_lead(span: LostSpan, lead_ms: int, *, is_over: bool) -> Episode:
     """The time before the expression saw it costs as much as the time after. Its beginning is then exact, and
-    its end is half a step before the step at which it was over."""
-    if not lead_seconds:
-        return episode
-    lost_per_second = episode.lost_seconds / episode.seconds
-    half_step = STEP_MS / 2000
-    return Episode(
-        episode.start_ms - int(lead_seconds * 1000),
-        episode.end_ms,
-        episode.lost_seconds + (lead_seconds - half_step) * lost_per_second,
-    )
+    its end, if it is over, half a step before the step at which it did not hold."""
+    lost_per_second = span.lost_seconds / span.seconds
+    seconds = lead_ms / 1000 - (STEP_MS / 2000 if is_over and lead_ms else 0.0)
+    return Episode(span.start_ms - lead_ms, span.end_ms, span.lost_seconds + seconds * lost_per_second)
 
 
 def _clip(episode: Episode, start_ms: int, end_ms: int) -> Episode:

@@ -59,6 +59,10 @@ class LostSpan:
     age_seconds: float = 0.0
     """How long it had lasted when it was first seen, where the value says so."""
 
+    @property
+    def seconds(self) -> float:
+        return (self.end_ms - self.start_ms) / 1000
+
 
 @dataclass(slots=True)
 class Window:
