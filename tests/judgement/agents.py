@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -530,6 +530,8 @@ def scrape(situation: Situation) -> ScrapedHistory:
     series, late = [], []
     for node in situation.nodes.values():
         found = list(_scrape_node(situation, node).series())
+        if any(situation.of_kind("scraped_twice", node.name)):
+            found += [replace(one, labels=_of_another_job(one.labels)) for one in found]
         spans = [one.span for one in situation.of_kind("late", node.name)]
         for one in found:
             seconds = one.timestamps / 1000 - situation.start
@@ -548,6 +550,10 @@ def scrape(situation: Situation) -> ScrapedHistory:
                 target.add_own(at, "up", up.at(at))
         series += target.series()
     return ScrapedHistory(series, late)
+
+
+def _of_another_job(labels: Labels) -> Labels:
+    return tuple((name, "gpu-nodes" if name == "job" else text) for name, text in labels)
 
 
 def _scrape_node(situation: Situation, node: Node) -> _Scrapes:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from zoneinfo import ZoneInfo
 
 from gpuscope.scrape.target_health import TargetHealth
 from tests.judgement.agents import board_uuid
 from tests.judgement.situation import Expected, ExpectedAlert, ExpectedFinding, Place, Situation
-from tests.judgement.verdicts import FoundAlerts, FoundFinding, Server
+from tests.judgement.verdicts import FoundAlerts, FoundFinding, Server, digests
 
 SLACK_SECONDS = 75.0
 """One scrape interval, and the time that a reading is old."""
@@ -59,6 +61,7 @@ def judge(situation: Situation, server: Server, folder: Path) -> list[str]:
         *compare_hours(situation, server),
         *compare_receipts(situation, server),
         *compare_policy(situation, server.policy(folder, is_running)),
+        *compare_digests(expected.digests),
     ]
 
 
@@ -177,3 +180,18 @@ def compare_policy(situation: Situation, found: dict[str, str]) -> Iterator[str]
         done, wanted = found.get(holder, "left alone"), expected.get(holder, "left alone")
         if done != wanted:
             yield f"policy: {holder} {done}, not {wanted}"
+
+
+def compare_digests(expected: Mapping[str, Any]) -> Iterator[str]:
+    if not expected:
+        return
+    zone = ZoneInfo(expected["zone"])
+
+    def midnight(day: date) -> datetime:
+        return datetime(day.year, day.month, day.day, tzinfo=zone)
+
+    mailed = digests(expected["every"], zone.key, midnight(expected["from"]), midnight(expected["to"]))
+    found = [tuple(one.astimezone(UTC) for one in ends) for ends in mailed]
+    wanted = [tuple(midnight(day).astimezone(UTC) for day in ends) for ends in expected["mailed"]]
+    if found != wanted:
+        yield f"digests: {[[str(one) for one in ends] for ends in mailed]}, not {expected['mailed']}"

@@ -65,6 +65,10 @@ KNOWN_WRONG = {
     "a11-swapped-card",
     "a12-gpu-lost-dated-by-late-samples",
     "a12-idle-before-and-after-late-samples",
+    "a13-daily-digests-in-autumn",
+    "a13-daily-digests-in-spring",
+    "a13-monthly-digests-in-autumn",
+    "a13-weekly-digests-in-autumn",
     "a14-busy-and-waiting-for-a-rank",
     "a14-busy-job-with-little-memory",
     "a14-recreated-pod",
@@ -85,20 +89,25 @@ KNOWN_WRONG = {
     "a17-slow-sibling",
     "a17-xid-79-is-one-critical",
     "a18-xid-143",
+    "a19-backfill-older-than-a-day",
     "a19-hung-at-200-watts",
     "a19-idle-without-a-known-owner",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",
     "clock-locked-by-somebody",
+    "container-holds-a-gpu-idle",
     "dcgm-service-on-a-free-gpu",
     "gpu-lost-and-back",
     "gpu-lost-without-an-xid",
     "idle-when-the-agent-got-stuck",
     "idle-while-jobs-wait",
+    "interactive-shell-without-a-program",
+    "mig-instance-held-idle",
     "nvlink-down",
     "only-some-ranks-of-a-pod-work",
     "pod-started-a-minute-ago",
     "power-brake-on-two-gpus",
+    "process-left-behind-by-a-job",
     "scrapes-missed-for-four-minutes",
     "server-down-over-an-idle-time",
     "server-down-until-just-now",
@@ -130,6 +139,7 @@ def judge_in_store(situation: Situation, history: ScrapedHistory, folder: Path) 
         server = Server(lambda: EmbeddedEngine(store, evaluator, executor), situation.start, situation.end)
         if history.late:
             server.findings_now(down_targets(situation))  # somebody looks while samples are missing
+            server.findings_over_time()
             append(store, history.late)
         return judge(situation, server, folder / "policy")
 
