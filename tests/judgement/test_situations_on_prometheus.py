@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.judgement.agents import scrape
 from tests.judgement.comparison import judge
+from tests.judgement.scrapes import scrape
 from tests.judgement.situation import load_situation
 from tests.judgement.test_situations import FILES, KNOWN_WRONG
 from tests.judgement.verdicts import Server

@@ -42,8 +42,10 @@ from gpuscope.rules.shipped.rule_files import inhibit_rules
 from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.series import Labels
 from gpuscope.server.live.engine_samples import EngineSamples
+from gpuscope.server.live.finding_costs import with_costs
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.gone_nodes import GoneWatch
+from gpuscope.server.live.picture import finding_json
 from gpuscope.settings import Settings
 from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
 from tests.rules.rig import HeldClock
@@ -128,7 +130,9 @@ class Server:
             await judge.look_up(judged)  # the first answer does not wait for the history; the next has it
             return judge.judge(samples, missing, self.now).findings
 
-        return [_found(one) for one in self._ask(ask)]
+        findings = self._ask(ask)
+        priced = {one["id"]: one["cost_gpu_hours"] for one in with_costs(map(finding_json, findings), self.now)}
+        return [_found(replace(one, cost_gpu_hours=priced[one.id])) for one in findings]
 
     def findings_over_time(self) -> list[FoundFinding]:
         """Those of `/api/findings?since=`, asked two minutes later, when the range is complete."""
