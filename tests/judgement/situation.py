@@ -163,6 +163,8 @@ class Expected:
     receipts: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     policy: Mapping[str, str] = field(default_factory=dict)
     """By holder: `warned` or `command`; every other holder is left alone."""
+    digests: Mapping[str, Any] = field(default_factory=dict)
+    """`every`, `zone`, and the ranges that are `mailed` `from` one day `to` another, both local."""
     may: frozenset[str] = frozenset()
     """Kinds of findings and names of alerts that may be there and need not."""
 
@@ -207,7 +209,7 @@ class Situation:
 
 EVENTS = {
     "xid", "agent_restarts", "node_down", "agent_stuck", "server_down", "late", "swapped", "mig",
-    "source_down", "processes_unknown", "lost", "scrape_gap",
+    "source_down", "processes_unknown", "lost", "scrape_gap", "scraped_twice",
 }  # fmt: skip
 _TOP = {
     "lasts", "every", "starts", "nodes", "processes", "gpus", "jobs", "pods", "events", "others", "slurm",
@@ -225,7 +227,7 @@ _GRANT = {
     "job", "pod", "user", "account", "partition", "gpus", "from", "to", "submitted", "container", "prolog",
     "state",
 }  # fmt: skip
-_EXPECT = {"now", "past", "alerts", "fired", "hours", "receipt", "policy", "may"}
+_EXPECT = {"now", "past", "alerts", "fired", "hours", "receipt", "policy", "digests", "may"}
 _FINDING = {"gpus", "owner", "since", "hours", "says", "never_says"}
 
 
@@ -371,6 +373,7 @@ class _Reader:
             hours={str(name): hours for name, hours in row.get("hours", {}).items()},
             receipts={str(name): about for name, about in row.get("receipt", {}).items()},
             policy={str(name): what for name, what in row.get("policy", {}).items()},
+            digests=row.get("digests", {}),
             may=frozenset(row.get("may", ())),
         )
 

@@ -9,8 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
+import os
+import time
+from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -18,6 +22,7 @@ from typing import Any, TypeVar
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.health.finding import Finding
 from gpuscope.promql.result import Matrix, Vector
+from gpuscope.reports.digest_schedule import digest_range, last_due
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.job_question import parse_job
 from gpuscope.reports.past_findings import past_findings
@@ -37,9 +42,11 @@ from gpuscope.rules.shipped.rule_files import inhibit_rules
 from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.series import Labels
 from gpuscope.server.live.engine_samples import EngineSamples
+from gpuscope.server.live.finding_costs import with_costs
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.gone_nodes import GoneWatch
 from gpuscope.server.live.judging import Judging
+from gpuscope.server.live.picture import finding_json
 from gpuscope.settings import Settings
 from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
 from tests.rules.rig import HeldClock
@@ -92,19 +99,19 @@ class Server:
         self.new_engine = new_engine
         self.start = start
         self.now = now
-        self._engine: QueryEngine | None = None
+        self._engine = _EngineAt(int(now * 1000))
+        self._ledger = FindingLedger(self._engine)
 
     async def _query_history(self, expression: str, at: float) -> list[LabelledValue]:
-        assert self._engine is not None
         return labelled_values(await self._engine.instant(expression, int(at * 1000)))
 
     def _ask(self, question: Callable[[QueryEngine], Coroutine[Any, Any, T]]) -> T:
         async def ask() -> T:
-            engine = self._engine = _EngineAt(self.new_engine(), int(self.now * 1000))
+            self._engine.engine = self.new_engine()
             try:
-                return await question(engine)
+                return await question(self._engine)
             finally:
-                await engine.close()
+                await self._engine.close()
 
         return asyncio.run(ask())
 
@@ -115,31 +122,32 @@ class Server:
             async def states() -> Sequence[TargetHealth]:
                 return down
 
-            ledger = await self._ledger(engine, int(self.now * 1000))
-            judging = Judging(engine, ledger, clock=lambda: self.now)
+            await self._read_ledger(int(self.now * 1000))
+            judging = Judging(engine, self._ledger, clock=lambda: self.now)
             await judging.evaluate_due()
             watch = GoneWatch(self._query_history, states, clock=lambda: self.now)
             samples = (await EngineSamples(engine).read())()
             missing = await watch.find_missing([one for found in samples.values() for one in found])
             return FleetJudge(judging).judge(samples, missing, self.now).findings
 
-        return [_found(one) for one in self._ask(ask)]
+        findings = self._ask(ask)
+        priced = {one["id"]: one["cost_gpu_hours"] for one in with_costs(map(finding_json, findings), self.now)}
+        return [_found(replace(one, cost_gpu_hours=priced[one.id])) for one in findings]
 
-    async def _ledger(self, engine: QueryEngine, now_ms: int) -> FindingLedger:
+    async def _read_ledger(self, now_ms: int) -> None:
         """Everything that is known at a time."""
-        ledger = FindingLedger(engine)
-        await ledger.update(now_ms)
-        while await ledger.cover(int(self.start * 1000), now_ms):
+        await self._ledger.recheck(now_ms)
+        await self._ledger.update(now_ms)
+        while await self._ledger.cover(int(self.start * 1000), now_ms):
             pass
-        return ledger
 
     def findings_over_time(self) -> list[FoundFinding]:
         """Those of `/api/findings?since=`, asked two minutes later, when the range is complete."""
 
         async def ask(engine: QueryEngine) -> list[Finding]:
             start_ms, end_ms = int(self.start * 1000), int(self.now * 1000)
-            ledger = await self._ledger(engine, end_ms + 120_000)
-            found = past_findings(ledger.windows(start_ms, end_ms), start_ms, end_ms, fold=False)
+            await self._read_ledger(end_ms + 120_000)
+            found = past_findings(self._ledger.windows(start_ms, end_ms), start_ms, end_ms, fold=False)
             return [one.finding for one in found.findings]
 
         return [_found(one) for one in self._ask(ask)]
@@ -227,15 +235,46 @@ class Server:
         return _outcomes(folder / "idle_policy_audit.jsonl")
 
 
-@dataclass(frozen=True)
-class _EngineAt:
-    """An engine whose `now` is the moment of judgement."""
+def digests(every: str, zone: str, begin: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
+    """The ranges of the usage reports that a server in a time zone mails between two moments."""
+    sent_for: datetime | None = None
+    mailed = []
+    with _local_time(zone):
+        for number in range(int((end - begin).total_seconds() // 1800) + 1):
+            now = (begin + timedelta(seconds=1800 * number)).astimezone()
+            due = last_due(now, every)
+            if sent_for is not None and due > sent_for:
+                mailed.append(digest_range(due, every))
+            sent_for = max(due, sent_for or due)
+    return mailed
 
-    engine: QueryEngine
-    now_ms: int
+
+@contextmanager
+def _local_time(zone: str) -> Iterator[None]:
+    before = os.environ.get("TZ")
+    os.environ["TZ"] = zone
+    time.tzset()
+    try:
+        yield
+    finally:
+        del os.environ["TZ"]
+        if before is not None:
+            os.environ["TZ"] = before
+        time.tzset()
+
+
+class _EngineAt:
+    """The engine of the current question. Its `now` is the moment of judgement."""
+
+    name = "engine"
+
+    def __init__(self, now_ms: int) -> None:
+        self.engine: QueryEngine | None = None
+        self._now_ms = now_ms
 
     async def instant(self, expression: str, at_ms: int | None = None, **options: Any) -> Vector:
-        return await self.engine.instant(expression, self.now_ms if at_ms is None else at_ms, **options)
+        assert self.engine is not None
+        return await self.engine.instant(expression, self._now_ms if at_ms is None else at_ms, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)
