@@ -50,7 +50,6 @@ KNOWN_WRONG = {
     "a19-three-of-four-gpus",
     "interactive-shell-without-a-program",
     "mig-instance-held-idle",
-    "process-left-behind-by-a-job",
 }
 
 

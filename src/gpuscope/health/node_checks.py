@@ -95,8 +95,8 @@ NODE_CHECKS: Final = (
         severity=Severity.CRITICAL,
         # A GPU that is lost has an alert of its own.
         promql=(
-            "gpuscope_gpus_expected - on (instance) gpuscope_gpus_seen - on (instance) "
-            "(count by (instance) (gpuscope_gpu_up == 0) or on (instance) 0 * gpuscope_gpus_seen) > 0"
+            "gpuscope_gpus_expected - gpuscope_gpus_seen - on (job, instance) "
+            "(count by (job, instance) (gpuscope_gpu_up == 0) or on (job, instance) 0 * gpuscope_gpus_seen) > 0"
         ),
         for_seconds=120,
         inhibited_by=("node_down",),

@@ -62,7 +62,8 @@ GPUS_OF_NODES_DOWN: Final = (
     f"or on (node) 0 * {_NODES_DOWN}"
 )
 FREE_WHILE_JOBS_WAIT: Final = (
-    f"({NO_PROCESS} * {SAME_GPU} group_left (node) gpuscope_gpu_info) and on (node) "
+    f"({NO_PROCESS} * {SAME_GPU} group_left (node) max by (instance, uuid, node) (gpuscope_gpu_info)) "
+    "and on (node) "
     f'(gpuscope_slurm_node_gpus{{gres="gpu",state="idle"}} > 0) and on () ({JOBS_WAIT})'
 )
 """The GPUs that stay free."""
@@ -143,5 +144,5 @@ SLURM_CHECKS: Final = (
            STRANGERS,
            "A process uses a GPU of a Slurm node, and Slurm did not allocate the GPU to its job.",
            "ask its owner to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
-           for_seconds=300, lead_seconds=NEW_SECONDS, subject=Subject.PROCESS),
+           for_seconds=300, subject=Subject.PROCESS),
 )  # fmt: skip

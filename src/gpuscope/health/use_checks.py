@@ -15,7 +15,6 @@ from gpuscope.health.thresholds import (
     IDLE_FINDING_SECONDS,
     LONG_RUNNING_SECONDS,
     ORPHAN_MEMORY_BYTES,
-    STARTING_SECONDS,
     UNUSED_SECONDS,
     WORKING_RATIO,
 )
@@ -28,7 +27,6 @@ SAME_GPU: Final = "on (instance, uuid)"
 _SAME_PROCESS: Final = "on (instance, uuid, pid)"
 BY_OWNER: Final = f"by (instance, gpu, uuid, {', '.join(OWNER_LABELS)})"
 _IDLE_FOR: Final = duration_text(round(IDLE_FINDING_SECONDS * 1000))
-_STARTING: Final = duration_text(round(STARTING_SECONDS * 1000))
 
 _IDLE_SECONDS: Final = f"gpuscope_process_idle_seconds{{{NOT_SERVICES}}}"
 _ACTIVE: Final = f"gpuscope_process_active{{{NOT_SERVICES}}}"
@@ -38,7 +36,10 @@ IDLE_PROCESS: Final = (
     f"and max_over_time({_ACTIVE}[{_IDLE_FOR}]) == 0 and {_ACTIVE} offset {_IDLE_FOR}))"
 )
 """Processes that have not worked for 15 minutes; the value is for how long, as far as the agent knows."""
-PROGRAM: Final = '* on (instance, uuid, pid) group_left (program) gpuscope_process_info{program!=""}'
+PROGRAM: Final = (
+    "* on (instance, uuid, pid) group_left (program) "
+    'max by (instance, uuid, pid, program) (gpuscope_process_info{program!=""})'
+)
 """Adds the label of the program that a process is a part of."""
 _NOT_IDLE: Final = f"(gpuscope_process_memory_bytes{{{NOT_SERVICES}}} unless {_SAME_PROCESS} {IDLE_PROCESS})"
 
@@ -77,22 +78,23 @@ agent knows the allocations, from the prolog."""
 PLACED_BY_SLURM: Final = (
     "max by (instance, gpu, uuid, slurm_job, user) ("
     f"label_replace(label_replace(gpuscope_slurm_job_gres_info, {_SHORT}), "
-    '"minor", "$1", "index", "(.+)") * on (instance, slurm_job) group_left (user) gpuscope_slurm_job_info '
+    '"minor", "$1", "index", "(.+)") * on (instance, slurm_job) group_left (user) '
+    "max by (instance, slurm_job, user) (gpuscope_slurm_job_info) "
     f"* on (node, minor) group_left (instance, gpu, uuid) {_NUMBERED_GPUS}) and on (instance) {SLURM_NODES}"
 )
 """Which GPU Slurm has given to which job, for nodes without a prolog."""
 _UNUSED: Final = (
-    f"(max_over_time(gpuscope_allocation_used[{_STARTING}]) == 0 "
-    f"and gpuscope_allocation_used offset {_STARTING} and {SAME_GPU} gpuscope_gpu_processes)"
+    f"(max_over_time(gpuscope_allocation_used[{_IDLE_FOR}]) == 0 "
+    f"and gpuscope_allocation_used offset {_IDLE_FOR} and {SAME_GPU} gpuscope_gpu_processes)"
 )
 _UNUSED_ALLOCATION: Final = (
     f"{_UNUSED} * on (instance, slurm_job) group_left (user) max by (instance, slurm_job, user) "
     f"(gpuscope_job_info) or on (instance, uuid, namespace, pod, slurm_job) {_UNUSED} "
-    f"or ({PLACED_BY_SLURM} and on (slurm_job) gpuscope_slurm_job_info offset {_STARTING} "
+    f"or ({PLACED_BY_SLURM} and on (slurm_job) gpuscope_slurm_job_info offset {_IDLE_FOR} "
     f"and {SAME_GPU} gpuscope_gpu_processes unless {SAME_GPU} gpuscope_allocation_used "
-    f"unless on (instance, uuid, slurm_job) max_over_time(gpuscope_process_memory_bytes[{_STARTING}]) "
+    f"unless on (instance, uuid, slurm_job) max_over_time(gpuscope_process_memory_bytes[{_IDLE_FOR}]) "
     # Of a process whose job the agent does not see, nobody knows whether it is this one.
-    f'unless {SAME_GPU} max_over_time(gpuscope_process_memory_bytes{{slurm_job=""}}[{_STARTING}]))'
+    f'unless {SAME_GPU} max_over_time(gpuscope_process_memory_bytes{{slurm_job=""}}[{_IDLE_FOR}]))'
 )
 """What the node's agent knows of its prolog; else what Slurm's queue says."""
 
@@ -118,8 +120,8 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         promql=_UNUSED_ALLOCATION,
         others="gpuscope_allocation_used == 1",
-        for_seconds=HELD_IDLE_SECONDS - STARTING_SECONDS,
-        lead_seconds=STARTING_SECONDS,
+        for_seconds=HELD_IDLE_SECONDS - IDLE_FINDING_SECONDS,
+        lead_seconds=IDLE_FINDING_SECONDS,
         share=Share.WHOLE,
         meaning="The GPU was given to a pod or job that has no process on it.",
         next_step="ask its owner; let the job ask for fewer GPUs",
@@ -152,7 +154,7 @@ USE_CHECKS: Final = (
         lost=(
             f"(gpuscope_gpu_unlisted_memory_bytes > {ORPHAN_MEMORY_BYTES:g} and {SAME_GPU} "
             f"gpuscope_gpu_utilization_ratio < {WORKING_RATIO:g}) "
-            f"/ {SAME_GPU} gpuscope_gpu_memory_total_bytes"
+            f"/ {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes)"
         ),
         meaning="GPU memory is taken and no process owns it.",
         next_step="fuser -v /dev/nvidia*; reset the GPU if nobody is found",

@@ -59,7 +59,7 @@ def _wait_check(kind: str, alert: str, inhibited_by: tuple[str, ...], meaning: s
         promql=promql,
         for_seconds=900,
         share=Share.VALUE,
-        lost=f"0 * ({promql}) + {SAME_GPU} group_left () (1 - {MINUTE_UTILIZATION})",
+        lost=f"0 * ({promql}) + {SAME_GPU} group_left () max by (instance, uuid) (1 - {MINUTE_UTILIZATION})",
         inhibited_by=inhibited_by,
         meaning=meaning,
         next_step=next_step,
@@ -89,7 +89,7 @@ _WAITS_FOR_RANK: Final = (
     + _ranks('slurm_job=""', "instance, program") + ")"
 )  # fmt: skip
 
-_HUNG: Final = f"gpuscope_gpu_hung_seconds > {HUNG_SECONDS:g}"
+_HUNG: Final = f"max by (instance, gpu, uuid) (gpuscope_gpu_hung_seconds > {HUNG_SECONDS:g})"
 
 WAIT_CHECKS: Final = (
     Check(
@@ -117,7 +117,7 @@ WAIT_CHECKS: Final = (
         others=f"gpuscope_process_age_seconds and {SAME_GPU} {_SLOW_RANK}",
         for_seconds=900,
         share=Share.VALUE,
-        lost=f"0 * ({_WAITS_FOR_RANK}) + {SAME_GPU} group_left () (1 - {_POWER_SHARE})",
+        lost=f"0 * ({_WAITS_FOR_RANK}) + {SAME_GPU} group_left () max by (instance, uuid) (1 - {_POWER_SHARE})",
         inhibited_by=("hung",),
         meaning="The GPU spins in a collective operation and waits for another GPU of the same program.",
         next_step="find out why the slower rank is slow: its clocks, its data, its share of the batch",

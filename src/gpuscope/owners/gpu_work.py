@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from gpuscope.owners.services import is_mps_server, is_service
-from gpuscope.readings import ABSENT, Device, Maybe, Process, Uuid, unit_uuid
+from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Process, Uuid, unit_uuid
 
 WORKING_RATIO: Final = 0.01
 """A GPU or a process works from this share of an engine's time on: a desktop's blinking cursor uses less."""
@@ -39,13 +39,18 @@ def reports_work(process: Process) -> Maybe[bool]:
     return ABSENT if process.sm_ratio is ABSENT else False
 
 
-def working(processes: Sequence[Process], devices: Iterable[Device]) -> list[Maybe[bool]]:
+def working(processes: Sequence[Process], devices: Sequence[Device]) -> list[Maybe[bool]]:
     """Whether each of these processes works now; ABSENT where that is not known."""
     works = [reports_work(process) for process in processes]
     whole_gpus = {device.uuid: device for device in devices if not device.instances}
     on: dict[Uuid, list[int]] = {}
     for place, process in enumerate(processes):
         on.setdefault(unit_uuid(process), []).append(place)
+    for board in devices:
+        for instance in board.instances:
+            places = [place for place in on.get(instance.uuid, ()) if not is_service(processes[place])]
+            if all(works[place] is ABSENT for place in places):
+                _infer(works, places, _instance_works(instance))
     for uuid, places in on.items():
         device = whole_gpus.get(uuid)
         holders = [place for place in places if not is_service(processes[place])]
@@ -55,6 +60,20 @@ def working(processes: Sequence[Process], devices: Iterable[Device]) -> list[May
             for place in holders:
                 works[place] = True if len(holders) == 1 or works[place] is True else ABSENT
     return works
+
+
+def _infer(works: list[Maybe[bool]], places: Sequence[int], unit_works: Maybe[bool]) -> None:
+    """Where the driver reports no work by process, as under MIG: while the instance does nothing, none of its
+    processes works; while it works, a sole one does, and of several it is not known which."""
+    for place in places:
+        if unit_works is False or (unit_works is True and len(places) == 1):
+            works[place] = unit_works
+
+
+def _instance_works(instance: MigInstance) -> Maybe[bool]:
+    engine = instance.graphics_engine_active_ratio
+    ratio = instance.sm_active_ratio if engine is ABSENT else engine
+    return ABSENT if ratio is ABSENT else ratio >= WORKING_RATIO
 
 
 def _does_unreported_work(device: Device, processes: Iterable[Process]) -> bool:
