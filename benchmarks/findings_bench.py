@@ -12,9 +12,9 @@ from pathlib import Path
 
 import numpy as np
 import orjson
+from gpuscope.health.lost_time import LOST_TIME
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.health.lost_time import LOST_TIME
 from gpuscope.promql import Engine
 from gpuscope.reports.finding_ledger import WINDOW_MS
 from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LossSubject, LostSpan, Window, read_window

@@ -11,6 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import TypeVar
 
 import numpy as np
@@ -26,6 +27,7 @@ from gpuscope.engines.engine_errors import (
 from gpuscope.engines.query_engine import EngineInfo, check_size
 from gpuscope.promql import BadQueryError, Engine, PromQLError, QueryTimeoutError
 from gpuscope.promql.ast_json import parse_selector
+from gpuscope.promql.evaluate import Frames
 from gpuscope.promql.result import Matrix, Result, Scalar, Vector
 from gpuscope.series import Labels, Matcher
 from gpuscope.store import Store, StoreError
@@ -60,6 +62,39 @@ class EmbeddedEngine:
         vector = _to_vector(result)
         check_size(len(vector.labels), max_series, "series")
         return vector
+
+    async def instants(
+        self,
+        expressions: Sequence[str],
+        at_ms: int,
+        *,
+        max_series: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[Vector | EngineError]:
+        """Several at one time, which share the parts that they have in common."""
+        shared: Frames = {}
+        found: list[Vector | EngineError] = []
+        for expression in expressions:
+            try:
+                evaluate = partial(self._instant_sharing, expression, at_ms, timeout_seconds, shared)
+                vector = _to_vector(await self._run(evaluate))
+                check_size(len(vector.labels), max_series, "series")
+                found.append(vector)
+            except EngineError as error:
+                found.append(error)
+        return found
+
+    def _instant_sharing(
+        self,
+        expression: str,
+        at_ms: int,
+        timeout_seconds: float | None,
+        shared: Frames,
+        cancelled: threading.Event,
+    ) -> Result:
+        return self._evaluator.instant(
+            expression, at_ms, timeout_seconds=timeout_seconds, cancelled=cancelled, shared=shared
+        )
 
     async def range(
         self,

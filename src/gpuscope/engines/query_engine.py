@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gpuscope.engines.engine_errors import EngineError, EngineResultTooLarge
 from gpuscope.limits import LIMITS_REACHED
@@ -93,6 +93,41 @@ class QueryEngine(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class SharingEngine(Protocol):
+    """An engine that evaluates several expressions at one time for less than one after the other."""
+
+    async def instants(
+        self,
+        expressions: Sequence[str],
+        at_ms: int,
+        *,
+        max_series: int | None = None,
+        timeout_seconds: float | None = None,
+    ) -> list[Vector | EngineError]: ...
+
+
+async def instants(
+    engine: QueryEngine,
+    expressions: Sequence[str],
+    at_ms: int,
+    *,
+    max_series: int | None = None,
+    timeout_seconds: float | None = None,
+) -> list[Vector | EngineError]:
+    """Of each expression the value at one time, or why there is none."""
+    if isinstance(engine, SharingEngine):
+        return await engine.instants(expressions, at_ms, max_series=max_series, timeout_seconds=timeout_seconds)
+    found: list[Vector | EngineError] = []
+    for expression in expressions:
+        try:
+            query = engine.instant(expression, at_ms, max_series=max_series, timeout_seconds=timeout_seconds)
+            found.append(await query)
+        except EngineError as error:
+            found.append(error)
+    return found
 
 
 async def describe(engine: QueryEngine) -> EngineInfo:

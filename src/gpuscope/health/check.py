@@ -84,10 +84,10 @@ class Check:
 
     @property
     def every_seconds(self) -> float:
-        """How often it is evaluated: at once where somebody must act, seldom where it looks at a whole day."""
+        """How often it is evaluated: at once where somebody must act, seldom where it looks at half an hour."""
         if self.severity is Severity.CRITICAL:
             return URGENT_SECONDS
-        return SLOW_SECONDS if re.search(r"\[(?:1d|6h)", self.promql) else USUAL_SECONDS
+        return SLOW_SECONDS if re.search(r"\[(?:1d|6h|3h|1h|40m|30m)", self.promql) else USUAL_SECONDS
 
 
 URGENT_SECONDS: Final = 4.0

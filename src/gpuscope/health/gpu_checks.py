@@ -284,8 +284,10 @@ GPU_CHECKS: Final = (
          "nvidia-smi nvlink -s; check the fabric manager, then reset the GPU",
          for_seconds=300, inhibited_by=("xid_nvlink", "gpu_lost")),
     _gpu("nvlink_errors", "NvlinkErrors", _WARNING,
-         'increase(gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"}[1h]) > 0 '
-         'or rate(gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"}[5m]) > 100',
+         'gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"} > 0 '
+         'and increase(gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"}[1h]) > 0 '
+         'or (gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"} > 0 '
+         'and rate(gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"}[5m]) > 100)',
          "An NVLink reports errors.", "check cable or bridge; run NVIDIA's field diagnostic",
          inhibited_by=("nvlink_down",)),
     _gpu("fabric_not_ready", "FabricNotReady", _CRITICAL,

@@ -18,6 +18,11 @@ from gpuscope.health.thresholds import (
 )
 
 HAD_AGENT: Final = "group by (job, instance) (last_over_time(gpuscope_agent_info[1d:5m]))"
+_LONG_AGO: Final = ("6m", "30m", "2h", "8h", "1d")
+_PUSHED: Final = " or on (instance) ".join(
+    f"(gpuscope_agent_info offset {ago} unless on (instance) up offset {ago})" for ago in _LONG_AGO
+)
+"""Agents of the last day that nobody scraped. A node that is down was there at one of these times."""
 _WAS_WATCHED: Final = "(count(gpuscope_agent_info offset 5m) or count(gpuscope_store_full offset 5m))"
 """The server itself was there five minutes ago: after its own pause nodes come back one by one."""
 _HAS_AGENT: Final = "and on (instance) gpuscope_agent_info"
@@ -33,8 +38,7 @@ NODE_CHECKS: Final = (
         # A node that pushes has no `up`: it is down when it sends nothing.
         promql=(
             f"up == 0 and on (job, instance) {HAD_AGENT} "
-            f"or ({HAD_AGENT} unless on (instance) last_over_time(up[1d:5m]) "
-            f"unless on (instance) gpuscope_agent_info and on () {_WAS_WATCHED})"
+            f"or (({_PUSHED}) unless on (instance) gpuscope_agent_info and on () {_WAS_WATCHED})"
         ),
         for_seconds=300,
         share=Share.WHOLE,

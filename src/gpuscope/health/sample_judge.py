@@ -58,7 +58,7 @@ class RecentSamples:
 class SampleJudge:
     def __init__(self) -> None:
         self._samples = RecentSamples()
-        self._engine = Engine(self._samples)
+        self._engine = Engine(self._samples, skips_unneeded=True)
         self._judgement = Judgement()
 
     def add(self, samples: Iterable[Sample], now: float) -> None:

@@ -82,14 +82,14 @@ _PROCESSES: Final = (
 )
 _OUTSIDE: Final = f"{_PROCESSES} unless on (instance, uuid, slurm_job) gpuscope_allocation_used"
 _KNOWN_BY_AGENT: Final = (
-    f"({_OUTSIDE} and {SAME_GPU} (gpuscope_gpu_unallocated_processes > 0 and {SAME_GPU} "
-    f"gpuscope_gpu_unallocated_processes == {SAME_GPU} count by (instance, uuid) ({_OUTSIDE})))"
+    f"(max by (instance, uuid) (gpuscope_gpu_unallocated_processes > 0) == {SAME_GPU} "
+    f"count by (instance, uuid) ({_OUTSIDE})) * {SAME_GPU} group_right () ({_OUTSIDE})"
 )
 """How many there are is the agent's count; whose they are is only said where the processes agree with it."""
 _NOT_PLACED: Final = "gpuscope_slurm_job_info unless on (slurm_job) gpuscope_slurm_job_node_info"
 _WITH_JOB: Final = '(sum by (instance) (gpuscope_process_memory_bytes{slurm_job!=""}))'
 _KNOWN_BY_SLURM: Final = (
-    f"({_PROCESSES} and on (instance) {SLURM_NODES} "
+    f"({SLURM_NODES} * on (instance) group_right () {_PROCESSES} "
     # A process of a job that has the GPU, or whose nodes are not known yet.
     f"unless on (instance, uuid, slurm_job) {PLACED_BY_SLURM} "
     f'unless on (slurm_job) (gpuscope_process_memory_bytes{{slurm_job!=""}} '

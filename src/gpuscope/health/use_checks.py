@@ -32,7 +32,7 @@ _IDLE_SECONDS: Final = f"gpuscope_process_idle_seconds{{{NOT_SERVICES}}}"
 _ACTIVE: Final = f"gpuscope_process_active{{{NOT_SERVICES}}}"
 # An agent that restarts forgets how long a process has been idle; the samples of the last minutes know it.
 IDLE_PROCESS: Final = (
-    f"({_IDLE_SECONDS} > {IDLE_FINDING_SECONDS:g} or ({_IDLE_SECONDS} "
+    f"({_IDLE_SECONDS} > {IDLE_FINDING_SECONDS:g} or ({_IDLE_SECONDS} > 0 "
     f"and max_over_time({_ACTIVE}[{_IDLE_FOR}]) == 0 and {_ACTIVE} offset {_IDLE_FOR}))"
 )
 """Processes that have not worked for 15 minutes; the value is for how long, as far as the agent knows."""
@@ -68,9 +68,9 @@ _SHORT: Final = '"node", "$1", "node", "([^.]+).*"'
 """Slurm calls a node by its short name, an agent perhaps by the full one."""
 _NUMBERED_GPUS: Final = f"topk by (node, minor) (1, label_replace(gpuscope_gpu_info, {_SHORT}))"
 SLURM_NODES: Final = (
-    f"group by (instance) (label_replace(gpuscope_gpu_info, {_SHORT}) and on (node) "
-    f'(sum by (node) (label_replace(gpuscope_slurm_node_gpus{{gres="gpu"}}, {_SHORT})) == on (node) '
-    f"count by (node) (label_replace(gpuscope_gpu_info, {_SHORT}))) "
+    f'group by (instance) ((sum by (node) (label_replace(gpuscope_slurm_node_gpus{{gres="gpu"}}, {_SHORT})) '
+    f"== on (node) count by (node) (label_replace(gpuscope_gpu_info, {_SHORT}))) "
+    f"* on (node) group_right () label_replace(gpuscope_gpu_info, {_SHORT}) "
     "unless on (instance) gpuscope_gpu_unallocated_processes)"
 )
 """Nodes of which Slurm has all GPUs: its index of a GPU is the minor number there. Without those whose own
@@ -84,7 +84,7 @@ PLACED_BY_SLURM: Final = (
 )
 """Which GPU Slurm has given to which job, for nodes without a prolog."""
 _UNUSED: Final = (
-    f"(max_over_time(gpuscope_allocation_used[{_IDLE_FOR}]) == 0 "
+    f"(gpuscope_allocation_used == 0 and max_over_time(gpuscope_allocation_used[{_IDLE_FOR}]) == 0 "
     f"and gpuscope_allocation_used offset {_IDLE_FOR} and {SAME_GPU} gpuscope_gpu_processes)"
 )
 _UNUSED_ALLOCATION: Final = (
@@ -166,11 +166,12 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         # It grows and never falls: neither a second model nor batches of different lengths are a leak.
         promql=(
-            "gpuscope_process_memory_bytes + 7200 * deriv(gpuscope_process_memory_bytes[30m]) "
+            "gpuscope_process_memory_bytes > gpuscope_process_memory_bytes offset 40m "
+            "and gpuscope_process_memory_bytes + 7200 * deriv(gpuscope_process_memory_bytes[30m]) "
             # max: an agent that two jobs scrape has two series of each GPU, which cannot be joined.
             f"> {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
             "and min_over_time(deriv(gpuscope_process_memory_bytes[10m])[30m:5m]) > 0 "
-            "and resets(gpuscope_process_memory_bytes[40m]) == 0 and gpuscope_process_memory_bytes offset 40m"
+            "and resets(gpuscope_process_memory_bytes[40m]) == 0"
         ),
         inhibited_by=("memory_full",),
         meaning="A process will need more memory than the GPU has within two hours.",

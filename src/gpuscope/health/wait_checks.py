@@ -78,8 +78,9 @@ _SLOW_RANK: Final = (
 
 def _ranks(matchers: str, together: str) -> str:
     process = f"((gpuscope_process_age_seconds{{{matchers}}} > {STARTING_SECONDS:g}) {PROGRAM})"
+    # The few GPUs that wait come first: nothing else is evaluated where there is none.
     return (
-        f"({process} and {SAME_GPU} {_WAITING_RANK} "
+        f"(max by (instance, uuid) {_WAITING_RANK} * {SAME_GPU} group_right () {process} "
         f"and on ({together}) ({process} and {SAME_GPU} {_SLOW_RANK}))"
     )
 
@@ -98,8 +99,9 @@ WAIT_CHECKS: Final = (
         subject=Subject.OWNER,
         severity=Severity.WARNING,
         promql=(
+            f"max by (instance, uuid) ({_HUNG}) + {SAME_GPU} group_right () "
             f"0 * max {BY_OWNER} (gpuscope_process_memory_bytes{{{NOT_SERVICES}}}) "
-            f"+ {SAME_GPU} group_left () ({_HUNG}) or {_HUNG} unless {SAME_GPU} gpuscope_process_memory_bytes"
+            f"or {_HUNG} unless {SAME_GPU} gpuscope_process_memory_bytes"
         ),
         for_seconds=300,
         lead_seconds=HUNG_SECONDS,

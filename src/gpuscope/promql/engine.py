@@ -21,7 +21,7 @@ from gpuscope.promql import small_query as weight
 from gpuscope.promql.annotations import Annotations
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.durations import QueryTimes
-from gpuscope.promql.evaluate import EvaluationSettings, Evaluator
+from gpuscope.promql.evaluate import EvaluationSettings, Evaluator, Frames
 from gpuscope.promql.frame import Frame, Steps
 from gpuscope.promql.parse import parse
 from gpuscope.promql.query_errors import BadQueryError, PromQLError
@@ -47,6 +47,8 @@ class Engine:
     subquery_step_ms: int = 60_000
     max_label_bytes: int = Limits().query_max_label_bytes
     pool: SamplePool = field(default_factory=lambda: SamplePool(Limits().query_max_total_samples))
+    skips_unneeded: bool = False
+    """See `EvaluationSettings`."""
 
     def instant(
         self,
@@ -58,16 +60,21 @@ class Engine:
         cancelled: threading.Event | None = None,
         statistics: Statistics | None = None,
         budget: Budget | None = None,
+        shared: Frames | None = None,
     ) -> Result:
         """Evaluate `expr` at one time; fill `statistics` if given. A caller that continues to work with the
-        result passes its own `budget`, which then determines time limit and cancellation."""
+        result passes its own `budget`, which then determines time limit and cancellation. Queries at one time
+        that have parts in common may pass the same `shared`, which is empty at first."""
         if statistics is not None:
             statistics.begin()
         tree = parse(expr)
         steps = Steps(time_ms, 1, 1)
-        settings = EvaluationSettings(time_ms, time_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
         evaluator = self._evaluator(
-            settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
+            self._settings(time_ms, time_ms, lookback_ms),
+            budget or self.budget(timeout_seconds, cancelled),
+            steps,
+            statistics,
+            shared,
         )
         return _evaluated(lambda: _instant(evaluator, tree, steps), evaluator.budget, statistics)
 
@@ -97,9 +104,11 @@ class Engine:
                 f"{steps.count} points per series are more than {MAX_POINTS_PER_SERIES}; use a longer step"
             )
         tree = parse(expr, QueryTimes(step_ms, end_ms - start_ms))
-        settings = EvaluationSettings(start_ms, end_ms, lookback_ms or self.lookback_ms, self.subquery_step_ms)
         evaluator = self._evaluator(
-            settings, budget or self.budget(timeout_seconds, cancelled), steps, statistics
+            self._settings(start_ms, end_ms, lookback_ms),
+            budget or self.budget(timeout_seconds, cancelled),
+            steps,
+            statistics,
         )
         return _evaluated(lambda: _range(evaluator, tree, steps), evaluator.budget, statistics)
 
@@ -130,11 +139,20 @@ class Engine:
             budget.check("query queue")
         return budget
 
+    def _settings(self, start_ms: int, end_ms: int, lookback_ms: int | None) -> EvaluationSettings:
+        lookback_ms = lookback_ms or self.lookback_ms
+        return EvaluationSettings(start_ms, end_ms, lookback_ms, self.subquery_step_ms, self.skips_unneeded)
+
     def _evaluator(
-        self, settings: EvaluationSettings, budget: Budget, steps: Steps, statistics: Statistics | None
+        self,
+        settings: EvaluationSettings,
+        budget: Budget,
+        steps: Steps,
+        statistics: Statistics | None,
+        shared: Frames | None = None,
     ) -> Evaluator:
         if statistics is None:
-            return Evaluator(self.storage, settings, budget, Annotations())
+            return Evaluator(self.storage, settings, budget, Annotations(), shared)
         statistics.prepared(steps, budget)
         evaluator = CountingEvaluator(self.storage, settings, budget, Annotations())
         evaluator.count = statistics.count

@@ -62,13 +62,25 @@ class EvaluationSettings:
     end_ms: int
     lookback_ms: int
     subquery_step_ms: int
+    skips_unneeded: bool = False
+    """The right side of an operator is not evaluated where the left one is empty. Its errors and warnings are
+    then missing, so it is not for queries of others."""
+
+
+Frames = dict[tuple[Expr, Steps], Frame]
+"""Results of parts of queries at the same steps, which several queries have in common."""
 
 
 class Evaluator:
     """Evaluates the nodes of one query."""
 
     def __init__(
-        self, storage: Storage, settings: EvaluationSettings, budget: Budget, annotations: Annotations
+        self,
+        storage: Storage,
+        settings: EvaluationSettings,
+        budget: Budget,
+        annotations: Annotations,
+        shared: Frames | None = None,
     ) -> None:
         if hasattr(storage, "select_columns"):
             columns = cast(ColumnStorage, storage)
@@ -80,6 +92,7 @@ class Evaluator:
             self._all = self._newest = partial(_to_columns, storage)
             self._one_by_one = storage.select
         self._settings = settings
+        self._shared = shared
         self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], SeriesColumns] = {}
         # By identity: the tree lives longer than the evaluator, and hashing a node hashes its whole subtree.
         self._constant: dict[int, bool] = {}
@@ -130,6 +143,15 @@ class Evaluator:
 
     def _vector(self, expr: Expr, steps: Steps) -> Frame:
         self.budget.check()
+        shared = self._shared
+        if shared is None or isinstance(expr, Binary | Negation):
+            return self._evaluate(expr, steps)
+        frame = shared.get((expr, steps))
+        if frame is None:
+            frame = shared[expr, steps] = self._evaluate(expr, steps)
+        return frame
+
+    def _evaluate(self, expr: Expr, steps: Steps) -> Frame:
         match expr:
             case VectorSelector():
                 frame = self.latest(expr, steps)
@@ -279,7 +301,10 @@ class Evaluator:
         left_is_scalar = value_type(expr.left) is ValueType.SCALAR
         if left_is_scalar or value_type(expr.right) is ValueType.SCALAR:
             return self._with_scalar(expr, steps, left_is_scalar)
-        left, right = self.vector(expr.left, steps), self.vector(expr.right, steps)
+        left = self.vector(expr.left, steps)
+        if self._settings.skips_unneeded and expr.op != "or" and not len(left.labels):
+            return left
+        right = self.vector(expr.right, steps)
         if expr.op in SET_OPERATORS:
             return matching.combine_sets(expr.op, left, right, expr.matching, self.budget)
         return matching.combine(expr, left, right, self.budget)

@@ -141,7 +141,7 @@ def build_embedded_server(
     """`remote_write` gets the samples that rules record."""
     notifying = Notifying(settings, listen)
     # The page has its own engine: strict limits for clients' queries must not disable it.
-    engine = EmbeddedEngine(store, Engine(store))
+    engine = EmbeddedEngine(store, Engine(store, skips_unneeded=True))
     ledger = FindingLedger(engine, offload=asyncio.to_thread)
     judging = Judging(engine, ledger, settings)
     live = new_live(engine, judging)

@@ -11,10 +11,10 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final
+from typing import Final, TypedDict
 
 from gpuscope.engines.engine_errors import EngineError
-from gpuscope.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.engines.query_engine import QueryEngine, instants, labelled_values
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.go_quote import quote
 from gpuscope.health.check import Check
@@ -37,6 +37,11 @@ MAX_LOOKED_UP: Final = 100
 """Lost GPUs whose owners are looked up."""
 
 
+class _QueryLimits(TypedDict):
+    max_series: int
+    timeout_seconds: float
+
+
 class Judging:
     def __init__(
         self,
@@ -47,7 +52,10 @@ class Judging:
     ) -> None:
         self._engine = engine
         self._ledger = ledger
-        self._max_series = (limits or Limits()).live_max_subjects
+        self._limits: _QueryLimits = {
+            "max_series": (limits or Limits()).live_max_subjects,
+            "timeout_seconds": TIMEOUT_SECONDS,
+        }
         self._clock = clock
         self._judgement = Judgement()
         self._owners: dict[GpuKey, FindingOwner] = {}
@@ -77,8 +85,11 @@ class Judging:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def evaluate_due(self) -> None:
-        for check in self._judgement.due(self._clock()):
-            await self._evaluate(check)
+        at = self._clock()
+        due = self._judgement.due(at)
+        found = await instants(self._engine, [check.promql for check in due], int(at * 1000), **self._limits)
+        for check, vector in zip(due, found, strict=True):
+            await self._take(check, vector, at)
         self._log_failures()
         self._evaluated.set()
 
@@ -88,10 +99,11 @@ class Judging:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._evaluated.wait(), FIRST_SECONDS)
 
-    async def _evaluate(self, check: Check) -> None:
-        at = self._clock()
+    async def _take(self, check: Check, vector: Vector | EngineError, at: float) -> None:
+        if isinstance(vector, EngineError):
+            self._judgement.fail(check, str(vector), at)
+            return
         try:
-            vector = await self._instant(check.promql, at)
             others = await self._instant(check.others, at) if check.others and vector.labels else None
         except EngineError as error:
             self._judgement.fail(check, str(error), at)
@@ -101,9 +113,7 @@ class Judging:
             await self._look_up_owners()
 
     async def _instant(self, promql: str, at: float) -> Vector:
-        return await self._engine.instant(
-            promql, int(at * 1000), max_series=self._max_series, timeout_seconds=TIMEOUT_SECONDS
-        )
+        return await self._engine.instant(promql, int(at * 1000), **self._limits)
 
     async def _look_up_owners(self) -> None:
         """Who was on a GPU when it was lost: the owner of the process with the most memory."""
