@@ -62,9 +62,10 @@ def fill(store: Store, nodes: int) -> int:
             # One agent reads Slurm.
             values = {key: value for key, value in found.items() if not node or "_slurm_" not in key[0][1]}
             at_ms = (now - EVERY_SECONDS * (TICKS - 1 - number)) * 1000
-            labels = [_labels(pairs, name, node) for pairs in values]
-            labels.append(_labels((("__name__", "up"),), name, node))
-            ids = store.resolve(target, labels)
+            if not number or values.keys() != known:
+                known = values.keys()
+                labels = [_labels(pairs, name, node) for pairs in (*values, (("__name__", "up"),))]
+                ids = store.resolve(target, labels)
             store.append(Tick(target, at_ms, ids, np.array([*values.values(), 1.0])))
     return now * 1000
 

@@ -84,10 +84,12 @@ class Check:
 
     @property
     def every_seconds(self) -> float:
-        """How often it is evaluated: at once where somebody must act, seldom where it looks at half an hour."""
+        """How often it is evaluated: at once where somebody must act, seldom where nobody need act soon or where
+        it looks at half an hour."""
         if self.severity is Severity.CRITICAL:
             return URGENT_SECONDS
-        return SLOW_SECONDS if re.search(r"\[(?:1d|6h|3h|1h|40m|30m)", self.promql) else USUAL_SECONDS
+        is_slow = self.severity is Severity.INFO or re.search(r"\[(?:1d|6h|3h|1h|40m|30m)", self.promql)
+        return SLOW_SECONDS if is_slow else USUAL_SECONDS
 
 
 URGENT_SECONDS: Final = 4.0

@@ -66,7 +66,9 @@ NO_PROCESS: Final = (
 """GPUs and MIG instances that nobody holds."""
 _SHORT: Final = '"node", "$1", "node", "([^.]+).*"'
 """Slurm calls a node by its short name, an agent perhaps by the full one."""
-_NUMBERED_GPUS: Final = f"topk by (node, minor) (1, label_replace(gpuscope_gpu_info, {_SHORT}))"
+_GPUS: Final = f"label_replace(gpuscope_gpu_info, {_SHORT})"
+_NUMBERED_GPUS: Final = f"({_GPUS} unless on (node, minor) count by (node, minor) ({_GPUS}) > 1)"
+"""Without GPUs that two agents report: which one Slurm means is not known."""
 SLURM_NODES: Final = (
     f'group by (instance) ((sum by (node) (label_replace(gpuscope_slurm_node_gpus{{gres="gpu"}}, {_SHORT})) '
     f"== on (node) count by (node) (label_replace(gpuscope_gpu_info, {_SHORT}))) "
