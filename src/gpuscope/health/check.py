@@ -87,7 +87,12 @@ class Check:
         """How often it is evaluated: at once where somebody must act, seldom where it looks at a whole day."""
         if self.severity is Severity.CRITICAL:
             return URGENT_SECONDS
-        return SLOW_SECONDS if re.search(r"\[(?:1d|6h)", self.promql) else USUAL_SECONDS
+        return SLOW_SECONDS if looks_far_back(self.promql) else USUAL_SECONDS
+
+
+def looks_far_back(expression: str) -> bool:
+    """Whether it reads hours of samples at each evaluation, so that it is evaluated once a minute."""
+    return re.search(r"\[(?:1d|6h)", expression) is not None
 
 
 URGENT_SECONDS: Final = 4.0

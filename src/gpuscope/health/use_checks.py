@@ -38,6 +38,7 @@ IDLE_PROCESS: Final = (
 """Processes that have not worked for 15 minutes; the value is for how long, as far as the agent knows."""
 PROGRAM: Final = (
     "* on (instance, uuid, pid) group_left (program) "
+    # max: an agent that two jobs scrape has two series of each process, which cannot be joined.
     'max by (instance, uuid, pid, program) (gpuscope_process_info{program!=""})'
 )
 """Adds the label of the program that a process is a part of."""

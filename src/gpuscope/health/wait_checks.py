@@ -99,7 +99,8 @@ WAIT_CHECKS: Final = (
         severity=Severity.WARNING,
         promql=(
             f"0 * max {BY_OWNER} (gpuscope_process_memory_bytes{{{NOT_SERVICES}}}) "
-            f"+ {SAME_GPU} group_left () ({_HUNG}) or {_HUNG} unless {SAME_GPU} gpuscope_process_memory_bytes"
+            f"+ {SAME_GPU} group_left () max by (instance, uuid) ({_HUNG}) "
+            f"or {_HUNG} unless {SAME_GPU} gpuscope_process_memory_bytes"
         ),
         for_seconds=300,
         lead_seconds=HUNG_SECONDS,
