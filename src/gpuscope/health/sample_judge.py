@@ -51,7 +51,7 @@ class RecentSamples:
                 inside = [one for one in column if start_ms <= one[0] <= end_ms]
                 if inside:
                     times = np.array([at for at, _ in inside], np.int64)
-                    found.append(Series(labels, times, np.array([value for _, value in inside])))
+                    found.append(Series(labels, times, np.array([value for _, value in inside], np.float64)))
         return found
 
 
