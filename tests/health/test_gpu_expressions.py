@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from gpuscope.health.checks import CHECKS
 from gpuscope.promql import Engine, Vector
 from gpuscope.rules.memory_storage import MemoryStorage
+from gpuscope.series import STALE_NAN_BITS
 
 NOW = 201_600  # a multiple of the steps of subqueries
 MINUTE = 60
 HOUR = 3600
 DAY = 86400
+
+STALE = float(np.array([STALE_NAN_BITS], dtype=np.int64).view(np.float64)[0])
 
 Pairs = tuple[tuple[str, str], ...]
 SeriesValues = Mapping[Pairs, Callable[[int], float | None]]
@@ -33,9 +38,12 @@ def fired(kind: str, *every: SeriesValues, at: int = NOW, label: str = "uuid") -
     storage.show_until(2**62)
     for one in every:
         for labels, value in one.items():
+            before: float | None = None
             for second in range(at - DAY - HOUR, at + 1, MINUTE):
-                if (number := value(second)) is not None:
-                    storage.add(labels, second * 1000, number)
+                number = value(second)
+                if number is not None or before is not None:  # a scrape marks the series that have ended
+                    storage.add(labels, second * 1000, STALE if number is None else number)
+                before = number
     found = Engine(storage).instant(CHECKS[kind].promql, at * 1000)
     assert isinstance(found, Vector)
     return {dict(labels).get(label, "") for labels in found.labels}
@@ -59,7 +67,7 @@ def failed_programs(*programs: tuple[str, int]) -> list[SeriesValues]:
 
 def test_failures_of_several_users_make_a_gpu_suspect_and_those_of_one_user_do_not() -> None:
     """One user's own mistake, three times, is no reason for a field diagnostic."""
-    first, second, third = NOW - 5 * HOUR, NOW - 3 * HOUR, NOW - 2 * HOUR
+    first, second, third = (NOW - hours * HOUR + 2 * MINUTE for hours in (5, 3, 2))
     own = failed_programs(("ann", first), ("ann", second), ("ann", third))
     assert fired("failed_jobs", *own) == set()
     several = failed_programs(("ann", first), ("bob", second), ("ann", third))
@@ -162,6 +170,9 @@ def test_only_a_target_that_was_an_agent_is_a_node_that_is_down() -> None:
 
 
 def test_a_node_that_pushes_is_down_when_it_sends_nothing() -> None:
-    assert fired("node_down", agent_until(NOW - 10 * MINUTE), label="instance") == {"n1"}
-    assert fired("node_down", agent_until(NOW)) == set()
-    assert fired("node_down", agent_until(NOW - DAY - 10 * MINUTE)) == set(), "it was removed"
+    other = agent_until(NOW, instance="n2")
+    assert fired("node_down", agent_until(NOW - 10 * MINUTE), other, label="instance") == {"n1"}
+    assert fired("node_down", agent_until(NOW), other) == set()
+    assert fired("node_down", agent_until(NOW - 10 * MINUTE)) == set(), "perhaps it is the server that was away"
+    removed = series("gpuscope_agent_info", during(NOW - 2 * DAY, NOW - DAY - 10 * MINUTE))
+    assert fired("node_down", removed, other) == set()
