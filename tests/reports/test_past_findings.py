@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from gpuscope.health.lost_time import LOST_TIME, PRICED
 
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill
-from gpuscope.health.lost_time import LOST_TIME, PRICED
 from gpuscope.promql.parse import parse
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.past_findings import PastFinding, PastFindings, past_findings
