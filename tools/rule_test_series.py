@@ -402,8 +402,8 @@ SERVICE_CASES: Final[dict[str, Case]] = {
     "NotifyFailing": _node("prometheus_notifications_errors_total", "0+1x60", "3x60", "40m",
                            'alertmanager="a"'),
     "GpuMetricsMissing": Case(
-        {'gpuscope_agent_info{{N},node="node1"}': "_x40"},
-        {'gpuscope_agent_info{{N},node="node1"}': "1x40"},
+        {'gpuscope_agent_info{{N},node="node1"}': "_x40", 'up{{N},job="gpu"}': "1x40"},
+        {'gpuscope_agent_info{{N},node="node1"}': "1x40", 'up{{N},job="gpu"}': "1x40"},
         "20m",
         own_labels=" ",
     ),
