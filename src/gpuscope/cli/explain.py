@@ -164,6 +164,8 @@ def _explain_xid(name: str) -> Explanation:
             "healthy GPU",
             "yes: one program is hit"
             if xid.is_application
+            else "it can go on; reset it at the next maintenance"
+            if xid.is_contained
             else "no, it is suspect"
             if xid.blames_gpu
             else "yes",
