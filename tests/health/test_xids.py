@@ -50,19 +50,19 @@ def test_a_row_says_what_it_means_and_what_to_do(row: object) -> None:
 
 IGNORE, RESTART_APP, RESET_GPU = XidAction.NONE, XidAction.RESTART_APPLICATION, XidAction.RESET_GPU
 IMMEDIATE: dict[XidAction, tuple[int, ...]] = {
-    RESTART_APP: (8, 11, 13, 25, 31, 32, 39, 40, 41, 60, *range(68, 73), 75, 76, 77, 80, *range(82, 87), 88, 89, 94,
-                  *range(96, 106), *range(126, 136), 139),
+    RESTART_APP: (8, 11, 13, 25, 31, 32, 39, 40, 41, 60, *range(68, 73), 75, 76, 77, 80, *range(82, 87), 88, 89,
+                  94, *range(96, 106), *range(126, 136), 139),
     IGNORE: (14, 37, 38, 44, 63, 66, 67, 92, 93, 106, 107, 121, 141, 147, 148, 152, 153, 157, 160, 161),
-    RESET_GPU: (46, 48, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 146, 149, 150, 155, 156, 158,
-                159),
+    RESET_GPU: (46, 48, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 146, 149, 150, 155, 156,
+                158, 159),
     XidAction.REBOOT_NODE: (79, 151),
     XidAction.CHECK_HARDWARE: (54,),
     XidAction.UPDATE_SOFTWARE: (78,),
     XidAction.CONTACT_SUPPORT: (142,),
     XidAction.FOLLOW_VERDICT: (154,),
 }  # fmt: skip
-"""NVIDIA's immediate action. Its workflows are here as what they end with: 48, 74 and 144 to 150 with a reset. It
-has none for 162 to 172; 43 and 137 it ignores, because the GPU is healthy: we tell the program's owner."""
+"""NVIDIA's immediate action. Its workflows are here as what they end with: 48, 74 and 144 to 150 with a reset.
+It has none for 162 to 172; 43 and 137 it ignores, because the GPU is healthy: we tell the program's owner."""
 
 
 def test_the_action_is_that_of_nvidia_s_catalogue() -> None:

@@ -1,6 +1,6 @@
 // A finding in the reader's language: the sentence, its next step, and the owner as a person writes it.
 import { formatIndices } from "./format";
-import { fill, spoken, tName } from "./i18n";
+import { fill, spoken, t, tName } from "./i18n";
 import type { Finding } from "./live";
 
 export function ownerLabel(owner: Finding["owner"]): string {
@@ -14,7 +14,7 @@ function valuesOf(finding: Finding): Record<string, string | number> {
     ...finding.args,
     gpus: formatIndices(finding.gpus),
     gpu_list: gpuList(finding.gpus),
-    owner: ownerLabel(finding.owner),
+    owner: ownerLabel(finding.owner) || t("findings.unknown_owner"),
     ...(typeof reason === "string" ? { reason: tName("why", reason) } : {}),
   };
 }

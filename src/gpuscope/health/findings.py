@@ -25,6 +25,7 @@ from gpuscope.health.finding_texts import (
     fill,
     owner_text,
     place_values,
+    step_key,
 )
 from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.health.open_episodes import OpenEpisode, without_explained
@@ -177,7 +178,7 @@ class FindingMaker:
         detail: Detail,
         since: float | None,
     ) -> Finding:
-        why_key, next_key = detail.why_key or check.kind, detail.next_key or check.kind
+        why_key, next_key = detail.why_key or check.kind, step_key(detail.next_key or check.kind, owner)
         values = {**detail.args, **place_values(gpus, owner_text(owner))}
         return Finding(
             id=finding_id(check.kind, *id_parts),

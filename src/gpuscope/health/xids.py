@@ -208,7 +208,7 @@ _TABLE: Final[tuple[Xid, ...]] = (
         (_BUSY, "xid 119")),
     Xid(110, "SECURITY_FAULT", _C.HARDWARE, _A.RESET_GPU,
         "A security fault; rare unless hardware is broken.", "hardware, or a change of it",
-        "drain the node and reset the GPU; if it stays, undo the last hardware change and power-cycle the node"),
+        "drain the node and reset the GPU; if it stays, undo the last hardware change and power-cycle"),
     Xid(119, "GSP_RPC_TIMEOUT", _C.FIRMWARE, _A.RESET_GPU,
         "The GPU's system processor does not answer the driver.", "firmware",
         "drain and reset the GPU, else power-cycle the node; update the driver if it returns",

@@ -24,6 +24,7 @@ from gpuscope.health.finding_texts import (
     fill,
     owner_text,
     place_values,
+    step_key,
 )
 from gpuscope.health.findings import ONE_PER_GPU
 from gpuscope.reports.finding_coverage import Coverage, coverage_of
@@ -163,6 +164,7 @@ def _make(
     gpus = tuple(weights.index(one) for one in gpu_keys)
     args: dict[str, Argument] = {"count": len(gpus)}
     why_key = f"past.{check.kind}" if f"past.{check.kind}" in FINDING_TEXTS else check.kind
+    next_key = step_key(check.kind, group.owner)
     values = {**args, **place_values(gpus, owner_text(group.owner))}
     finding = Finding(
         id=finding_id("past", *key),
@@ -178,8 +180,8 @@ def _make(
         why=fill(FINDING_TEXTS[why_key], values),
         why_key=why_key,
         args=args,
-        next=fill(STEP_TEXTS.get(check.kind, check.next_step), values),
-        next_key=check.kind if check.kind in STEP_TEXTS else "",
+        next=fill(STEP_TEXTS.get(next_key, check.next_step), values),
+        next_key=next_key if next_key in STEP_TEXTS else "",
         evidence=past_evidence(check, group.owner, keys),
         cost_gpu_hours=gpu_hours,
     )
