@@ -15,6 +15,7 @@ from typing import Final
 from gpuscope.health.check import Subject
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.condition import Condition, SubjectKey
+from gpuscope.health.finding import Loss
 
 KEEP_SECONDS: Final = 300.0
 MAX_GAP_SECONDS: Final = 150.0
@@ -32,7 +33,8 @@ class OpenEpisode:
     condition: Condition
     since: float | None
     """None while it is not known."""
-    lost_seconds: float | None = None
+    loss: Loss | None = None
+    """As far as the history is read."""
 
 
 @dataclass(slots=True)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final
 
 from gpuscope.engines.engine_errors import EngineError
@@ -68,7 +69,12 @@ class Judging:
         return self._judgement.version, 0 if self._ledger is None else self._ledger.version
 
     def open(self) -> list[OpenEpisode]:
-        return self._judgement.open(None if self._ledger is None else self._ledger.began())
+        if self._ledger is None:
+            return self._judgement.open()
+        stretches = self._ledger.open()
+        episodes = self._judgement.open({subject: one.began for subject, one in stretches.items()})
+        losses = {subject: one.loss for subject, one in stretches.items()}
+        return [replace(one, loss=losses.get(one.condition.subject)) for one in episodes]
 
     async def run(self) -> None:
         """Until it is cancelled."""

@@ -38,7 +38,6 @@ from gpuscope.server.api_types.live_json import (
     LiveSession,
     ProcessState,
 )
-from gpuscope.server.live.finding_costs import wasted_gpus
 from gpuscope.server.live.fleet_judge import JudgedFleet, JudgedNode
 from gpuscope.server.live.picture_jobs import jobs_of_node, live_jobs
 from gpuscope.server.live.shown_text import shown_text
@@ -264,7 +263,8 @@ def finding_json(finding: Finding) -> FindingJson:
         "since": finding.since,
         "until": finding.until,
         "cost_gpu_hours": finding.cost_gpu_hours,
-        "wasted_gpus": wasted_gpus(finding.kind, finding.uuids),
+        "wasted_gpus": finding.wasted_gpus,
+        "cost_at": finding.cost_at,
         "why": shown_text(finding.why),
         "why_key": finding.why_key,
         "args": {name: _shown_argument(argument) for name, argument in finding.args.items()},

@@ -22,7 +22,7 @@ from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
-from gpuscope.reports.finding_ledger import FindingLedger
+from gpuscope.reports.finding_ledger import WINDOW_MS, FindingLedger
 from gpuscope.reports.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
 from gpuscope.reports.rates import Rates, parse_rates
 from gpuscope.reports.report_range import ReportRange
@@ -61,17 +61,13 @@ class FindingsOverTime:
         rates: Rates | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
-        filled_until_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`filled_until_ms` as `Store.filled_until_ms`."""
         self._ledger = ledger
         self._reading = asyncio.Lock()
         self._live = live
         self._rates = rates
         self._max_range_seconds = (limits or Limits()).findings_max_range
         self._clock = clock
-        self._filled_until_ms = filled_until_ms
-        self._was_filling = False
         self._costs: dict[str, float] | None = None
         self._episode = EpisodeLog(log, "findings over time")
 
@@ -110,11 +106,7 @@ class FindingsOverTime:
 
     async def _body(self, asked: ReportRange, now_ms: int, rates: Rates | None, fold: bool) -> bytes:
         start_ms, end_ms = asked.start_ms, min(asked.end_ms, now_ms)
-        filled_until_ms = self._filled_until_ms()
-        if filled_until_ms is not None or self._was_filling:
-            async with self._reading:
-                await self._ledger.recheck(now_ms)
-        self._was_filling = filled_until_ms is not None
+        filled_until_ms = self._ledger.filled_until_ms()
         if filled_until_ms is not None:
             end_ms = max(start_ms, min(end_ms, filled_until_ms))
         known_until_ms = await self._read(start_ms, now_ms)
@@ -165,16 +157,24 @@ class FindingsOverTime:
             await self._ledger.update(now_ms)
         self._ledger.forget(now_ms - int(self._max_range_seconds * 1000) - 86_400_000)
         start_ms = now_ms - int(DEFAULT_RANGE_SECONDS * 1000)
-        while True:
-            began = time.monotonic()
-            if not await self._cover(start_ms, now_ms):
-                break
-            await asyncio.sleep(min(MAX_PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - began)))
+        await self._cover_all(start_ms, now_ms)
         await self._live.refresh()
         windows = self._ledger.windows(start_ms, now_ms)
         found = await asyncio.to_thread(partial(past_findings, windows, start_ms, now_ms, fold=False))
         self._costs = costs_by_kind(found)
         return changed
+
+    async def _cover_all(self, start_ms: int, now_ms: int) -> None:
+        """Back to `start_ms`, and further while something lasts whose cost is not known from its beginning."""
+        oldest_ms = now_ms - int(self._max_range_seconds * 1000)
+        while True:
+            began = time.monotonic()
+            if await self._cover(start_ms, now_ms):
+                await asyncio.sleep(min(MAX_PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - began)))
+            elif start_ms > oldest_ms and self._ledger.has_older_losses():
+                start_ms -= WINDOW_MS
+            else:
+                return
 
     def families(self) -> Iterator[MetricFamily]:
         counts = self._live.finding_counts
