@@ -322,10 +322,12 @@ export interface FindingJson {
   since: number | null;
   /** When it ended; null while it lasts. */
   until: number | null;
-  /** GPU-hours lost so far. In `/api/live`, and where the GPU only works slowly, null. */
+  /** GPU-hours lost until `cost_at`; null if it costs none, or while the history of its GPUs is not read. */
   cost_gpu_hours: number | null;
-  /** Whole GPUs that do nothing for their holder while it lasts: they cost this many GPU-hours each hour. */
+  /** How many GPU-hours it costs each hour after `cost_at`: 1 for a whole GPU, less for a MIG instance, a shared or a slow GPU; null unless it lasts. */
   wasted_gpus: number | null;
+  /** Until when `cost_gpu_hours` is counted, in seconds since the epoch. In `/api/findings` that is now, in `/api/live` up to some minutes ago. */
+  cost_at: number | null;
   /** What is wrong, in one English sentence. */
   why: string;
   /** Key of that sentence, for other languages. */
