@@ -46,6 +46,7 @@ EPILOG = """examples:
 
 Exit code 0 without findings, 1 with some, 4 if the server does not answer."""
 MAX_TEXT = 300
+MAX_KINDS = 8
 _INDENT = 10
 SEVERITIES = ("critical", "warning", "info")
 _COLOURS = {"critical": RED, "warning": YELLOW}
@@ -75,9 +76,21 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         else:
             for finding in sorted(found, key=_most_severe_first):
                 _print(finding, time.time(), wants_colour())
-            if not found:
+            for line in _not_known_lines(answer.get("not_known")):
+                print(line)
+            if not found and not answer.get("not_known"):
                 print("no findings")
     return 1 if found else 0
+
+
+def _not_known_lines(not_known: Any) -> list[str]:
+    """One sentence: the kinds that the server cannot judge now, and the first reason."""
+    if not isinstance(not_known, list) or not not_known:
+        return []
+    kinds = ", ".join(printable(str(one["kind"]), 40) for one in not_known[:MAX_KINDS])
+    more = f" and {len(not_known) - MAX_KINDS} more" if len(not_known) > MAX_KINDS else ""
+    reason = printable(str(not_known[0]["reason"]), MAX_TEXT)
+    return fit_lines(f"not known now: {kinds}{more}: {reason}", 0)
 
 
 def _path(args: argparse.Namespace, settings: Settings) -> str:

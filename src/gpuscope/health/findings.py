@@ -31,6 +31,7 @@ from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.health.open_episodes import OpenEpisode, without_explained
 from gpuscope.health.states import STATE_OF_KIND, GpuKey
 from gpuscope.health.thresholds import IDLE_FINDING_SECONDS
+from gpuscope.slurm_gpu_index import short_node_name
 
 ONE_PER_GPU: Final = frozenset(
     {"gpu_lost", "recovery_action", "xid_hardware", "xid_nvlink", "xid_driver", "xid_contained",
@@ -66,7 +67,7 @@ class FindingMaker:
     def make(self, episodes: Sequence[OpenEpisode]) -> list[Finding]:
         groups: dict[tuple[str, ...], list[OpenEpisode]] = defaultdict(list)
         self._losses = {}
-        for one in without_explained(list(self._without_repeated_nodes(episodes))):
+        for one in without_explained(list(self._without_repeated_nodes(episodes)), self._short_name):
             if one.condition.check.kind not in NOT_FINDINGS:
                 groups[self._group(one.condition)].append(one)
                 if one.loss is not None:
@@ -96,6 +97,10 @@ class FindingMaker:
 
     def _is_present(self, instance: str) -> bool:
         return instance not in self._missing.nodes
+
+    def _short_name(self, instance: str) -> str:
+        """Slurm's name of the node."""
+        return short_node_name(self._node_name(instance))
 
     def _node_name(self, instance: str) -> str:
         node = self._nodes.get(instance)

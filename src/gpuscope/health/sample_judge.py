@@ -89,5 +89,9 @@ class SampleJudge:
     def owners_before(self) -> Mapping[GpuKey, FindingOwner]:
         return {}
 
+    @property
+    def not_known(self) -> Mapping[str, str]:
+        return self._judgement.not_known
+
     def open(self) -> list[OpenEpisode]:
         return self._judgement.open()

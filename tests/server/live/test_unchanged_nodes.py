@@ -41,6 +41,7 @@ class HistoryOfThrottling:
 
     others: Mapping[str, Sequence[Mapping[str, str]]] = {}
     owners_before: Mapping[GpuKey, FindingOwner] = {}
+    not_known: Mapping[str, str] = {}
 
     def __init__(self) -> None:
         self.since: float | None = None

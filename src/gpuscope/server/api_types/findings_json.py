@@ -63,10 +63,20 @@ class FindingJson(TypedDict):
     """A PromQL expression that shows the finding."""
 
 
+class NotKnownJson(TypedDict):
+    """A check that the engine has not answered for more than a minute."""
+
+    kind: str
+    reason: str
+    """The engine's error, in English."""
+
+
 class FindingsAnswer(TypedDict):
     """`GET /api/findings`: most severe first, then oldest."""
 
     findings: list[FindingJson]
+    not_known: list[NotKnownJson]
+    """Kinds that cannot be judged now: that they have no finding says nothing."""
 
 
 class PastFindingJson(FindingJson):

@@ -8,7 +8,7 @@ evaluated beside the pictures; they are made again when one of them has changed.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, Protocol
 
@@ -55,6 +55,11 @@ class OpenJudgement(Protocol):
     @property
     def owners_before(self) -> Mapping[GpuKey, FindingOwner]: ...
 
+    @property
+    def not_known(self) -> Mapping[str, str]:
+        """By kind: why a check says nothing of now."""
+        ...
+
     def open(self) -> list[OpenEpisode]: ...
 
 
@@ -64,6 +69,7 @@ class NoJudgement:
     version = 0
     others: Mapping[str, Sequence[Mapping[str, str]]] = {}
     owners_before: Mapping[GpuKey, FindingOwner] = {}
+    not_known: Mapping[str, str] = {}
 
     def open(self) -> list[OpenEpisode]:
         return []
@@ -113,6 +119,8 @@ class JudgedFleet:
     """Most severe first."""
     missing: Missing
     """Without nodes that have fresh numbers again."""
+    not_known: Mapping[str, str] = field(default_factory=dict)
+    """By kind: why a check says nothing of now."""
     repeated: Set[GpuKey] = frozenset()
     """GPUs that another node reports too, as an agent does that pushes and is scraped: each GPU counts once."""
     left_out: int = 0
@@ -146,7 +154,10 @@ class FleetJudge:
         findings = self._findings
         if repeated:
             findings = [one for one in findings if not _is_about(one, repeated)]
-        return JudgedFleet(now, self._judged, self._clusters, findings, missing, repeated, self._left_out)
+        not_known = self._judgement.not_known
+        return JudgedFleet(
+            now, self._judged, self._clusters, findings, missing, not_known, repeated, self._left_out
+        )
 
     def _make_findings(self, nodes: Mapping[str, NodeFacts], missing: Missing) -> None:
         made_of = self._judgement.version, tuple(missing.nodes.items()), len(nodes)

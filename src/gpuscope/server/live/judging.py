@@ -64,6 +64,10 @@ class Judging:
         return self._owners
 
     @property
+    def not_known(self) -> Mapping[str, str]:
+        return self._judgement.not_known
+
+    @property
     def version(self) -> tuple[int, int]:
         """Another value when the open episodes may have changed."""
         return self._judgement.version, 0 if self._ledger is None else self._ledger.version
@@ -100,9 +104,13 @@ class Judging:
             vector = await self._instant(check.promql, at)
             others = await self._instant(check.others, at) if check.others and vector.labels else None
         except EngineError as error:
-            self._judgement.fail(check, str(error), at)
+            self._judgement.fail(check, str(error), self._clock())
+            return
+        except Exception as error:
+            self._judgement.fail(check, f"unexpected {type(error).__name__}: {error}", self._clock())
             return
         self._judgement.apply(check, vector, at, others)
+        self._judgement.expire(self._clock())
         if check.kind == "gpu_lost" and vector.labels:
             await self._look_up_owners()
 
