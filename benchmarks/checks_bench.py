@@ -57,12 +57,12 @@ def fill(store: Store, nodes: int) -> int:
     ticks = node_ticks(now)
     for node in range(nodes):
         name = f"node-{node:04d}"
-        target = store.target(name)
+        target, known = store.target(name), None
         for number, found in enumerate(ticks):
             # One agent reads Slurm.
             values = {key: value for key, value in found.items() if not node or "_slurm_" not in key[0][1]}
             at_ms = (now - EVERY_SECONDS * (TICKS - 1 - number)) * 1000
-            if not number or values.keys() != known:
+            if values.keys() != known:
                 known = values.keys()
                 labels = [_labels(pairs, name, node) for pairs in (*values, (("__name__", "up"),))]
                 ids = store.resolve(target, labels)

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.cli.parser import GROUPS
+from gpuscope.health.check import Share, Subject
 from gpuscope.health.checks import CHECKS as HEALTH_CHECKS
-from gpuscope.health.findings import live_kinds
-from gpuscope.health.lost_time import PRICED, GroupBy, LossScope, LostTime
+from gpuscope.health.findings import shown_kinds
 from gpuscope.limits import limit_rows
 from gpuscope.metrics.catalogue.fields import all_fields
 from gpuscope.metrics.families import family_names, load_family
@@ -161,17 +161,29 @@ Made from `src/gpuscope/health/` by `make docs`; do not edit it by hand.
 
 `gpuscope findings`, `GET /api/findings` ([fields and rules](api.md)) and the page show the same list: what is
 wrong now, most severe first, then oldest. A finding names the owner who can act: the pod, else the Slurm job,
-else the container, else the user. A number that is absent is never a finding. The PromQL form of each kind is
-its alert rule's expression; the live form must agree with it (`tests/health/test_forms_agree.py`).
+else the container, else the user, else nobody: then it says that the owner is not known. A number that is
+absent is never a finding.
+
+Each kind is one PromQL expression, that of its [alert rule](rules.md). The server evaluates all of them over
+its store or engine: critical kinds every four seconds, the others every 15 seconds, those that read hours of
+samples once a minute. What holds is an episode, with its beginning. A finding of now is an open episode, a
+finding over time is an episode of that range, an alert is an episode that has lasted for the `for` of its rule.
+`top`, `snapshot`, `nodecheck` and `doctor`, which have no store, evaluate the same expressions over the samples
+of now; what needs a past is not judged there.
+
+No judgement uses a node's clock: agents export durations (`gpuscope_process_idle_seconds`,
+`gpuscope_gpu_xid_age_seconds`). The metrics `*_since_seconds` and `*_timestamp_seconds` of earlier versions
+stay for one version. Of an agent that does not export durations yet, idle GPUs, hung GPUs and XIDs are not
+judged: update the agents with the server.
 """
 
 
 def findings_page() -> Iterator[str]:
     yield FINDINGS_INTRODUCTION
-    live = set(live_kinds())
+    shown = set(shown_kinds())
     for title, kinds in (
-        ("Found live", [check for check in HEALTH_CHECKS.values() if check.kind in live]),
-        ("Only over time, in PromQL", [check for check in HEALTH_CHECKS.values() if check.kind not in live]),
+        ("Kinds", [check for check in HEALTH_CHECKS.values() if check.kind in shown]),
+        ("Alerts that are no findings", [check for check in HEALTH_CHECKS.values() if check.kind not in shown]),
     ):
         yield f"\n## {title}\n"
         yield "| kind | severity | what it means | next step |\n|---|---|---|---|"
@@ -180,8 +192,9 @@ def findings_page() -> Iterator[str]:
             yield f"| `{check.kind}` | {check.severity} | {_cell(check.meaning)} | {_cell(next_step)} |"
     yield FINDINGS_OVER_TIME
     yield "| kind | what is lost | a finding is about |\n|---|---|---|"
-    for row in PRICED:
-        yield f"| `{row.kind}` | {_lost(row)} | {_about(row)} |"
+    for check in HEALTH_CHECKS.values():
+        if check.share is not Share.NONE:
+            yield f"| `{check.kind}` | {_LOST.get(check.kind, 'the whole GPU')} | {_ABOUT[check.subject]} |"
 
 
 FINDINGS_OVER_TIME = """
@@ -223,12 +236,6 @@ The server's `/metrics` has `gpuscope_findings{kind}`, the findings that hold no
 """
 
 
-def _lost(row: LostTime) -> str:
-    if row.value_is_seconds:
-        return "the work of the programs until they failed"
-    return _LOST.get(row.kind, "the whole GPU")
-
-
 _LOST = {
     "node_down": "all GPUs of the node",
     "orphan_memory": "the share of the memory",
@@ -242,10 +249,14 @@ _LOST = {
 }
 
 
-def _about(row: LostTime) -> str:
-    if row.scope is LossScope.OWNER:
-        return "an owner"
-    return {GroupBy.GPU: "a GPU", GroupBy.NODE: "a node", GroupBy.FLEET: "all GPUs of a model"}[row.group_by]
+_ABOUT = {
+    Subject.NODE: "a node",
+    Subject.GPU: "a GPU",
+    Subject.OWNER: "an owner",
+    Subject.PROCESS: "an owner",
+    Subject.SLURM_NODE: "a node of Slurm",
+    Subject.SERVICE: "the fleet",
+}
 
 
 API_BEGIN, API_END = "<!-- api: made by `make docs` -->", "<!-- end of api -->"

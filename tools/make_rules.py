@@ -93,16 +93,23 @@ EDITING = """
 - **One rule less:** delete it from the copy, or silence it. In a file with `gpu: &gpu …` keep the first
   occurrence: the other rules refer to it with `*gpu`.
 - **In `gpuscope up`:** a group of the same name in a `--rules` file replaces the shipped group; a group without
-  rules (`rules: []`) switches it off.
+  rules (`rules: []`) switches it off. Both also take its `-slow` group.
 - **Alertmanager:** `deploy/prometheus/alertmanager.yml` has the inhibition rules of the last column below,
   and a route for `Watchdog`, which always fires: send it to a service that reports when it stops.
 - **Annotations:** `summary` and `description` say what is wrong, `gpu` names node, GPU and model, `owner`
-  who used it in the last ten minutes, `next_step` what to do. Models and owners are looked up when the alert
-  is evaluated and are no labels: an alert does not become another one when its owner changes.
+  who used it in the last ten minutes, or that the owner is not known, `next_step` what to do. Models and
+  owners are looked up when the alert is evaluated and are no labels: an alert does not become another one when
+  its owner changes.
+- **`runbook_url`** is a page that gpuscope serves, `/explain/alert/NAME`; `gpuscope explain alert NAME` prints
+  the same. `gpuscope up` and `server` use their own address (`--external-url`). Files for Prometheus have it if
+  you name the address: `gpuscope render rules --page-url http://gpus.example.org:9470 --out DIR`; the files in
+  `deploy/` have none.
+- **Groups `NAME-slow`** hold the rules that read hours of samples. They are evaluated once a minute.
 
 Users' own rules (`InstanceDown`, `APIHighRequestLatency`, `HighGPUUtilization`, `LongRunningGPUProcess`)
 are in `instances.yml` and `gpu-sessions.yml` word for word, with corrected twins; [sessions](sessions.md)
-says what the originals compute.
+says what the originals compute. `instances.yml` is not rendered with the others: its `InstanceDown` fires for
+every target, also where `HostDown` does.
 
 Over dcgm-exporter the XID alerts see only the last XID of a GPU, and not that it happened again: its gauge
 keeps the last value. Owners are known there only as pod labels. nvidia_gpu_exporter has no owners.
@@ -110,22 +117,33 @@ keeps the last value. Owners are known there only as pod labels. nvidia_gpu_expo
 
 CHOICES = """## Why they are as they are
 
-- **An XID alert fires for ten minutes**, so that the next XID of the same kind sends a message again. The
-  page shows the finding for an hour.
+- **One event is one critical alert.** A GPU that falls off the bus is `GpuNotAnswering`; `XidHardware`,
+  `GpuRecoveryAction` and `GpuCountDropped` of the same event are held back, and shown beneath it. A critical
+  XID alert waits for a minute, so that the alert that explains it is there first. `GpusMissing` does not count
+  GPUs that are lost.
+- **An XID alert fires for an hour**, as long as the page shows the finding; over dcgm-exporter and
+  nvidia_gpu_exporter for ten minutes.
+- **XID 94** is `XidContained`: neither a program's mistake nor a reason to drain the node. `EccUncorrected`
+  does not fire for it.
 - **XID 45 has no alert.** It follows every process that is killed, thousands of times for one job. **XID
   137** is an illegal access to a peer GPU by a program, so it is in `XidApplication` and not in `XidNvlink`,
   whose next step is to drain the node. So are the XIDs of video, JPEG and optical-flow engines.
-- **`GpusMissing` does not hold back `GpuNotAnswering`.** It is one alert per node and fires already when a
-  second GPU is lost: nobody would be told about that GPU and its owner.
+- **`HostDown` is about nodes that have an agent**, by their job and instance in the last day; a dead exporter
+  of another job is none of them. `TargetDown` is a target of such a job that never answered as an agent. Over
+  dcgm-exporter and nvidia_gpu_exporter, `HostDown` is about the jobs that have their series.
+- **`JobsFailOnGpu` needs programs of two users:** the mistake of one user fails on every GPU.
+- **`MemoryLeak` grows all the time:** a second model that is loaded once is no leak.
 - **`HostDown` holds back alerts about its GPUs.** Their series end with the node, and "resolved" would read
   like an all-clear.
 - **`HeldIdle` leaves after one hour without work:** 15 minutes in the expression, which is what the page
   calls held and idle, and 45 minutes of `for`. `AllocatedUnused` is the same for a GPU without any process.
-- **`OnlySomeGpusWork` asks whether a process has worked within the last minute**, not for an average of 15
-  minutes: a GPU that answers one request in ten minutes has an average near 0 and works.
+- **Starting is not waste:** `AllocatedUnused` and the alerts about waiting begin ten minutes after the start of
+  a job or process.
+- **`OnlySomeGpusWork` is about one program:** the container of a pod, the step of a job, or the children of one
+  launcher; never two programs with the same name.
 - **`SlowSibling` compares clocks, not power.** Power follows the work: two healthy GPUs at 55 % and 95 %
-  utilisation differ by more than 15 %. `PowerCapped` does not hold it back, because under load all GPUs of a
-  node run at their power limit.
+  utilisation differ by more than 15 %. Only GPUs that are busy are compared.
+  `PowerCapped` does not hold it back, because under load all GPUs of a node run at their power limit.
 - **`PcieSlowGeneration`** is apart from `PcieDegraded`: an idle link lowers its generation, but never its
   width.
 - **`PowerBrakeNode`** is the critical form of `PowerBrake`, for two GPUs or more of a node.

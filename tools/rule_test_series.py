@@ -18,6 +18,7 @@ LABELS: Final = {
     'pod="train"',
     "{Q}": 'instance="node1:9400",gpu="1",uuid="GPU-2",pid="8",command="train.py",user="alice",namespace="ml",'
     'pod="train"',
+    "{O}": 'instance="node1:9400",gpu="0",uuid="GPU-1",user="alice",namespace="ml",pod="train"',
     "{D}": 'instance="node1:9400",gpu="0",UUID="GPU-1",Hostname="node1",modelName="NVIDIA H100"',
     "{S}": 'instance="node1:9835",uuid="u1"',
 }
@@ -54,10 +55,9 @@ def _throttled(reason: str, bad: float, good: float, at: str) -> Case:
 
 
 def _xid(code: int, other: int, meaning: str, next_step: str) -> Case:
-    metric = "gpuscope_gpu_xid_last_timestamp_seconds"
     return Case(
-        {f'{metric}{{{{G}},xid="{code}"}}': "0x20"},
-        {f'{metric}{{{{G}},xid="{other}"}}': "0x20", f'{metric}{{{{H}},xid="{code}"}}': "-300x20"},
+        {f'{XID_AGE}{{{{G}},xid="{code}"}}': "0+60x20"},
+        {f'{XID_AGE}{{{{G}},xid="{other}"}}': "0+60x20", f'{XID_AGE}{{{{H}},xid="{code}"}}': "3600+60x20"},
         "5m", labels=f'xid="{code}"', detail=f"XID {code}, 5m 0s ago: {meaning}",
         expected={"next_step": next_step},
     )  # fmt: skip
@@ -69,15 +69,16 @@ def _node(metric: str, bad: str, good: str, at: str = "15m", labels: str = "", d
     return Case({series: bad}, {series: good}, at, labels=labels, detail=detail)
 
 
-def _started(pid: int) -> str:
-    return f'gpuscope_process_start_time_seconds{{{{G}},pid="{pid}"}}'
+def _failed(pid: int, user: str) -> str:
+    return f'gpuscope_process_age_seconds{{{{G}},pid="{pid}",user="{user}"}}'
 
 
 def _waits(metric: str, share: float, detail: str = "") -> Case:
     """A process that shows a cause while its GPU waits, and while it does not."""
     series, busy = f"{metric}{{{{P}}}}", "gpuscope_gpu_utilization_minute_ratio{{G}}"
-    return Case({series: f"{share:g}x20", busy: "0.2x20"}, {series: f"{share:g}x20", busy: "0.9x20"}, "16m",
-                detail=detail, own_labels="{P}")  # fmt: skip
+    process = {series: f"{share:g}x40", "gpuscope_process_age_seconds{{P}}": "0+60x40",
+               "gpuscope_process_read_bytes_total{{P}}": "0+6e9x40"}  # fmt: skip
+    return Case({**process, busy: "0.2x40"}, {**process, busy: "0.9x40"}, "26m", detail=detail)
 
 
 def _ranks(watts: float) -> dict[str, str]:
@@ -89,8 +90,10 @@ def _ranks(watts: float) -> dict[str, str]:
         'gpuscope_gpu_power_limit_watts{{H},limit="enforced"}': "700x20",
         "gpuscope_gpu_utilization_minute_ratio{{G}}": "1x20",
         "gpuscope_gpu_utilization_minute_ratio{{H}}": "1x20",
-        "gpuscope_process_memory_bytes{{P}}": "1x20",
-        "gpuscope_process_memory_bytes{{Q}}": "1x20",
+        "gpuscope_process_age_seconds{{P}}": "900+60x20",
+        "gpuscope_process_age_seconds{{Q}}": "900+60x20",
+        'gpuscope_process_info{{P},program="ml/train/main"}': "1x20",
+        'gpuscope_process_info{{Q},program="ml/train/main"}': "1x20",
     }
 
 
@@ -117,24 +120,42 @@ def _siblings(*hertz: float) -> dict[str, str]:
 OTHER_GPU = 'instance="node1:9400",gpu="2",uuid="GPU-3"'
 INFO_H = 'gpuscope_gpu_info{{H},node="node1",model="NVIDIA H100"}'
 INFO_3 = f'gpuscope_gpu_info{{{OTHER_GPU},node="node1",model="NVIDIA H100"}}'
-XID_TIME = 'gpuscope_gpu_xid_last_timestamp_seconds{{G},xid="31"}'
+XID_AGE = "gpuscope_gpu_xid_age_seconds"
+XID_31 = XID_AGE + '{{G},xid="31"}'
 ECC = "gpuscope_gpu_ecc_errors_total"
 TEMPERATURE = "gpuscope_gpu_temperature_celsius"
 THRESHOLD = "gpuscope_gpu_temperature_threshold_celsius"
 LIMIT = "gpuscope_gpu_power_limit_watts"
 USED, TOTAL = "gpuscope_gpu_memory_used_bytes{{G}}", "gpuscope_gpu_memory_total_bytes{{G}}"
 
+AGENT = 'gpuscope_agent_info{{N},node="node1",job="gpu"}'
+
 NODE_CASES: Final[dict[str, Case]] = {
-    "HostDown": _node("up", "0x20", "1x20", "6m", 'job="gpu"', "Target node1:9400 of job gpu."),
-    "AgentStale": _node("gpuscope_agent_snapshot_timestamp_seconds", "0x20", "0+60x20", "5m",
+    # A dead exporter of another job on the same host is not a host that is down.
+    "HostDown": Case(
+        {'up{{N},job="gpu"}': "1x5 0x20", AGENT: "1x5 stale"},
+        {'up{{N},job="gpu"}': "1x25", AGENT: "1x25", 'up{instance="db:9187",job="postgres"}': "0x25"},
+        "16m", 'job="gpu"', "Target node1:9400 of job gpu."),
+    "TargetDown": Case(
+        {'up{instance="node2:9400",job="gpu"}': "0x25", AGENT: "1x25"},
+        {'up{instance="db:9187",job="postgres"}': "0x25", AGENT: "1x25"}, "6m",
+        own_labels='instance="node2:9400",job="gpu"',
+        expected={"summary": "node2: A scrape target of a job of agents has never answered as one",
+                  "node": "node2:9400"}),
+    "AgentStale": _node("gpuscope_agent_snapshot_age_seconds", "0+60x20", "1x20", "5m",
                         detail="They are 5m 0s old."),
-    "SourceDown": _node("gpuscope_source_up", "0x20", "1x20", "6m", 'source="nvml"', "Source nvml."),
+    "SourceDown": Case(
+        {'gpuscope_source_up{{N},source="kubelet"}': "0x20"}, {'gpuscope_source_up{{N},source="nvml"}': "1x20"},
+        "6m", 'source="kubelet"', "Source kubelet.",
+        expected={"next_step": "check the kubelet and its socket /var/lib/kubelet/pod-resources/kubelet.sock"}),
     "SourceSlow": _node("gpuscope_source_duration_seconds", "8x20", "0.1x20", "11m", 'source="nvml"',
                         "Source nvml: 8s."),
     "GpusMissing": Case({"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20",
-                         "gpuscope_gpu_up{{G}}": "0x20"},
-                        {"gpuscope_gpus_seen{{N}}": "8x20", "gpuscope_gpus_expected{{N}}": "8x20"}, "3m",
-                        detail="GPUs that answer: 7 of 8. GPU 0 does not answer."),
+                         "gpuscope_gpu_up{{G}}": "1x20"},
+                        # A GPU that is lost has an alert of its own.
+                        {"gpuscope_gpus_seen{{N}}": "7x20", "gpuscope_gpus_expected{{N}}": "8x20",
+                         "gpuscope_gpu_up{{G}}": "0x20"}, "3m",
+                        detail="GPUs that are missing: 1 of 8."),
     "GpuCountDropped": _node("gpuscope_gpus_seen", "8x5 7x20", "7x20", "15m", detail="GPUs that answer: 7."),
     "HostMemoryLow": Case(
         {"node_memory_MemAvailable_bytes{{N}}": "5x20", "node_memory_MemTotal_bytes{{N}}": "100x20"},
@@ -144,7 +165,11 @@ NODE_CASES: Final[dict[str, Case]] = {
         {'node_filesystem_avail_bytes{{N},mountpoint="/"}': "5x20",
          'node_filesystem_size_bytes{{N},mountpoint="/"}': "100x20"},
         {'node_filesystem_avail_bytes{{N},mountpoint="/"}': "50x20",
-         'node_filesystem_size_bytes{{N},mountpoint="/"}': "100x20"}, "11m", 'mountpoint="/"', "/."),
+         'node_filesystem_size_bytes{{N},mountpoint="/"}': "100x20",
+         'node_filesystem_avail_bytes{{N},mountpoint="/snap/core"}': "0x20",
+         'node_filesystem_size_bytes{{N},mountpoint="/snap/core"}': "100x20",
+         'node_filesystem_readonly{{N},mountpoint="/snap/core"}': "1x20"},
+        "11m", 'mountpoint="/"', "/."),
     "ClockSkew": _node("node_timex_offset_seconds", "0.1x20", "0.001x20", "11m",
                        detail="It is off by 100ms."),
 }  # fmt: skip
@@ -167,22 +192,20 @@ GPU_CASES: Final[dict[str, Case]] = {
     "XidApplication": _xid(
         13, 79, "A kernel went out of bounds or ran an illegal instruction.",
         "run the program under compute-sanitizer; if the same GPC and TPC fail again, run dcgmi diag -r 3"),
-    "XidRepeats": Case(
-        # The series begin with the first XID.
-        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "_x10 1x10 2x40", XID_TIME: "_x10 600x10 1200x40"},
-        {'gpuscope_gpu_xid_errors_total{{G},xid="31"}': "_x10 1x10 2x40", XID_TIME: "_x10 600x10 1200x40",
-         'gpuscope_gpu_xid_errors_total{{H},xid="31"}': "_x10 1x10 2x40",
-         'gpuscope_gpu_xid_last_timestamp_seconds{{H},xid="31"}': "_x10 600x10 1200x40"},
-        "50m", 'xid="31"', "XID 31."),
+    "XidContained": _xid(
+        94, 79, "An uncorrectable memory error was contained: it hit one program only.",
+        "restart that program; reset the GPU at the next maintenance"),
+    # Not for the programs of one user: his own mistake fails on every GPU.
     "JobsFailOnGpu": Case(
-        {XID_TIME: "-9999x4 300x4 600x4 900x20", _started(1): "0x5 stale", _started(2): "0x10 stale",
-         _started(3): "0x15 stale"},
-        {XID_TIME: "-9999x4 300x4 600x4 900x20", _started(1): "0x5 stale", _started(2): "0x10 stale",
-         _started(3): "0x40"},
+        {XID_31: "_x7 0+60x4 0+60x4 0+60x20", _failed(1, "alice"): "0+60x7 stale",
+         _failed(2, "bob"): "0+60x12 stale", _failed(3, "alice"): "0+60x17 stale"},
+        {XID_31: "_x7 0+60x4 0+60x4 0+60x20", _failed(1, "alice"): "0+60x7 stale",
+         _failed(2, "alice"): "0+60x12 stale", _failed(3, "alice"): "0+60x17 stale"},
         "25m", detail="Programs: 3."),
     "EccUncorrected": Case(
         {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "2x20"},
-        {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "0x20",
+        {f'{ECC}{{{{G}},error="uncorrected",lifetime="volatile"}}': "2x20",  # contained
+         'gpuscope_gpu_xid_errors_total{{G},xid="94"}': "1x20",
          f'{ECC}{{{{G}},error="uncorrected",lifetime="aggregate"}}': "5x20"},
         "1m", 'error="uncorrected",lifetime="volatile"', "Errors: 2."),
     "EccSramThreshold": Case(
@@ -274,38 +297,51 @@ GPU_CASES: Final[dict[str, Case]] = {
                        detail="99% is used."),
 }  # fmt: skip
 
-IDLE, ACTIVE = "gpuscope_process_idle_since_seconds", "gpuscope_process_active"
+IDLE, ACTIVE = "gpuscope_process_idle_seconds", "gpuscope_process_active"
+TOGETHER = {
+    'gpuscope_process_info{{P},program="ml/train/main"}': "1x40",
+    'gpuscope_process_info{{Q},program="ml/train/main"}': "1x40",
+}
+APART = {
+    'gpuscope_process_info{{P},program="ml/train/one"}': "1x40",
+    'gpuscope_process_info{{Q},program="ml/train/two"}': "1x40",
+}
 USE_CASES: Final[dict[str, Case]] = {
-    "GpuHung": Case({"gpuscope_gpu_hung_since_seconds{{G}}": "0x40"},
-                    {"gpuscope_gpu_hung_since_seconds{{G}}": "0+60x40"}, "16m", detail="For 16m 0s."),
-    "GpuWaitsForRank": Case(_ranks(150), _ranks(600), "16m", own_labels="{P}"),
+    "GpuHung": Case({"gpuscope_gpu_hung_seconds{{G}}": "0+60x40"},
+                    {"gpuscope_gpu_hung_seconds{{G}}": "0x40"}, "16m", detail="For 16m 0s."),
+    "GpuWaitsForRank": Case(_ranks(150), _ranks(600), "16m"),
     "GpuWaitsForDisk": _waits("gpuscope_process_io_wait_ratio", 0.5, "50% of the time."),
     "GpuWaitsForNetwork": _waits("gpuscope_process_network_wait_ratio", 0.75, "75% of the time."),
     "GpuWaitsForData": _waits("gpuscope_process_busiest_thread_ratio", 0.95),
-    "GpuUnused": Case({"gpuscope_gpu_free_since_seconds{{G}}": "-90000x80"},
-                      {"gpuscope_gpu_free_since_seconds{{G}}": "0x80"}, "61m", detail="For 1d 2h 1m 0s."),
-    "HeldIdle": Case({f"{IDLE}{{{{P}}}}": "0x120"}, {f"{IDLE}{{{{P}}}}": "0+60x120"}, "70m",
+    "GpuUnused": Case({"gpuscope_gpu_free_seconds{{G}}": "90000+60x80"},
+                      {"gpuscope_gpu_free_seconds{{G}}": "0+60x80"}, "61m", detail="For 1d 2h 1m 0s."),
+    "HeldIdle": Case({f"{IDLE}{{{{P}}}}": "0+60x120"}, {f"{IDLE}{{{{P}}}}": "0x120"}, "70m",
                      detail="Idle for 1h 10m 0s."),
     "AllocatedUnused": Case(
         {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x70",
          'gpuscope_gpu_processes{{G},state="idle"}': "0x70"},
         {'gpuscope_allocation_used{{G},namespace="ml",pod="notebook"}': "0x70"},  # its processes are not known
-        "61m",
-        'namespace="ml",pod="notebook"', expected={"owner": "pod ml/notebook"}),
+        "65m",
+        own_labels='{G},namespace="ml",pod="notebook"',
+        expected={"owner": "pod ml/notebook",
+                  "summary": "pod ml/notebook, GPU 0 of node1: The GPU was given to a pod or job that has no "
+                  "process on it"}),
     "OnlySomeGpusWork": Case(
-        {f"{ACTIVE}{{{{P}}}}": "1x40", f"{ACTIVE}{{{{Q}}}}": "0x40", f"{IDLE}{{{{Q}}}}": "-300x40"},
-        {f"{ACTIVE}{{{{P}}}}": "1x40", f"{ACTIVE}{{{{Q}}}}": "1x40"}, "16m",
-        own_labels='{N},namespace="ml",pod="train"'),
+        {f"{ACTIVE}{{{{P}}}}": "0x40", f"{IDLE}{{{{P}}}}": "0+60x40", f"{ACTIVE}{{{{Q}}}}": "1x40", **TOGETHER},
+        {f"{ACTIVE}{{{{P}}}}": "0x40", f"{IDLE}{{{{P}}}}": "0+60x40", f"{ACTIVE}{{{{Q}}}}": "1x40", **APART},
+        "32m"),
     "OrphanMemory": Case(
-        {'gpuscope_owner_unattributed_memory_bytes{{G},kind="user"}': "4294967296x40",
+        {"gpuscope_gpu_unlisted_memory_bytes{{G}}": "4294967296x40",
          "gpuscope_gpu_utilization_ratio{{G}}": "0x40"},
-        {'gpuscope_owner_unattributed_memory_bytes{{G},kind="user"}': "4294967296x40",
-         "gpuscope_gpu_utilization_ratio{{G}}": "0.5x40"}, "31m", 'kind="user"', "4GiB."),
+        {"gpuscope_gpu_unlisted_memory_bytes{{G}}": "4294967296x40",
+         "gpuscope_gpu_utilization_ratio{{G}}": "0.5x40"}, "31m", detail="4GiB."),
     "MemoryLeak": Case(
-        {"gpuscope_process_memory_bytes{{P}}": "0+100x200", TOTAL: "20000x200"},
-        {"gpuscope_process_memory_bytes{{P}}": "100x200", TOTAL: "20000x200"}, "150m"),
-    "LongRunning": Case({"gpuscope_process_start_time_seconds{{P}}": "-700000x20"},
-                        {"gpuscope_process_start_time_seconds{{P}}": "-5000x20"}, "5m",
+        {"gpuscope_process_memory_bytes{{P}}": "0+1048576x90", TOTAL: "104857600x90"},
+        # A second model that is loaded once.
+        {"gpuscope_process_memory_bytes{{P}}": "1048576x50 73400320x40", TOTAL: "104857600x90"}, "60m",
+        detail="It needs 180MiB in two hours."),
+    "LongRunning": Case({"gpuscope_process_age_seconds{{P}}": "700000+60x20"},
+                        {"gpuscope_process_age_seconds{{P}}": "5000+60x20"}, "5m",
                         detail="It has run for 8d 2h 31m 40s."),
 }  # fmt: skip
 
@@ -314,23 +350,37 @@ _WAITING = 'gpuscope_slurm_partition_jobs_pending{{N},partition="p",reason="Reso
 _DEPENDS = 'gpuscope_slurm_partition_jobs_pending{{N},partition="p",reason="Dependency"}'
 _RUNNING = 'gpuscope_slurm_jobs{{N},state="running"}'
 _IDLE_NODE = {_STATE.format(1, "idle"): "1x90"}
+_BARE = 'instance="node1:9400",gpu="0",uuid="GPU-1",pid="7",command="train.py",user="bob"'
+_OF_BOB = {
+    "summary": "bob, train.py (PID 7), GPU 0 of node1: A process uses a GPU of a Slurm node, and Slurm did not "
+    "allocate the GPU to its job",
+    "owner": "bob",
+}
+
+
+def _stranger() -> dict[str, str]:
+    return {
+        f"gpuscope_process_memory_bytes{{{_BARE}}}": "1x30",
+        f"gpuscope_process_age_seconds{{{_BARE}}}": "0+60x30",
+    }
+
+
 SLURM_CASES: Final[dict[str, Case]] = {
     "SlurmDown": Case({"gpuscope_slurm_up{{N}}": "0x30"},
                       {"gpuscope_slurm_up{{N}}": "1x30", "slurm_nodes_idle{{N}}": "5x30"}, "20m",
                       also_fires={"slurm_nodes_idle{{N}}": "5x10 stale"}),
+    # The node that Slurm calls down is named, not the one whose agent reads Slurm.
     "SlurmNodesDown": Case({_STATE.format(1, "down"): "1x30", _STATE.format(2, "down"): "0x30",
-                            _FLAG + '{{N},node="n1",flag="fail"}': "1x30",
-                            _FLAG + '{{N},node="n3",flag="fail"}': "1x30"},
+                            _FLAG + '{{N},node="n1",flag="fail"}': "1x30"},
                            {_STATE.format(1, "down"): "0x30", "slurm_nodes_down{{N}}": "0x30",
-                            "slurm_nodes_fail{{N}}": "0x30"}, "16m",
-                           detail="Nodes: 2.",
-                           also_fires={"slurm_nodes_down{{N}}": "2x30", "slurm_nodes_fail{{N}}": "0x30"}),
-    "SlurmDrained": Case({_FLAG + f'{{{{N}},node="n{n}",flag="drain"}}': "1x1500" for n in (1, 2, 3)},
-                         {"slurm_nodes_drain{{N}}": "0x1500"}, "1441m", detail="Nodes: 3.",
-                         also_fires={"slurm_nodes_drain{{N}}": "3x1500"}),
+                            "slurm_nodes_fail{{N}}": "0x30"}, "16m", own_labels='node="n1"', detail="Node n1."),
+    "SlurmDrained": Case({_FLAG + '{{N},node="n1",flag="drain"}': "1x1500"},
+                         {"slurm_nodes_drain{{N}}": "0x1500"}, "1441m", own_labels='node="n1"',
+                         detail="Node n1."),
     "UsedUnallocated": Case(
-        {"gpuscope_gpu_unallocated_processes{{G}}": "2x10"},
-        {"gpuscope_gpu_unallocated_processes{{G}}": "0x10"}, "6m", detail="Processes: 2."),
+        {**_stranger(), "gpuscope_gpu_unallocated_processes{{G}}": "1x30"},
+        {**_stranger(), "gpuscope_gpu_unallocated_processes{{G}}": "0x30"}, "25m",
+        own_labels=_BARE, expected=_OF_BOB),
     "SlurmQueueStuck": Case(
         {_WAITING: "5x90", _DEPENDS: "4x90", **_IDLE_NODE},
         {_WAITING: "5x90", **_IDLE_NODE, _RUNNING: "10+1x90"}, "70m", detail="Waiting jobs: 5.",
@@ -352,8 +402,8 @@ SERVICE_CASES: Final[dict[str, Case]] = {
     "NotifyFailing": _node("prometheus_notifications_errors_total", "0+1x60", "3x60", "40m",
                            'alertmanager="a"'),
     "GpuMetricsMissing": Case(
-        {'gpuscope_agent_info{{N},node="node1"}': "_x40"},
-        {'gpuscope_agent_info{{N},node="node1"}': "1x40"},
+        {'gpuscope_agent_info{{N},node="node1"}': "_x40", 'up{{N},job="gpu"}': "1x40"},
+        {'gpuscope_agent_info{{N},node="node1"}': "1x40", 'up{{N},job="gpu"}': "1x40"},
         "20m",
         own_labels=" ",
     ),
@@ -379,7 +429,9 @@ def _smi(metric: str, bad: str, good: str, at: str, detail: str = "", labels: st
 
 _FB = "DCGM_FI_DEV_FB_{}{{{{D}}}}"
 DCGM_CASES: Final[dict[str, Case]] = {
-    "HostDown": _node("up", "0x20", "1x20", "6m", 'job="gpu"'),
+    "HostDown": Case({'up{{N},job="gpu"}': "0x20", 'DCGM_FI_DEV_GPU_TEMP{{D},job="gpu"}': "40x20"},
+                     {'up{{N},job="postgres"}': "0x20", 'DCGM_FI_DEV_GPU_TEMP{{D},job="gpu"}': "40x20"},
+                     "6m", 'job="gpu"'),
     "GpuCountDropped": Case(
         {"DCGM_FI_DEV_GPU_TEMP{{D}}": "40x20",
          'DCGM_FI_DEV_GPU_TEMP{instance="node1:9400",gpu="1"}': "40x5 stale"},
@@ -387,6 +439,7 @@ DCGM_CASES: Final[dict[str, Case]] = {
     "XidHardware": _dcgm("DCGM_FI_DEV_XID_ERRORS", "0x20 79x30", "0x10 79x40", "29m", "XID 79."),
     "XidNvlink": _dcgm("DCGM_FI_DEV_XID_ERRORS", "74x30", "13x30", "5m", "XID 74."),
     "XidDriver": _dcgm("DCGM_FI_DEV_XID_ERRORS", "119x30", "79x30", "5m", "XID 119."),
+    "XidContained": _dcgm("DCGM_FI_DEV_XID_ERRORS", "94x30", "13x30", "5m", "XID 94."),
     "EccUncorrected": _dcgm("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL", "2x20", "0x20", "1m", "Errors: 2."),
     "EccCorrectedRate": _dcgm("DCGM_FI_DEV_ECC_SBE_VOL_TOTAL", "0+20x200", "0+1x200", "150m"),
     "RowRemapFailed": _dcgm("DCGM_FI_DEV_ROW_REMAP_FAILURE", "1x20", "0x20", "1m"),
@@ -408,7 +461,9 @@ DCGM_CASES: Final[dict[str, Case]] = {
 _COUNTERS = "nvidia_smi_clocks_event_reasons_counters_"
 _SMI_XID = "nvidia_smi_xid_last_timestamp_seconds"
 NVIDIA_SMI_CASES: Final[dict[str, Case]] = {
-    "HostDown": _node("up", "0x20", "1x20", "6m", 'job="gpu"'),
+    "HostDown": Case({'up{{N},job="gpu"}': "0x20", 'nvidia_smi_gpu_info{{S},job="gpu"}': "1x20"},
+                     {'up{{N},job="postgres"}': "0x20", 'nvidia_smi_gpu_info{{S},job="gpu"}': "1x20"},
+                     "6m", 'job="gpu"'),
     "SourceDown": _node("nvidia_smi_command_exit_code", "9x20", "0x20", "6m",
      detail="nvidia-smi ended with 9."),
     "GpuCountDropped": Case(
@@ -417,6 +472,7 @@ NVIDIA_SMI_CASES: Final[dict[str, Case]] = {
     "XidHardware": _smi(_SMI_XID, "0x20", "-300x20", "5m", "XID 79.", 'xid="79"'),
     "XidNvlink": _smi(_SMI_XID, "0x20", "-300x20", "5m", "XID 74.", 'xid="74"'),
     "XidDriver": _smi(_SMI_XID, "0x20", "-300x20", "5m", "XID 119.", 'xid="119"'),
+    "XidContained": _smi(_SMI_XID, "0x20", "-300x20", "5m", "XID 94.", 'xid="94"'),
     "EccUncorrected": _smi("nvidia_smi_ecc_errors_uncorrected_volatile_total", "2x20", "0x20", "1m",
      "Errors: 2."),
     "EccCorrectedRate": _smi("nvidia_smi_ecc_errors_corrected_volatile_total", "0+20x200", "0+1x200", "150m"),

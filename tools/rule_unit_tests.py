@@ -25,20 +25,23 @@ SMI_IDENTITY = {'nvidia_smi_gpu_info{{S},index="0",name="NVIDIA H100"}': "1x{min
 PLACES = {
     Subject.GPU: "GPU 0 of node1",
     Subject.NODE: "node1",
-    Subject.PROCESS: "train.py (PID 7) of alice, GPU 0 of node1",
-    Subject.OWNER: "pod ml/train on node1",
+    Subject.PROCESS: "pod ml/train, train.py (PID 7), GPU 0 of node1",
+    Subject.OWNER: "pod ml/train, GPU 0 of node1",
+    Subject.SLURM_NODE: "n1",
     Subject.SERVICE: "node1:9400",
 }
 LOOKUPS = {
     Subject.GPU: {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "alice (pod ml/train)"},
     Subject.NODE: {"node": "node1"},
     Subject.PROCESS: {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "pod ml/train"},
-    Subject.OWNER: {"node": "node1", "owner": "pod ml/train"},
+    Subject.OWNER: {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "pod ml/train"},
+    Subject.SLURM_NODE: {},
     Subject.SERVICE: {},
 }
 FIRES, FIRES_TOO, QUIET = "fires", "fires over another exporter", "does not fire"
 SUBJECT_LABELS = {
-    Subject.GPU: "{G}", Subject.NODE: "{N}", Subject.PROCESS: "{P}", Subject.OWNER: "{P}",
+    Subject.GPU: "{G}", Subject.NODE: "{N}", Subject.PROCESS: "{P}", Subject.OWNER: "{O}",
+    Subject.SLURM_NODE: "",
     Subject.SERVICE: "{N}",
 }  # fmt: skip
 
@@ -68,8 +71,10 @@ def _expected_annotations(group: str, rule: ShippedRule, case: Case) -> dict[str
     place, lookups = PLACES[check.subject], LOOKUPS[check.subject]
     if not group.startswith("gpuscope-"):
         lookups = {}
-    if group == "dcgm-exporter" and check.subject is Subject.GPU:
-        lookups = {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": "not known to dcgm-exporter"}
+    if group == "dcgm-exporter" and check.subject is not Subject.NODE:
+        place = PLACES[Subject.GPU]
+        owner = "owner not known: dcgm-exporter gives pods only"
+        lookups = {"gpu": "node1 GPU 0 (NVIDIA H100)", "owner": owner}
     if group == "nvidia-gpu-exporter" and check.subject is Subject.GPU:
         place, lookups = "GPU u1 of node1", {"gpu": "node1:9835 GPU 0 (NVIDIA H100)"}
     gpu = "GPU-u1" if group == "nvidia-gpu-exporter" else "0"
@@ -81,7 +86,6 @@ def _expected_annotations(group: str, rule: ShippedRule, case: Case) -> dict[str
         "description": f"{meaning} {case.detail}" if case.detail else meaning,
         **lookups,
         "next_step": check.next_step.replace("{gpu_list}", gpu),
-        "runbook_url": f"docs/rules.md#{check.alert.lower()}",
         **case.expected,
     }
 

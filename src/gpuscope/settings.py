@@ -13,11 +13,13 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import Field, dataclass, fields
+from datetime import tzinfo
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscope.errors import UsageError
 from gpuscope.limits import Limits
+from gpuscope.local_time import parse_time_zone
 from gpuscope.regular_file import read_regular_text
 from gpuscope.setting_values import (
     one_of,
@@ -275,7 +277,7 @@ class CoreSettings(Limits):
     digest_every: str = _setting(
         "week",
         one_of("day", "week", "month"),
-        "period of the mailed usage report: the last day, week or month; sent at 06:00 local time",
+        "period of the mailed usage report: the last day, week or month; sent at 06:00 (--time-zone)",
         "day|week|month",
     )
     digest_by: str = _setting(
@@ -283,6 +285,12 @@ class CoreSettings(Limits):
     )
     co2: float | None = _setting(
         None, parse_number, "grams of CO₂ per kWh of your electricity, for reports", "475"
+    )
+    time_zone: tzinfo | None = _setting(  # noqa: RUF009 (a time zone never changes)
+        None,
+        parse_time_zone,
+        "time zone of dates and days: in reports, findings over time and the mailed report (this machine's)",
+        "Europe/Berlin",
     )
     external_url: str = _setting(
         "",

@@ -150,3 +150,13 @@ def test_an_unknown_name_is_one_sentence(
     printed = capsys.readouterr().err
     assert sentence in printed
     assert "\x1b" not in printed
+
+
+def test_an_alert_has_its_meaning_next_step_and_expression(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "alert", "HeldIdle"]) == 0
+    out = " ".join(capsys.readouterr().out.split())
+    assert "has not used it for 15 minutes" in out
+    assert "fires after 45m" in out
+    assert "gpuscope_process_idle_seconds" in out
+    assert main(["explain", "alert", "SourceDown"]) == 0
+    assert "source kubelet" in capsys.readouterr().out

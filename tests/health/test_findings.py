@@ -163,9 +163,7 @@ def test_since_of_throttling_and_pcie_is_when_they_began() -> None:
     }
 
 
-def test_what_was_there_at_the_first_evaluation_began_when_the_history_says() -> (
-    None
-):
+def test_what_was_there_at_the_first_evaluation_began_when_the_history_says() -> None:
     judgement, bad = Judgement(), [*node(), *gpu("0"), HOT]
     evaluate(judgement, bad)
     (episode,) = judgement.open()

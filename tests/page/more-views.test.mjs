@@ -44,11 +44,12 @@ test("findings of now have the cost that the API gives, and their cards say it",
   const later = new Map(findings.map((one) => [one.id, one.cost_gpu_hours]));
   // The picture is a moment older than the API's answer: what has ended since is not in it.
   const costs = picture.findings
-    .filter((one) => typeof one.wasted_gpus === "number" && one.since !== null)
+    .filter((one) => typeof one.cost_gpu_hours === "number")
     .map(
       (one) =>
         later.get(one.id) ??
-        (one.wasted_gpus * (picture.now - one.since)) / 3600,
+        one.cost_gpu_hours +
+          (one.wasted_gpus * (picture.now - one.cost_at)) / 3600,
     )
     .sort((a, b) => b - a);
   assert.ok(costs.length);

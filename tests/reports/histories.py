@@ -54,6 +54,7 @@ class History:
         end: int | None = None, processes: float | None = None,
     ) -> dict[str, str]:  # fmt: skip
         labels = {"instance": instance, "gpu": str(number), "uuid": f"GPU-{instance[:2]}-{number}"}
+        self.add("gpuscope_agent_info", 1.0, begin, end, instance=instance, job="gpus")
         self.add("gpuscope_gpu_up", 1.0, begin, end, **labels)
         self.add("gpuscope_gpu_info", 1.0, begin, end, **labels, node=instance[:2], model=model)
         if processes is not None:
@@ -62,17 +63,23 @@ class History:
 
     def process(
         self, gpu: dict[str, str], pid: str, *, begin: int = 0, end: int | None = None,
-        idle_since: int | None = None, **owner: str,
+        idle_since: int | None = None, memory_bytes: float = 1e9, program: str = "", **owner: str,
     ) -> dict[str, str]:  # fmt: skip
         """Works until minute `idle_since`."""
         labels = {**gpu, "pid": pid, **owner}
-        self.add("gpuscope_process_memory_bytes", 1e9, begin, end, **labels)
-        self.add("gpuscope_process_start_time_seconds", self.at(begin), begin, end, **labels)
+        self.add("gpuscope_process_memory_bytes", memory_bytes, begin, end, **labels)
+        self.add("gpuscope_process_age_seconds", lambda minute: 60.0 * (minute - begin), begin, end, **labels)
+        self.add(
+            "gpuscope_process_idle_seconds", 0.0, begin, idle_since if idle_since is not None else end, **labels
+        )
+        if program:
+            self.add("gpuscope_process_info", 1.0, begin, end, **labels, program=program)
         active_until = idle_since if idle_since is not None else end
         self.add("gpuscope_process_active", 1.0, begin, active_until, **labels)
         if idle_since is not None:
             self.add("gpuscope_process_active", 0.0, idle_since, end, **labels)
-            self.add("gpuscope_process_idle_since_seconds", self.at(idle_since), idle_since + 1, end, **labels)
+            self.add("gpuscope_process_idle_seconds", lambda minute: 60.0 * (minute - idle_since), idle_since, end,
+                     **labels)  # fmt: skip
         return labels
 
     def sorted_series(self) -> Iterable[Series]:

@@ -14,11 +14,11 @@ from functools import cache, cached_property
 from statistics import median
 
 import numpy as np
+from gpuscope.health.lost_time import LOST_TIME
 
 from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import Finding
 from gpuscope.health.findings import judge
-from gpuscope.health.lost_time import LOST_TIME
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import Snapshot

@@ -6,6 +6,7 @@ import asyncio
 from typing import Any
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.health.condition import SubjectKey
 from gpuscope.promql.result import Matrix
 from gpuscope.reports.finding_ledger import WINDOW_MS, FindingLedger
 from gpuscope.reports.past_findings import past_findings
@@ -94,66 +95,25 @@ def test_an_episode_over_many_windows_is_one() -> None:
         windows = ledger.windows(START_MS, history.end_ms)
         (one,) = past_findings(windows, START_MS, history.end_ms).findings
         assert (len(windows), one.times, one.finding.until) == (4, 1, None)
-
-    asyncio.run(scene())
-
-
-def failing_history(ends: tuple[int, ...]) -> History:
-    """Programs of 40 minutes on one GPU, each of which ends with an XID."""
-    history = History(minutes=20 * 60)
-    gpu = history.gpu(0, processes=1.0)
-    for number, end in enumerate(ends):
-        history.process(gpu, str(number), begin=end - 40, end=end, user="alice")
-        later = next((one for one in ends if one > end), None)
-        xid = {**gpu, "xid": "31"}
-        history.add("gpuscope_gpu_xid_last_timestamp_seconds", history.at(end), end, later, **xid)
-    return history
-
-
-def test_work_that_is_lost_costs_once_over_windows_and_parts_of_one() -> None:
-    async def scene() -> None:
-        history = failing_history((200, 358, 1100))  # the second is seen in two windows
-        ledger = FindingLedger(CountingEngine(history))
-        for minute in range(1090, 1110):  # a request each minute
-            await ledger.update(START_MS + (minute + 1) * STEP_MS)
-        await read_all(ledger, history.end_ms + 60_000)
-        assert abs(cost(ledger, history) - 3 * 40 / 60) < 0.001
+        assert one.finding.since == START_MS / 1000
 
     asyncio.run(scene())
 
 
 def test_a_window_read_in_parts_is_as_if_read_at_once() -> None:
     async def scene() -> None:
-        history = failing_history((1100, 1150))
+        history = History(minutes=20 * 60)
         holder = history.gpu(1, processes=1.0)
         for begin in (1085, 1120, 1160):  # it ends and begins, within parts and between them
-            history.process(holder, f"9{begin}", begin=begin, end=begin + 25, idle_since=begin, user="bob")
+            history.process(holder, f"9{begin}", begin=begin, end=begin + 31, idle_since=begin, user="bob")
         in_parts, at_once = (FindingLedger(CountingEngine(history)) for _ in range(2))
         for minute in range(1081, 1200, 7):
             await in_parts.update(START_MS + (minute + 1) * STEP_MS)
         await in_parts.update(history.end_ms + 60_000)
         await at_once.update(history.end_ms + 60_000)
         (joined,), (whole,) = (one.windows(START_MS, history.end_ms) for one in (in_parts, at_once))
-        assert {subject.kind for subject in whole.spans} >= {"failed_jobs", "held_idle"}
+        assert {subject.kind for subject in whole.spans} >= {"held_idle"}
         assert joined == whole
-
-    asyncio.run(scene())
-
-
-def test_lost_work_belongs_to_the_range_in_which_it_was_lost() -> None:
-    async def scene() -> None:
-        history = failing_history((200, 300, 400, 500))
-        ledger = FindingLedger(CountingEngine(history))
-        await read_all(ledger, history.end_ms + 60_000)
-        for begin, end, expected in (
-            (0, 402, 3),
-            (201, 1200, 3),
-        ):  # a cut within the minutes in which it is seen
-            start_ms, end_ms = START_MS + begin * STEP_MS, START_MS + end * STEP_MS
-            found = past_findings(ledger.windows(start_ms, end_ms), start_ms, end_ms).findings
-            (one,) = [one for one in found if one.finding.kind == "failed_jobs"]
-            assert one.finding.args == {"count": expected}
-            assert abs((one.finding.cost_gpu_hours or 0.0) - expected * 40 / 60) < 0.001
 
     asyncio.run(scene())
 
@@ -172,7 +132,7 @@ def test_samples_that_came_later_are_read_again() -> None:
         engine.windows_asked()
         assert await ledger.recheck(now_ms)
         await read_all(ledger, now_ms)
-        assert engine.windows_asked() == [0, 360]  # the count of all windows, then the changed one
+        assert engine.windows_asked() == [0, 360]  # one count of all windows, then the changed one
         assert abs(cost(ledger, history) - 25) < 0.1
 
     asyncio.run(scene())
@@ -188,5 +148,87 @@ def test_what_is_not_read_is_missing_in_hours() -> None:
         assert found.coverage.sentences[0] == "12.0 h of the range are not read yet; ask again in a minute"
         ledger.forget(START_MS + 3 * WINDOW_MS)
         assert len(ledger.windows(START_MS, history.end_ms)) == 1
+
+    asyncio.run(scene())
+
+
+HOLDS_IDLE = SubjectKey("held_idle", "n1:9400", "GPU-n1-0", ("", "", "", "", "alice"))
+
+
+def test_what_holds_now_is_known_when_its_beginning_is_read() -> None:
+    async def scene() -> None:
+        history = idle_history()
+        ledger = FindingLedger(CountingEngine(history))
+        now_ms = history.end_ms + 60_000
+        await ledger.update(now_ms)
+        assert HOLDS_IDLE not in ledger.open(), "it began before what is read"
+        await read_all(ledger, now_ms)
+        stretch = ledger.open()[HOLDS_IDLE]
+        assert stretch.began == START_MS / 1000
+        assert stretch.loss is not None
+        assert abs(stretch.loss.gpu_seconds / 3600 - cost(ledger, history)) < 1e-9
+        assert (stretch.loss.gpus, stretch.loss.at) == (1.0, history.end_ms / 1000)
+
+    asyncio.run(scene())
+
+
+def test_a_beginning_stays_known_when_a_window_ends() -> None:
+    async def scene() -> None:
+        history = idle_history()
+        ledger = FindingLedger(CountingEngine(history))
+        await read_all(ledger, START_MS + WINDOW_MS)
+        before = ledger.open()[HOLDS_IDLE]
+        await ledger.update(START_MS + WINDOW_MS + 600_000)
+        assert ledger.open()[HOLDS_IDLE].began == before.began
+
+    asyncio.run(scene())
+
+
+def test_older_samples_that_arrive_date_it_anew() -> None:
+    """Also those of more than a day ago, as remote write sends them after an outage."""
+
+    async def scene() -> None:
+        history = History(minutes=60 * 60)
+        gpu = history.gpu(0, begin=40 * 60, processes=1.0)
+        history.process(gpu, "7", begin=40 * 60, idle_since=40 * 60, user="alice")
+        engine = CountingEngine(history)
+        ledger = FindingLedger(engine)
+        now_ms = history.end_ms + 60_000
+        await read_all(ledger, now_ms)
+        assert ledger.open()[HOLDS_IDLE].began == history.at(40 * 60)
+        history.series.clear()
+        history.process(history.gpu(0, processes=1.0), "7", idle_since=0, user="alice")
+        engine.grow()
+        engine.windows_asked()
+        assert await ledger.recheck(now_ms)
+        assert len(engine.windows_asked()) == 2, "one count for the last day, one for all before"
+        await read_all(ledger, now_ms)
+        stretch = ledger.open()[HOLDS_IDLE]
+        assert stretch.began == START_MS / 1000
+        assert stretch.loss is not None
+        assert abs(stretch.loss.gpu_seconds / 3600 - 60) < 0.1
+        assert not await ledger.recheck(now_ms)
+
+    asyncio.run(scene())
+
+
+def test_nothing_is_read_beyond_what_is_filled_in() -> None:
+    """While the past is filled in, a process seems idle since the last sample that is there."""
+
+    async def scene() -> None:
+        history = idle_history()
+        filled_until_ms: int | None = START_MS + 8 * 3_600_000
+        engine = CountingEngine(history)
+        ledger = FindingLedger(engine, filled_until_ms=lambda: filled_until_ms)
+        now_ms = history.end_ms + 60_000
+        await read_all(ledger, now_ms)
+        assert max(end for _, end in engine.asked) < START_MS + 8 * 3_600_000
+        assert ledger.open() == {}, "now is not read"
+        history.series.clear()  # it worked in the part that is filled in last
+        history.process(history.gpu(0, processes=1.0), "7", idle_since=600, user="alice")
+        filled_until_ms = None
+        engine.grow()
+        await read_all(ledger, now_ms)
+        assert ledger.open()[HOLDS_IDLE].began == history.at(600)
 
     asyncio.run(scene())

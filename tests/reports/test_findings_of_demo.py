@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from gpuscope.health.lost_time import PRICED
 
 from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.health.lost_time import PRICED
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.past_findings import PastFinding, PastFindings, past_findings
 from tests.reports.filled_engines import ENGINES, Fill

@@ -6,9 +6,9 @@ import asyncio
 from pathlib import Path
 
 import pytest
+from gpuscope.health.lost_time import PRICED
 
 from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.health.lost_time import PRICED
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.past_findings import PastFindings, past_findings
 from gpuscope.reports.rates import parse_rates

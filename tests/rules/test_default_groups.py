@@ -11,7 +11,10 @@ from gpuscope.rules.shipped.default_groups import with_default_groups
 
 ROOT = Path(__file__).parents[2]
 MINUTE_NS = 60_000_000_000
-DEFAULT = ["gpuscope-node", "gpuscope-gpu", "gpuscope-use", "gpuscope-slurm", "gpuscope-service"]
+DEFAULT = [
+    "gpuscope-node", "gpuscope-node-slow", "gpuscope-gpu", "gpuscope-gpu-slow", "gpuscope-use",
+    "gpuscope-slurm", "gpuscope-slurm-slow", "gpuscope-service",
+]  # fmt: skip
 
 
 def test_the_default_groups_are_those_of_gpuscope_s_own_metrics() -> None:
@@ -37,3 +40,20 @@ def test_a_group_of_the_same_name_replaces_a_shipped_one(tmp_path: Path) -> None
     assert [group.name for group in groups].count("gpuscope-use") == 1
     assert [len(group.rules) for group in groups if group.name == "gpuscope-use"] == [0]
     assert {group.name for group in groups} == {*DEFAULT, "more"}
+
+
+def test_a_group_is_replaced_with_its_slow_part(tmp_path: Path) -> None:
+    """Whoever writes the alerts about nodes anew does not want `HostDown` of both."""
+    file = tmp_path / "own.yml"
+    file.write_text("groups: [{name: gpuscope-node, rules: []}, {name: gpuscope-gpu-slow, rules: []}]\n")
+    own = load_rule_file(str(file), MINUTE_NS, load_templates())
+    groups = with_default_groups(own, MINUTE_NS, load_templates())
+    assert "gpuscope-node-slow" not in {group.name for group in groups}
+    assert [len(group.rules) for group in groups if group.name == "gpuscope-gpu-slow"] == [0]
+    assert "gpuscope-gpu" in {group.name for group in groups}
+
+
+def test_the_runbook_of_an_alert_is_the_server_s_own_page() -> None:
+    for group in with_default_groups((), MINUTE_NS, load_templates()):
+        for rule in group.rules:
+            assert dict(rule.annotations)["runbook_url"] == f"{{{{ externalURL }}}}/explain/alert/{rule.name}"

@@ -43,7 +43,7 @@ def samples() -> list[Sample]:
         of_gpu("0", "sm_active_ratio", 0.8),
         of_gpu("0", "tensor_active_ratio", 0.0),  # a zero; GPU 1 has none
         of_gpu("0", "dram_active_ratio", 0.4),
-        of_gpu("2", "xid_last_timestamp_seconds", NOW - 300, xid="79"),
+        of_gpu("2", "xid_age_seconds", 300.0, xid="79"),
     ]
     details = {"type": "C", "command": "python3", "container": "main"}
     found += process("0", "10", user="jovyan", namespace="ml", pod="train-0", **details)
@@ -63,6 +63,8 @@ def samples() -> list[Sample]:
         ("gpuscope_mig_info", {**instance, "parent_uuid": "GPU-n1-3", "profile": "1g.10gb"}, 1.0),
         ("gpuscope_gpu_sm_active_ratio", instance, 0.0),
         ("gpuscope_process_memory_bytes", {**instance, "pid": "12", "user": "bob"}, 1e9),
+        ("gpuscope_process_active", {**instance, "pid": "12", "user": "bob"}, 0.0),
+        ("gpuscope_process_idle_seconds", {**instance, "pid": "12", "user": "bob"}, 90.0),
     ]
     return found
 
@@ -96,9 +98,17 @@ MISSING = Missing(
 )
 
 
+def stored(live: list[Sample]) -> list[Sample]:
+    """Those of the picture, and what is left of the node that is gone."""
+    agent = MISSING.samples[0]
+    down: Sample = ("up", {"instance": "n2:9400", "job": "gpuscope"}, 0.0)
+    return [*live, agent, down]
+
+
 @pytest.fixture(scope="module")
 def picture() -> LivePicture:
-    return fleet_state(samples(), now=NOW, source="store", missing=MISSING)
+    live = samples()
+    return fleet_state(live, now=NOW, source="store", missing=MISSING, stored=stored(live))
 
 
 def test_the_document_is_the_golden(picture: LivePicture) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gzip
+import html
 import re
 import time
 
@@ -11,6 +12,7 @@ import orjson
 import pytest
 
 from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.rules.shipped import shipped_groups
 from gpuscope.server import page_routes
 from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.http.routing import Router
@@ -252,3 +254,18 @@ def test_what_is_nowhere_is_not_found_whatever_the_method(method: str, path: str
 
     with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
         assert client.request(method, path).status_code == status
+
+
+def test_the_runbook_of_every_shipped_alert_opens() -> None:
+    async def read() -> FleetSamples:
+        return {}
+
+    with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
+        for group in shipped_groups():
+            for rule in group.rules:
+                answer = client.get(f"/explain/alert/{rule.alert}")
+                assert (answer.status_code, answer.headers["content-type"]) == (200, "text/html; charset=utf-8")
+                assert html.escape(rule.check.meaning) in answer.text
+        idle = client.get("/explain/alert/HeldIdle").text
+        assert "gpuscope_process_idle_seconds" in idle
+        assert client.get("/explain/alert/<script>").status_code == 404

@@ -10,6 +10,7 @@ from email import message_from_bytes
 from email.message import EmailMessage
 from email.policy import default
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import cramjam
 import pytest
@@ -19,7 +20,6 @@ from gpuscope.errors import UsageError
 from gpuscope.promql import Engine
 from gpuscope.remote_write.codec import encode_labels, encode_samples
 from gpuscope.remote_write.receiver import Received, Receiver
-from gpuscope.reports.digest_schedule import digest_range, last_due
 from gpuscope.rules.alert import Alert
 from gpuscope.scrape.target_appender import Report, TargetAppender
 from gpuscope.series import Labels
@@ -329,14 +329,22 @@ def test_with_another_engine_only_the_operator_knows_who_writes(server: PolicySe
     assert server.kinds() == ["warned", "withheld", "warned", "run", "done"]
 
 
-def digest(tmp_path: Path, port: int, now: float) -> tuple[DigestThread, HeldClock]:
+@dataclass
+class JumpingClock(HeldClock):
+    ahead: float = 0.0
+
+    def now(self) -> float:
+        return self.seconds + self.ahead
+
+
+def digest(tmp_path: Path, port: int, now: float) -> tuple[DigestThread, JumpingClock]:
     settings = Settings(
         digest=f"mailto://127.0.0.1:{port}?to=admins@example.org&from=gpuscope@example.org&tls=no",
         digest_every="day",
         gpu_rate="2",
         data=str(tmp_path),
     )
-    clock = HeldClock(now)
+    clock = JumpingClock(now)
     return DigestThread(settings, lambda: SampleEngine(FLEET), clock), clock
 
 
@@ -387,17 +395,28 @@ def test_a_digest_needs_a_mail_address(tmp_path: Path) -> None:
         DigestThread(Settings(digest="ntfy://ntfy.sh/x", data=str(tmp_path)), lambda: SampleEngine(FLEET))
 
 
-@pytest.mark.parametrize(
-    ("every", "due", "start"),
-    [
-        ("day", "2026-11-18T06:00", "2026-11-17T00:00"),
-        ("week", "2026-11-16T06:00", "2026-11-09T00:00"),
-        ("month", "2026-11-01T06:00", "2026-10-01T00:00"),
-    ],
-)
-def test_when_a_digest_is_due(every: str, due: str, start: str) -> None:
-    now = datetime(2026, 11, 18, 12, 30, tzinfo=UTC)
-    found = last_due(now, every)
-    assert found.strftime("%Y-%m-%dT%H:%M") == due
-    assert digest_range(found, every)[0].strftime("%Y-%m-%dT%H:%M") == start
-    assert last_due(datetime(2026, 11, 18, 5, 59, tzinfo=UTC), "day").day == 17
+def test_a_clock_that_jumps_mails_nothing_until_it_is_settled(tmp_path: Path) -> None:
+    with running_smtp() as sink:
+        thread, clock = digest(tmp_path, sink.port, END_MS / 1000)
+        thread.run_once()
+        clock.ahead = 40 * 86_400.0
+        assert not thread.run_once()
+        clock.seconds += 80
+        clock.ahead = 0.0
+        assert not thread.run_once()
+        clock.seconds += 86_400
+        assert [thread.run_once() for _ in range(3)] == [True, False, False]
+    assert len(sink.mails) == 1
+
+
+def test_a_digest_that_an_older_version_sent_is_not_repeated(tmp_path: Path) -> None:
+    (tmp_path / "digest_sent.txt").write_text("2026-10-01T04:00:00Z\n")
+    settings = Settings(
+        digest="mailto://127.0.0.1:1?to=admins@example.org&from=gpuscope@example.org&tls=no",
+        digest_every="month",
+        data=str(tmp_path),
+        time_zone=ZoneInfo("Europe/Berlin"),
+    )
+    clock = HeldClock(datetime(2026, 10, 25, 12, tzinfo=UTC).timestamp())
+    thread = DigestThread(settings, lambda: SampleEngine(FLEET), clock)
+    assert not thread.run_once()

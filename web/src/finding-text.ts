@@ -1,6 +1,6 @@
 // A finding in the reader's language: the sentence, its next step, and the owner as a person writes it.
 import { formatIndices } from "./format";
-import { fill, spoken, tName } from "./i18n";
+import { fill, spoken, t, tName } from "./i18n";
 import type { Finding } from "./live";
 
 export function ownerLabel(owner: Finding["owner"]): string {
@@ -14,7 +14,7 @@ function valuesOf(finding: Finding): Record<string, string | number> {
     ...finding.args,
     gpus: formatIndices(finding.gpus),
     gpu_list: gpuList(finding.gpus),
-    owner: ownerLabel(finding.owner),
+    owner: ownerLabel(finding.owner) || t("findings.unknown_owner"),
     ...(typeof reason === "string" ? { reason: tName("why", reason) } : {}),
   };
 }
@@ -25,25 +25,20 @@ function gpuList(gpus: readonly string[]): string {
   return [...whole].sort((a, b) => Number(a) - Number(b)).join(",");
 }
 
-/** GPU-hours lost: measured by the server, or of a finding of now, what its GPUs have lost since it began. */
+/** GPU-hours lost: counted by the server until `cost_at`, and what its GPUs have lost since then. */
 export function costOf(finding: Finding, now: number): number | undefined {
-  const { cost_gpu_hours: measured, wasted_gpus: gpus, since } = finding;
-  // A server of another version may have neither.
-  if (typeof measured === "number") return measured;
-  return typeof gpus !== "number" || since === null ? undefined : (gpus * Math.max(now - since, 0)) / 3600;
+  const { cost_gpu_hours: counted, wasted_gpus: gpus, cost_at: at } = finding;
+  // A server of another version may have none of them.
+  if (typeof counted !== "number") return undefined;
+  return typeof gpus !== "number" || typeof at !== "number"
+    ? counted
+    : counted + (gpus * Math.max(now - at, 0)) / 3600;
 }
 
-/** A GPU that several findings are about is counted once. */
+/** The server counts each hour of a GPU once. */
 export function sumCosts(findings: readonly Finding[], now: number): number | undefined {
-  const hours = new Map<string, number>();
-  for (const one of findings) {
-    const cost = costOf(one, now);
-    if (cost === undefined) continue;
-    // Of a range the server has counted each hour once; of now the GPUs of findings may be the same.
-    const places = one.cost_gpu_hours === null ? one.uuids : [`${one.id}/${one.since ?? ""}`];
-    for (const place of places) hours.set(place, Math.max(hours.get(place) ?? 0, cost / places.length));
-  }
-  return hours.size ? [...hours.values()].reduce((sum, one) => sum + one, 0) : undefined;
+  const costs = findings.map((one) => costOf(one, now)).filter((cost) => cost !== undefined);
+  return costs.length ? costs.reduce((sum, cost) => sum + cost, 0) : undefined;
 }
 
 /** What the server says in English where this page does not know the key: a newer server. */

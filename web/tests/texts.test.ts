@@ -53,17 +53,17 @@ describe("alerts of one rule", () => {
 
 describe("the cost of findings", () => {
   const HOUR = 3600;
-  const finding = (id: string, wasted: number | null, uuids: string[], measured: number | null = null): Finding =>
-    ({ id, since: 0, wasted_gpus: wasted, uuids, cost_gpu_hours: measured }) as unknown as Finding;
-  it("is measured by the server, or grows with the GPUs that are wasted; else it is absent", () => {
-    expect(costOf(finding("a", 7, []), 6 * HOUR)).toBe(42);
-    expect(costOf(finding("a", null, [], 3.5), 6 * HOUR)).toBe(3.5);
-    expect(costOf(finding("a", null, []), 6 * HOUR)).toBeUndefined();
-    expect(costOf({ ...finding("a", 1, []), since: null }, 6 * HOUR)).toBeUndefined();
+  const finding = (id: string, counted: number | null, wasted: number | null = null): Finding =>
+    ({ id, cost_gpu_hours: counted, wasted_gpus: wasted, cost_at: counted === null ? null : HOUR }) as unknown as Finding;
+  it("is counted by the server and grows with the GPUs that are wasted; else it is absent", () => {
+    expect(costOf(finding("a", 7, 2), 6 * HOUR)).toBe(17);
+    expect(costOf(finding("a", 7, 2), 0)).toBe(7);
+    expect(costOf(finding("a", 3.5), 6 * HOUR)).toBe(3.5);
+    expect(costOf(finding("a", null), 6 * HOUR)).toBeUndefined();
   });
-  it("counts a GPU that several pods hold once", () => {
-    expect(sumCosts([finding("a", 1, ["x"]), finding("b", 1, ["x"]), finding("c", 1, ["y"])], HOUR)).toBe(2);
-    expect(sumCosts([finding("a", null, ["x"])], HOUR)).toBeUndefined();
+  it("adds up, because the server counts each hour of a GPU once", () => {
+    expect(sumCosts([finding("a", 1, 1), finding("b", 0.5), finding("c", null)], 2 * HOUR)).toBe(2.5);
+    expect(sumCosts([finding("a", null)], HOUR)).toBeUndefined();
   });
 });
 

@@ -82,7 +82,7 @@ WEB_SETTINGS = (
 
 ALERT_SETTINGS = (
     "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url", "idle_policy", "digest",
-    "digest_every", "digest_by", "co2",
+    "digest_every", "digest_by", "co2", "time_zone",
     *limit_names("rules", "alerts"),
 )  # fmt: skip
 """Settings of the commands that evaluate rules and send notifications."""

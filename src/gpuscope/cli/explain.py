@@ -1,4 +1,4 @@
-"""Explain an XID, a throttle reason, a GPU state or a metric: meaning, usual cause, next step.
+"""Explain an XID, a throttle reason, a GPU state, an alert or a metric: meaning, usual cause, next step.
 
 With a running server it also shows how often this was seen, and on which GPUs.
 """
@@ -19,12 +19,13 @@ from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
 from gpuscope.settings import Settings
 
 SETTINGS = ()
-USAGE = "gpuscope explain xid|throttle|state|metric NAME [options]"
+USAGE = "gpuscope explain xid|throttle|state|alert|metric NAME [options]"
 
 EPILOG = """examples:
   gpuscope explain xid 79
   gpuscope explain throttle hw_thermal_slowdown
   gpuscope explain state held
+  gpuscope explain alert HeldIdle
   gpuscope explain metric gpuscope_gpu_sm_active_ratio
   gpuscope explain xid                    all of them, a line each
 """
@@ -163,6 +164,8 @@ def _explain_xid(name: str) -> Explanation:
             "healthy GPU",
             "yes: one program is hit"
             if xid.is_application
+            else "it can go on; reset it at the next maintenance"
+            if xid.is_contained
             else "no, it is suspect"
             if xid.blames_gpu
             else "yes",
@@ -246,6 +249,19 @@ def _explain_state(name: str) -> Explanation:
     return Explanation(f"state {row.state}", facts, _state_seen(str(row.state)), "seconds", "no GPU was in it")
 
 
+def _alert_names() -> list[str]:
+    from gpuscope.rules.shipped.alert_explanation import EXPLAINED
+
+    return list(EXPLAINED)
+
+
+def _explain_alert(name: str) -> Explanation:
+    from gpuscope.rules.shipped.alert_explanation import EXPLAINED, alert_facts
+
+    check = EXPLAINED[_known(name, EXPLAINED, "alert", "shipped alert")]
+    return Explanation(f"alert {check.alert}", alert_facts(check))
+
+
 def _metric_names() -> list[str]:
     from gpuscope.metrics.families.native.table import NATIVE_METRICS
 
@@ -291,5 +307,6 @@ _KINDS: dict[str, tuple[Callable[[], list[str]], Callable[[str], Explanation]]] 
     "xid": (_xid_names, _explain_xid),
     "throttle": (_throttle_names, _explain_throttle),
     "state": (_state_names, _explain_state),
+    "alert": (_alert_names, _explain_alert),
     "metric": (_metric_names, _explain_metric),
 }

@@ -8,11 +8,12 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Iterator, Mapping
+from datetime import UTC, tzinfo
 from textwrap import wrap
 from typing import Any, Final
 
 from gpuscope.cli.terminal import BOLD, DIM, duration_text, paint, printable
-from gpuscope.rfc3339 import to_rfc3339
+from gpuscope.local_time import local_text
 
 WIDTH: Final = 80
 _INDENT: Final = 12
@@ -21,10 +22,12 @@ MAX_NAMED: Final = 4
 MAX_EVIDENCE: Final = 10_000
 
 
-def past_lines(answer: Mapping[str, Any], colour: bool, evidence_of: str = "") -> Iterator[str]:
+def past_lines(
+    answer: Mapping[str, Any], colour: bool, zone: tzinfo | None = UTC, evidence_of: str = ""
+) -> Iterator[str]:
     """With `evidence_of`, the address of the server, also query and link of each finding."""
     has_rates = "rate" in answer
-    yield _headline(answer)
+    yield _headline(answer, zone)
     yield ""
     for finding in _objects(answer, "findings"):
         yield from _finding_lines(finding, has_rates, colour)
@@ -42,9 +45,9 @@ def past_lines(answer: Mapping[str, Any], colour: bool, evidence_of: str = "") -
     yield from _summary(answer, has_rates)
 
 
-def _headline(answer: Mapping[str, Any]) -> str:
+def _headline(answer: Mapping[str, Any], zone: tzinfo | None) -> str:
     ends = [_number(answer.get(name)) for name in ("since", "until")]
-    span = " to ".join("?" if at is None else to_rfc3339(math.floor(at)) for at in ends)
+    span = " to ".join("?" if at is None else local_text(math.floor(at), zone) for at in ends)
     gpus = _whole(_object(answer, "coverage").get("gpus"))
     return f"findings, {span}, {gpus} GPUs"
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from typing import TYPE_CHECKING
 
+from gpuscope.cli.range_arguments import add_range_arguments, asked_range
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of, warn_if_simulated
 from gpuscope.cli.terminal import printable
-from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
     from gpuscope.engines.http_connection import EngineConnection
     from gpuscope.reports.job_receipt import JobReceipt
 
-SETTINGS = ()
+SETTINGS = ("time_zone",)
+COMMON = ("time_zone",)
 USAGE = "gpuscope job ID|[NAMESPACE/]POD [--since 30d] [options]"
 
 EPILOG = """examples:
@@ -31,7 +31,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "job", metavar="ID|[NAMESPACE/]POD", help="a job number, a task of an array (4711_3), or a pod"
     )
-    parser.add_argument("--since", metavar="30d", default="30d", help="how far back to look for it (30d)")
+    add_range_arguments(parser, "30d", "how far back to look for it")
     add_server_arguments(parser)
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="for programs")
@@ -47,7 +47,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.reports.receipt_text import receipt_lines
     from gpuscope.server.reports.job_answer import job_answer
 
-    receipt = _receipt(args)
+    receipt = _receipt(args, settings)
     warn_if_simulated(args)
     if args.json:
         print(json.dumps(job_answer(receipt), indent=2))
@@ -60,15 +60,14 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     return 0
 
 
-def _receipt(args: argparse.Namespace) -> JobReceipt:
+def _receipt(args: argparse.Namespace, settings: Settings) -> JobReceipt:
     from gpuscope.engines.blocking import connect, run_with
     from gpuscope.engines.http_engine import HttpEngine
     from gpuscope.reports.job_question import parse_job
     from gpuscope.reports.receipt_reader import read_receipt
 
-    seconds = parse_argument(with_unit(parse_positive_duration), args.since, "--since", "30d")
-    now_ms = int(time.time() * 1000)
-    question = parse_job(args.job, now_ms - int(seconds * 1000), now_ms)
+    asked = asked_range(args, settings)
+    question = parse_job(args.job, asked.start_ms, asked.end_ms)
 
     async def read(connection: EngineConnection) -> JobReceipt:
         return await read_receipt(HttpEngine(connection), question)

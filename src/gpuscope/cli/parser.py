@@ -40,7 +40,7 @@ GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     )),
     ("rules, alerts and notifications", (
         "rules", "evaluation_interval", "alerting", "notify", "heartbeat", "external_url", "idle_policy",
-        "digest", "digest_every", "digest_by", "co2",
+        "digest", "digest_every", "digest_by", "co2", "time_zone",
     )),
     ("address, TLS and login", (
         "listen", "stand_in", "web_config_file", "login", "session_lifetime", "allowed_hosts", "grafana_url",

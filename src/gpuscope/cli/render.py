@@ -89,6 +89,7 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--query-log", metavar="FILE", default="", help="Prometheus logs its queries to this file"
     )
+    _add_page_url(parser)
     for flag, name, port in (
         ("--agent-port", "gpuscope agent", ports.AGENT_PORT),
         ("--node-exporter-port", "node exporter", ports.NODE_EXPORTER_PORT),
@@ -112,6 +113,7 @@ def _run_prometheus(args: argparse.Namespace) -> int:
         scrape_interval=_parse_interval(args.scrape_every),
         external_labels=_parse_labels(args.external_label) or {"monitor": "gpuscope"},
         query_log_file=args.query_log,
+        page_url=_page_url(args),
         ports=ExporterPorts(
             _parse_port(args.agent_port, "--agent-port"),
             _parse_port(args.node_exporter_port, "--node-exporter-port"),
@@ -152,6 +154,19 @@ def _parse_labels(texts: Sequence[str]) -> dict[str, str]:
     return labels
 
 
+def _add_page_url(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--page-url",
+        metavar="URL",
+        default="",
+        help="gpuscope's page as users reach it, for runbook_url of alerts (none)",
+    )
+
+
+def _page_url(args: argparse.Namespace) -> str:
+    return check_url(args.page_url, "--page-url") if args.page_url else ""
+
+
 def _add_rules(parser: argparse.ArgumentParser) -> None:
     from gpuscope.render.rendered_rules import METRICS
 
@@ -162,13 +177,14 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
         default=METRICS[0],
         help=f"metrics that are scraped ({METRICS[0]})",
     )
+    _add_page_url(parser)
     add_out(parser, required=True)
 
 
 def _run_rules(args: argparse.Namespace) -> int:
     from gpuscope.render.rendered_rules import rule_files
 
-    write_rendered(args, rule_files(args.metrics))
+    write_rendered(args, rule_files(args.metrics, _page_url(args)))
     return 0
 
 
@@ -245,7 +261,10 @@ def _add_compose(parser: argparse.ArgumentParser) -> None:
     )
     add_language(parser)
     parser.add_argument(
-        "--page-url", metavar="URL", default="", help="gpuscope's page, for links to it in Grafana (none)"
+        "--page-url",
+        metavar="URL",
+        default="",
+        help="gpuscope's page, for links to it in Grafana and alerts (none)",
     )
     add_out(parser, required=True)
 
@@ -263,7 +282,7 @@ def _run_compose(args: argparse.Namespace) -> int:
         gpu_access=args.gpu_access,
         gpu_count=_parse_gpu_count(args.gpu_count) if args.gpu_count else max(1, count_gpu_devices()),
         language=args.language,
-        page_url=check_url(args.page_url, "--page-url") if args.page_url else "",
+        page_url=_page_url(args),
     )
     try:
         (args.out / "secrets").mkdir(mode=0o700, parents=True, exist_ok=True)

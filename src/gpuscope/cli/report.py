@@ -7,13 +7,11 @@ from __future__ import annotations
 
 import argparse
 import json
-import time
 from typing import TYPE_CHECKING
 
+from gpuscope.cli.range_arguments import add_range_arguments, asked_range
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of, warn_if_simulated
 from gpuscope.cli.terminal import csv_cell, printable
-from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
 from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
@@ -21,12 +19,14 @@ if TYPE_CHECKING:
     from gpuscope.reports.usage import UsageReport
     from gpuscope.reports.usage_report import UsageQuestion
 
-SETTINGS = ("co2",)
-COMMON = ("co2",)
+SETTINGS = ("co2", "time_zone")
+COMMON = ("co2", "time_zone")
 USAGE = "gpuscope report usage|idle [--by user] [--since 7d] [options]"
 
 EPILOG = """examples:
   gpuscope report usage --by user --since 30d
+  gpuscope report usage --since "last month" --until "this month"
+  gpuscope report usage --since 2026-10 --until 2026-11 --time-zone Europe/Berlin
   gpuscope report idle --by job --since 7d --csv > idle.csv
   gpuscope report usage --by model --rate H100=2.5,A100=1.2 --html > usage.html
   gpuscope report usage --by label:team --since 365d --co2 475
@@ -47,8 +47,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="user",
         help="what a row is: user, account, pod, namespace, job, node, model, mig-profile or label:NAME (user)",
     )
-    parser.add_argument("--since", metavar="7d", default="7d", help="how long ago the range begins (7d)")
-    parser.add_argument("--until", metavar="1d", default="", help="how long ago it ends (now)")
+    add_range_arguments(parser, "7d")
     parser.add_argument("--rate", metavar="2.5", help="price per GPU-hour, also by model, or 0.3/kWh")
     parser.add_argument(
         "--rate-basis", metavar="held|used", default="held", help="hours that are charged (held)"
@@ -88,23 +87,18 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
     from gpuscope.reports.rates import parse_rates
-    from gpuscope.reports.report_range import check_range
     from gpuscope.reports.usage_grouping import parse_grouping
     from gpuscope.reports.usage_report import UsageQuestion
 
-    now_ms = int(time.time() * 1000)
-    start_ms = now_ms - _ago(args.since, "--since")
-    end_ms = now_ms - (_ago(args.until, "--until") if args.until else 0)
-    if start_ms >= end_ms:
-        raise UsageError(f"--until {args.until} is not later than --since {args.since}")
-    check_range(start_ms, end_ms)
+    asked = asked_range(args, settings)
     return UsageQuestion(
         grouping=parse_grouping(args.by),
-        start_ms=start_ms,
-        end_ms=end_ms,
+        start_ms=asked.start_ms,
+        end_ms=asked.end_ms,
         rates=parse_rates(args.rate, args.rate_basis) if args.rate else None,
         co2_grams_per_kwh=settings.co2,
         source=args.history,
+        zone=settings.time_zone,
     )
 
 
@@ -118,7 +112,3 @@ def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
 
     with explained_errors():
         return run_with(connect(args.server, origin="--server", token=token_of(args)), read)
-
-
-def _ago(text: str, flag: str) -> int:
-    return int(parse_argument(with_unit(parse_positive_duration), text, flag, "7d or 12h") * 1000)

@@ -84,12 +84,18 @@ class Check:
 
     @property
     def every_seconds(self) -> float:
-        """How often it is evaluated: at once where somebody must act, seldom where nobody need act soon or where
-        it looks at half an hour."""
+        """How often it is evaluated: at once where somebody must act, seldom where nobody need act soon or
+        where it looks at half an hour."""
+        if "offset 1d" in self.promql:
+            return USUAL_SECONDS
         if self.severity is Severity.CRITICAL:
             return URGENT_SECONDS
-        is_slow = self.severity is Severity.INFO or re.search(r"\[(?:1d|6h|3h|1h|40m|30m)", self.promql)
-        return SLOW_SECONDS if is_slow else USUAL_SECONDS
+        return SLOW_SECONDS if self.severity is Severity.INFO or looks_far_back(self.promql) else USUAL_SECONDS
+
+
+def looks_far_back(expression: str) -> bool:
+    """Whether it reads many samples at each evaluation, so that it is evaluated once a minute."""
+    return re.search(r"\[(?:1d|6h|3h|1h|40m|30m)", expression) is not None
 
 
 URGENT_SECONDS: Final = 4.0

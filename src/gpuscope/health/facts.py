@@ -138,6 +138,8 @@ class GpuFacts(Facts):
 
 @dataclass(slots=True)
 class NodeFacts(Facts):
+    read_at: float = 0.0
+    """When its samples became known, by this machine's clock."""
     gpus: list[GpuFacts] = field(default_factory=list)
     slurm: SlurmFacts = field(default_factory=SlurmFacts)
     """What the node's own agent knows of its jobs."""
@@ -148,12 +150,16 @@ def node_name(node: NodeFacts) -> str:
     return node.labels.get("node") or next(filter(None, named), "") or node.labels["instance"]
 
 
-def is_stale(node: NodeFacts, now: float) -> bool:
-    """By the agent's own count where it has one: a node's clock may be wrong."""
+def numbers_from(node: NodeFacts) -> Maybe[float]:
+    """When its numbers were taken: by the agent's own count where it has one, because a node's clock may be
+    wrong. ABSENT if it is not an agent."""
     age, taken_at = node.number(AGENT_AGE), node.number(TAKEN_AT)
-    if taken_at is ABSENT:
-        return True
-    return not (now - taken_at if age is ABSENT else age) <= STALE_SECONDS
+    return taken_at if taken_at is ABSENT or age is ABSENT else node.read_at - age
+
+
+def is_stale(node: NodeFacts, now: float) -> bool:
+    taken_at = numbers_from(node)
+    return taken_at is ABSENT or not now - taken_at <= STALE_SECONDS
 
 
 class FleetTooLarge(GpuscopeError):
@@ -163,6 +169,8 @@ class FleetTooLarge(GpuscopeError):
 @dataclass(slots=True)
 class FleetFacts:
     now: float
+    read_at: float
+    """When the samples became known; earlier than `now` if they were sorted before."""
     max_subjects: int | None = None
     """FleetTooLarge if there are more nodes, GPUs, instances and processes."""
     nodes: dict[str, NodeFacts] = field(default_factory=dict)
@@ -187,7 +195,7 @@ class FleetFacts:
         node = self.nodes.get(instance)
         if node is None:
             self._check_size()
-            node = self.nodes[instance] = NodeFacts({"instance": instance})
+            node = self.nodes[instance] = NodeFacts({"instance": instance}, read_at=self.read_at)
         return node
 
     def gpu(self, labels: Mapping[str, str]) -> GpuFacts:
@@ -270,8 +278,10 @@ def _adder(metric: str) -> Add:
     return _ADDERS.get(metric, _add_labelled if metric in LABELLED else _add_plain_of_gpu)
 
 
-def sort_samples(samples: Iterable[Sample], now: float, max_subjects: int | None = None) -> FleetFacts:
-    fleet = FleetFacts(now, max_subjects)
+def sort_samples(
+    samples: Iterable[Sample], now: float, max_subjects: int | None = None, read_at: float | None = None
+) -> FleetFacts:
+    fleet = FleetFacts(now, now if read_at is None else read_at, max_subjects)
     adders: dict[str, Add] = {}
     for metric, labels, value in samples:
         adder = adders.get(metric)

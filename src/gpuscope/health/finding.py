@@ -39,6 +39,17 @@ class FindingOwner:
 NO_OWNER: Final = FindingOwner("none", "", "")
 
 
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """GPU time that is lost while a finding lasts."""
+
+    gpu_seconds: float
+    """Until `at`."""
+    gpus: float
+    """How fast it grows: 1 for a whole GPU, less for a MIG instance, a shared or a slow GPU."""
+    at: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     id: str
@@ -62,6 +73,10 @@ class Finding:
     evidence: str
     """A PromQL expression that shows it."""
     cost_gpu_hours: float | None = None
+    wasted_gpus: float | None = None
+    """How many GPU-hours it costs each hour, after `cost_at`; None unless it lasts and costs."""
+    cost_at: float | None = None
+    """Until when `cost_gpu_hours` is counted."""
 
 
 _SEVERITY_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}

@@ -15,6 +15,7 @@ from gpuscope.health.facts import XID_AGE, GpuFacts, NodeFacts
 from gpuscope.health.finding import Argument, FindingOwner
 from gpuscope.health.finding_texts import join_indices
 from gpuscope.health.missing import NOTHING_MISSING, Missing
+from gpuscope.health.source_steps import SOURCE_STEPS
 from gpuscope.health.thresholds import GONE_SHOWN_SECONDS, HOST_MEMORY_RATIO, SOURCE_SLOW_SECONDS
 from gpuscope.health.xids import explain_xid
 from gpuscope.readings import ABSENT, Maybe
@@ -154,6 +155,11 @@ def _constant(name: str, value: int) -> Describe:
     return lambda condition, around: Detail({name: value})
 
 
+def _source(condition: Condition, around: Surroundings) -> Detail:
+    source = condition.labels.get("source", "")
+    return Detail({"source": source}, next_key=f"source.{source}" if source in SOURCE_STEPS else "")
+
+
 def _slow_source(condition: Condition, around: Surroundings) -> Detail:
     return Detail({"source": condition.labels.get("source", ""), "seconds": round(SOURCE_SLOW_SECONDS)})
 
@@ -168,7 +174,7 @@ def whole(value: Maybe[float]) -> int | str:
 DESCRIBE: Final[dict[str, Describe]] = {
     "node_down": _gone,
     "target_down": _target,
-    "source_down": _label_as("source"),
+    "source_down": _source,
     "source_slow": _slow_source,
     "gpus_missing": _missing_gpus,
     "host_memory_low": _constant("percent", round(100 * HOST_MEMORY_RATIO)),

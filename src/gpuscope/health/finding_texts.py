@@ -11,7 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gpuscope.health.checks import CHECKS
-from gpuscope.health.finding import FindingOwner, by_number
+from gpuscope.health.finding import NO_OWNER, FindingOwner, by_number
+from gpuscope.health.source_steps import SOURCE_STEPS
 from gpuscope.health.throttles import THROTTLES
 from gpuscope.health.xids import XidAction
 
@@ -26,7 +27,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "node_stale": "No fresh numbers from this node",
     "source_down": "Source {source} does not answer",
     "source_slow": "Source {source} needs more than {seconds} s for one read",
-    "gpus_missing": "{count} GPU missing of {expected} on the bus",
+    "gpus_missing": "GPUs missing: {count} of {expected} on the bus",
     "host_memory_low": "Less than {percent} % of the node's memory is available",
     "gpu_count_dropped": "Fewer GPUs answer than some hours ago",
     "disk_filling": "{mountpoint} is nearly full, or will be within a day",
@@ -35,9 +36,9 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "slurm_down": "Slurm does not answer: its numbers are missing",
     "slurm_nodes_down": "Slurm calls this node down or failed: it gets no jobs",
     "slurm_drained": "Slurm has drained this node: it gets no new jobs",
-    "slurm_queue_stuck": "{count} jobs wait although nodes are idle",
-    "queue_waits": "Jobs wait in Slurm's queue although {count} GPUs are idle",
-    "slurm_dbd_backlog": "{count} accounting records wait for slurmdbd",
+    "slurm_queue_stuck": "Jobs wait although nodes are idle: {count}",
+    "queue_waits": "Jobs wait in Slurm's queue although GPUs are idle: {count}",
+    "slurm_dbd_backlog": "Accounting records that wait for slurmdbd: {count}",
     "store_trouble": "History is not stored, or part of it is damaged",
     "rule_trouble": "Rules fail or are evaluated late: alerts may be missing",
     "notify_failing": "Alerts do not reach their receivers",
@@ -51,7 +52,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "xid_driver": "GPU {gpus}: XID {xid}, a driver or firmware fault",
     "xid_contained": "GPU {gpus}: XID {xid}, a memory error that hit one program and was contained",
     "xid_application": "GPU {gpus}: XID {xid}, caused by a program; the GPU is healthy",
-    "ecc_uncorrected": "GPU {gpus}: {count} uncorrectable memory errors",
+    "ecc_uncorrected": "GPU {gpus}: uncorrectable memory errors: {count}",
     "ecc_sram_threshold": "GPU {gpus}: too many SRAM errors",
     "row_remap_pending": "GPU {gpus}: a memory row is replaced at the next reset",
     "row_remap_failed": "GPU {gpus}: a memory row could not be replaced",
@@ -67,7 +68,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "pcie_generation": "GPU {gpus}: PCIe runs at a lower generation than card and slot have, under load",
     "pcie_replays": "GPU {gpus}: PCIe packets are retransmitted",
     "nvlink_down": "GPU {gpus}: NVLink {link} is down",
-    "nvlink_errors": "GPU {gpus}: NVLink {link} reports errors",
+    "nvlink_errors": "GPU {gpus}: NVLink {link} has errors",
     "memory_leak": "{owner} will need more memory than GPU {gpus} has within two hours",
     "ecc_mode_change": "GPU {gpus}: ECC mode changes at the next reboot",
     "throttled": "GPU {gpus} slowed down: {reason}",
@@ -104,6 +105,15 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "past.ecc_uncorrected": "GPU {gpus}: uncorrectable memory errors",
     "past.power_limit_low": "GPU {gpus}: the power limit was below the default",
     "past.pcie_degraded": "GPU {gpus}: PCIe used fewer lanes than card and slot have",
+    "past.target_down": "A scrape target did not answer",
+    "past.disk_filling": "A file system of this node was nearly full",
+    "past.clock_skew": "The node's clock was off",
+    "past.slurm_queue_stuck": "Jobs waited although nodes were idle",
+    "past.slurm_dbd_backlog": "Accounting records waited for slurmdbd",
+    "past.slurm_nodes_down": "Slurm called this node down or failed: it got no jobs",
+    "past.xid_contained": "GPU {gpus}: XIDs of memory errors that were contained to one program",
+    "past.nvlink_down": "GPU {gpus}: an NVLink was down",
+    "past.nvlink_errors": "GPU {gpus}: an NVLink had errors",
     "past.gpu_lost": "GPU {gpus} did not answer",
     "past.hung": "{count} of the GPUs of {owner} hung: full utilisation, little power, no traffic",
     "past.orphan_memory": "GPU {gpus}: memory was taken and no process owned it",
@@ -141,6 +151,8 @@ STEP_TEXTS: Final[dict[str, str]] = {
     },
     **{f"xid.{action}": text for action, text in XID_STEPS.items()},
     **{f"throttle.{row.reason}": row.next_step for row in THROTTLES.values() if row.hinders},
+    **{f"source.{source}": step for source, step in SOURCE_STEPS.items()},
+    "unknown_owner": "find out whose it is: nvidia-smi names the process, ps -o user,args -p PID its user",
     "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
     "held_idle": "ask {owner} to free what is no longer needed",
     "allocated_unused": "ask {owner} to request fewer GPUs",
@@ -166,6 +178,11 @@ class _Blank(dict[str, object]):
 
 def fill(text: str, values: Mapping[str, object]) -> str:
     return text.format_map(_Blank(values))
+
+
+def step_key(key: str, owner: FindingOwner) -> str:
+    """The step's own key, or that of finding the owner where the step would be to ask him."""
+    return "unknown_owner" if owner == NO_OWNER and "{owner}" in STEP_TEXTS.get(key, "") else key
 
 
 def place_values(gpus: Iterable[str], owner: str) -> dict[str, object]:

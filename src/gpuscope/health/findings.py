@@ -13,9 +13,9 @@ from typing import Final
 
 from gpuscope.health.check import Check, Subject
 from gpuscope.health.checks import CHECKS
-from gpuscope.health.condition import Condition, owner_of
+from gpuscope.health.condition import Condition, SubjectKey, owner_of
 from gpuscope.health.facts import NodeFacts, node_name
-from gpuscope.health.finding import NO_OWNER, Finding, FindingOwner, by_number, finding_id
+from gpuscope.health.finding import NO_OWNER, Finding, FindingOwner, Loss, by_number, finding_id
 from gpuscope.health.finding_details import Detail, Surroundings, describe, evidence_query
 from gpuscope.health.finding_owners import main_owner
 from gpuscope.health.finding_texts import (
@@ -25,11 +25,13 @@ from gpuscope.health.finding_texts import (
     fill,
     owner_text,
     place_values,
+    step_key,
 )
 from gpuscope.health.missing import NOTHING_MISSING, Missing
 from gpuscope.health.open_episodes import OpenEpisode, without_explained
 from gpuscope.health.states import STATE_OF_KIND, GpuKey
 from gpuscope.health.thresholds import IDLE_FINDING_SECONDS
+from gpuscope.slurm_gpu_index import short_node_name
 
 ONE_PER_GPU: Final = frozenset(
     {"gpu_lost", "recovery_action", "xid_hardware", "xid_nvlink", "xid_driver", "xid_contained",
@@ -59,12 +61,17 @@ class FindingMaker:
         self._missing = missing
         self._others = others or {}
         self._owners_before = owners_before or {}
+        self._losses: dict[SubjectKey, Loss] = {}
+        """Those that no finding has yet: one that throttles for two reasons loses its time once."""
 
     def make(self, episodes: Sequence[OpenEpisode]) -> list[Finding]:
         groups: dict[tuple[str, ...], list[OpenEpisode]] = defaultdict(list)
-        for one in without_explained(list(self._without_repeated_nodes(episodes))):
+        self._losses = {}
+        for one in without_explained(list(self._without_repeated_nodes(episodes)), self._short_name):
             if one.condition.check.kind not in NOT_FINDINGS:
                 groups[self._group(one.condition)].append(one)
+                if one.loss is not None:
+                    self._losses[one.condition.subject] = one.loss
         return [
             self._finding(key, members) for key, group in groups.items() for members in _close_in_time(group)
         ]
@@ -90,6 +97,10 @@ class FindingMaker:
 
     def _is_present(self, instance: str) -> bool:
         return instance not in self._missing.nodes
+
+    def _short_name(self, instance: str) -> str:
+        """Slurm's name of the node."""
+        return short_node_name(self._node_name(instance))
 
     def _node_name(self, instance: str) -> str:
         node = self._nodes.get(instance)
@@ -130,6 +141,7 @@ class FindingMaker:
         return self._make(
             check, (*key[1:], anchor), subject.instance, gpus, tuple(uuids), owner, detail,
             min(begins) if len(begins) == len(members) else None,
+            [self._losses.pop(one, None) for one in {one.condition.subject: None for one in members}],
         )  # fmt: skip
 
     def _place(self, instance: str) -> Callable[[str], tuple[tuple[int, str], str]]:
@@ -176,8 +188,11 @@ class FindingMaker:
         owner: FindingOwner,
         detail: Detail,
         since: float | None,
+        losses: Sequence[Loss | None],
     ) -> Finding:
-        why_key, next_key = detail.why_key or check.kind, detail.next_key or check.kind
+        known = [one for one in losses if one is not None]
+        is_known = bool(known) and len(known) == len(losses)
+        why_key, next_key = detail.why_key or check.kind, step_key(detail.next_key or check.kind, owner)
         values = {**detail.args, **place_values(gpus, owner_text(owner))}
         return Finding(
             id=finding_id(check.kind, *id_parts),
@@ -195,6 +210,9 @@ class FindingMaker:
             next=fill(detail.next or STEP_TEXTS.get(next_key, check.next_step), values),
             next_key=next_key,
             evidence=evidence_query(check, instance, uuids),
+            cost_gpu_hours=sum(one.gpu_seconds for one in known) / 3600 if is_known else None,
+            wasted_gpus=sum(one.gpus for one in known) if is_known else None,
+            cost_at=max(one.at for one in known) if is_known else None,
         )
 
 

@@ -14,6 +14,7 @@ from gpuscope.health.thresholds import (
     FULL_RATIO,
     HOT_MARGIN_CELSIUS,
     HOT_MEMORY_CELSIUS,
+    LOST_SECONDS,
     MEMORY_FULL_RATIO,
     PCIE_LOADED_RATIO,
     PCIE_REPLAYS_PER_MINUTE,
@@ -127,9 +128,12 @@ def _xid(
 ) -> Check:
     listed = "|".join(map(str, sorted(codes)))
     happened = f'gpuscope_gpu_xid_age_seconds{{xid=~"{listed}"}} < {RECENT_XID_SECONDS:g}'
+    # What explains it, a lost GPU or a recovery action, is an alert a minute later: one message, not two.
+    for_seconds = LOST_SECONDS if severity is Severity.CRITICAL else 0.0
     return _gpu(
-        kind, alert, severity, happened, meaning, next_step, inhibited_by=inhibited_by, value_is_age=True
-    )
+        kind, alert, severity, happened, meaning, next_step,
+        for_seconds=for_seconds, inhibited_by=inhibited_by, value_is_age=True,
+    )  # fmt: skip
 
 
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
@@ -140,7 +144,7 @@ GPU_CHECKS: Final = (
     _gpu("gpu_lost", "GpuNotAnswering", _CRITICAL, "gpuscope_gpu_up == 0",
          "The driver does not reach the GPU.",
          "drain the node; do what its last XID says, else power-cycle",
-         for_seconds=60, share=Share.WHOLE),
+         for_seconds=LOST_SECONDS, share=Share.WHOLE),
     _gpu("recovery_action", "GpuRecoveryAction", _CRITICAL,
          "gpuscope_gpu_recovery_action > 0",
          "The driver says that this GPU needs a recovery.",

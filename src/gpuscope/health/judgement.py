@@ -18,6 +18,7 @@ from gpuscope.promql.result import Vector
 
 UNKNOWN_SECONDS: Final = 60.0
 """A check that was not evaluated for so long, beyond its own interval, is not known."""
+NOT_EVALUATED: Final = "not evaluated yet"
 EVALUATED: Final = tuple(CHECKS.values())
 
 
@@ -28,7 +29,7 @@ class Judgement:
         self._others: dict[str, list[Mapping[str, str]]] = {}
         self._tried_at: dict[str, float] = {}
         self.failed: dict[str, str] = {}
-        """By kind: why it is not known."""
+        """By kind: why its last evaluation failed."""
         self.version = 0
         """Another number after each evaluation."""
 
@@ -55,10 +56,25 @@ class Judgement:
     def fail(self, check: Check, reason: str, at: float) -> None:
         self._tried_at[check.kind] = at
         self.failed[check.kind] = reason
-        known_at = self._episodes.evaluated_at(check.kind)
-        if known_at is not None and at - known_at > check.every_seconds + UNKNOWN_SECONDS:
-            self._episodes.forget(check.kind)
-            self.version += 1
+        self.version += 1
+        self.expire(at)
+
+    def expire(self, now: float) -> None:
+        """Forgets what was not evaluated for too long: it failed, or the engine is slow and others wait."""
+        for check in self._checks:
+            known_at = self._episodes.evaluated_at(check.kind)
+            if known_at is not None and now - known_at > check.every_seconds + UNKNOWN_SECONDS:
+                self._episodes.forget(check.kind)
+                self.version += 1
+
+    @property
+    def not_known(self) -> dict[str, str]:
+        """By kind: why nothing is known of it. Empty while a failed check still has its last result."""
+        return {
+            check.kind: self.failed.get(check.kind, NOT_EVALUATED)
+            for check in self._checks
+            if self._episodes.evaluated_at(check.kind) is None
+        }
 
     @property
     def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]:

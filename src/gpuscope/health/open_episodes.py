@@ -15,6 +15,7 @@ from typing import Final
 from gpuscope.health.check import Subject
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.condition import Condition, SubjectKey
+from gpuscope.health.finding import Loss
 
 KEEP_SECONDS: Final = 300.0
 MAX_GAP_SECONDS: Final = 150.0
@@ -32,7 +33,8 @@ class OpenEpisode:
     condition: Condition
     since: float | None
     """None while it is not known."""
-    lost_seconds: float | None = None
+    loss: Loss | None = None
+    """As far as the history is read."""
 
 
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class OpenEpisodes:
         for condition in conditions:
             key = condition.subject, condition.detail
             watched = known.pop(key, None)
-            if watched is None or not (is_watched or watched.is_open):
+            if watched is None or not (watched.is_open or (is_watched and at - watched.seen_at < KEEP_SECONDS)):
                 watched = _Watched(condition, at, at if is_watched else None)
             watched.condition, watched.seen_at, watched.is_open = condition, at, True
             kept[key] = watched
@@ -104,23 +106,28 @@ def _since(watched: _Watched, began: Began) -> float | None:
     return since
 
 
-def without_explained(episodes: Sequence[OpenEpisode]) -> list[OpenEpisode]:
-    """Leaves out what another one explains: on the same GPU, or on its node."""
+def without_explained(
+    episodes: Sequence[OpenEpisode], node_of: Callable[[str], str] = lambda instance: instance
+) -> list[OpenEpisode]:
+    """Leaves out what another one explains: on the same GPU, or on its node. `node_of` has the name of the
+    node with an address: Slurm calls its nodes by their names."""
     holding: dict[str, set[tuple[str, str]]] = {}
     for one in episodes:
         subject = one.condition.subject
-        holding.setdefault(subject.kind, set()).add((subject.instance, subject.uuid))
-    return [one for one in episodes if not _is_explained(one, holding)]
+        holding.setdefault(subject.kind, set()).add((node_of(subject.instance), subject.uuid))
+    return [one for one in episodes if not _is_explained(one, node_of(one.condition.subject.instance), holding)]
 
 
-def _is_explained(one: OpenEpisode, holding: Mapping[str, Collection[tuple[str, str]]]) -> bool:
+def _is_explained(one: OpenEpisode, node: str, holding: Mapping[str, Collection[tuple[str, str]]]) -> bool:
     subject = one.condition.subject
     for kind in one.condition.check.explained_by:
         held = holding.get(kind, ())
-        if (subject.instance, subject.uuid) in held or (subject.instance, "") in held:
+        if (node, subject.uuid) in held or (node, "") in held:
             return True
-        if not subject.uuid and any(instance == subject.instance for instance, _ in held):
+        if not subject.uuid and any(other == node for other, _ in held):
             return True
-        if held and (CHECKS[kind].subject is Subject.SERVICE or one.condition.check.subject is Subject.SERVICE):
+        # A service is everywhere, and so is a check of no particular node. But a node that is down does not
+        # explain why Slurm, which another node reads, does not answer.
+        if held and (CHECKS[kind].subject is Subject.SERVICE or not subject.instance):
             return True
     return False

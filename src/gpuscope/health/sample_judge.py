@@ -51,7 +51,7 @@ class RecentSamples:
                 inside = [one for one in column if start_ms <= one[0] <= end_ms]
                 if inside:
                     times = np.array([at for at, _ in inside], np.int64)
-                    found.append(Series(labels, times, np.array([value for _, value in inside])))
+                    found.append(Series(labels, times, np.array([value for _, value in inside], np.float64)))
         return found
 
 
@@ -88,6 +88,10 @@ class SampleJudge:
     @property
     def owners_before(self) -> Mapping[GpuKey, FindingOwner]:
         return {}
+
+    @property
+    def not_known(self) -> Mapping[str, str]:
+        return self._judgement.not_known
 
     def open(self) -> list[OpenEpisode]:
         return self._judgement.open()

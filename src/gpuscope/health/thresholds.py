@@ -20,6 +20,8 @@ RECENT_XID_SECONDS: Final = 3600.0
 XID_ALERT_SECONDS: Final = 600.0
 """How long the alerts over other exporters fire, which only keep the last XID."""
 SOURCE_SLOW_SECONDS: Final = 5.0
+LOST_SECONDS: Final = 60.0
+"""A GPU that does not answer for this long becomes an alert: a driver under load may pause."""
 
 HELD_IDLE_SECONDS: Final = 3600.0
 """A GPU held idle for this long becomes an alert."""

@@ -38,6 +38,7 @@ IDLE_PROCESS: Final = (
 """Processes that have not worked for 15 minutes; the value is for how long, as far as the agent knows."""
 PROGRAM: Final = (
     "* on (instance, uuid, pid) group_left (program) "
+    # max: an agent that two jobs scrape has two series of each process, which cannot be joined.
     'max by (instance, uuid, pid, program) (gpuscope_process_info{program!=""})'
 )
 """Adds the label of the program that a process is a part of."""
@@ -85,6 +86,19 @@ PLACED_BY_SLURM: Final = (
     f"* on (node, minor) group_left (instance, gpu, uuid) {_NUMBERED_GPUS}) and on (instance) {SLURM_NODES}"
 )
 """Which GPU Slurm has given to which job, for nodes without a prolog."""
+_ALLOCATED_BY_NODE: Final = (
+    f'sum by (node) (label_replace(gpuscope_slurm_node_gpus{{gres="gpu",state="allocated"}}, {_SHORT}))'
+)
+_INDEXED_BY_SLURM: Final = (
+    f"({_NUMBERED_GPUS} and on (node, minor) label_replace(label_replace("
+    f'gpuscope_slurm_job_gres_info{{gres="gpu"}}, {_SHORT}), "minor", "$1", "index", "(.+)") '
+    f'unless {SAME_GPU} label_replace(gpuscope_mig_info, "uuid", "$1", "parent_uuid", "(.+)"))'
+)
+MAY_BE_ALLOCATED: Final = (
+    f"(label_replace(gpuscope_gpu_info, {_SHORT}) and on (node) ({_ALLOCATED_BY_NODE} > on (node) "
+    f"(count by (node) ({_INDEXED_BY_SLURM}) or on (node) 0 * {_ALLOCATED_BY_NODE})))"
+)
+"""GPUs of nodes of which Slurm has given away more GPUs than those whose index is known."""
 _UNUSED: Final = (
     f"(gpuscope_allocation_used == 0 and max_over_time(gpuscope_allocation_used[{_IDLE_FOR}]) == 0 "
     f"and gpuscope_allocation_used offset {_IDLE_FOR} and {SAME_GPU} gpuscope_gpu_processes)"
@@ -194,7 +208,11 @@ USE_CHECKS: Final = (
         alert="GpuUnused",
         subject=Subject.GPU,
         severity=Severity.INFO,
-        promql=f"gpuscope_gpu_free_seconds > {UNUSED_SECONDS:g}",
+        # The agent of a node without a prolog does not see what Slurm has given away.
+        promql=(
+            f"gpuscope_gpu_free_seconds > {UNUSED_SECONDS:g} unless {SAME_GPU} {_INDEXED_BY_SLURM} "
+            f"unless on (instance) {MAY_BE_ALLOCATED}"
+        ),
         for_seconds=3600,
         value_is_age=True,
         lead_seconds=UNUSED_SECONDS,

@@ -18,6 +18,7 @@ class XidClass(StrEnum):
 
     APPLICATION = "application"
     MEMORY = "memory"
+    CONTAINED = "contained"
     BUS = "bus"
     NVLINK = "nvlink"
     DRIVER = "driver"
@@ -57,22 +58,29 @@ class Xid:
 
     @property
     def is_application(self) -> bool:
-        """Whether one program is hit and no drain is needed: its own mistake, or an error contained to it."""
-        return self.xid_class is XidClass.APPLICATION or self.code in _CONTAINED_XIDS
+        """Whether it is about one program on a healthy GPU: its own mistake, or its data were damaged."""
+        return self.xid_class is XidClass.APPLICATION or self.code in _DAMAGED_DATA_XIDS
+
+    @property
+    def is_contained(self) -> bool:
+        """A memory error that hit one program: no mistake of the program, and no reason to drain the node."""
+        return self.xid_class is XidClass.CONTAINED
 
     @property
     def blames_gpu(self) -> bool:
         """Whether the GPU is suspect after it, so that somebody should act."""
-        return not self.is_application and self.action is not XidAction.NONE
+        return not self.is_application and not self.is_contained and self.action is not XidAction.NONE
 
 
-_CONTAINED_XIDS: Final = frozenset({32, 80, 94})
-"""Their cause is the bus or the memory, but they hit one program."""
+_DAMAGED_DATA_XIDS: Final = frozenset({32, 80})
+"""Their cause is often the bus, but they hit one program."""
 CONTAINED_MEMORY_XIDS: Final = frozenset({94})
 """One program is hit, and the GPU needs a reset at some time."""
 HARDWARE_XIDS: Final = frozenset({48, 54, 64, 79, 95, 140, 142, 143, 156, 167, 171, 172})
-NVLINK_XIDS: Final = frozenset({74, 136, *range(144, 151), 155})
-DRIVER_XIDS: Final = frozenset({8, 38, 46, 60, 62, 66, 67, 109, 110, 119, 120, 158, 169})
+NVLINK_XIDS: Final = frozenset({74, 136, 144, 145, 146, 149, 150, 155})
+"""Not 147 and 148: NVIDIA says to ignore them."""
+DRIVER_XIDS: Final = frozenset({8, 46, 60, 62, 109, 110, 119, 120, 158, 169})
+"""Not 38, 66 and 67: NVIDIA says to ignore them at first."""
 
 _ECC = "gpuscope_gpu_ecc_errors_total"
 _REMAP = "gpuscope_gpu_row_remap_pending"
@@ -156,9 +164,9 @@ _TABLE: Final[tuple[Xid, ...]] = (
     Xid(64, "DRAM_RETIREMENT_FAILURE", _C.MEMORY, _A.RESET_GPU,
         "A memory row could not be remapped.", "memory of the card",
         "drain the node and reset the GPU; if it returns, replace the card", (_REMAP_FAILED,)),
-    Xid(66, "FECS_REGISTER_ACCESS", _C.DRIVER, _A.CONTACT_SUPPORT,
+    Xid(66, "FECS_REGISTER_ACCESS", _C.DRIVER, _A.NONE,
         "The driver made an illegal register access.", "driver", _ONCE),
-    Xid(67, "FECS_VERIFICATION", _C.DRIVER, _A.CONTACT_SUPPORT,
+    Xid(67, "FECS_VERIFICATION", _C.DRIVER, _A.NONE,
         "The driver violated a verification rule.", "driver", _ONCE),
     *_rows((68, 83, 84, 88, 89, 96, 97, 98), "VIDEO_DECODER_", _C.APPLICATION, _A.RESTART_APPLICATION,
            "A video decoder raised an exception.", "program, often a damaged stream", _RESTART),
@@ -187,7 +195,7 @@ _TABLE: Final[tuple[Xid, ...]] = (
         "Many corrected memory errors.", "memory of the card", "watch the card; no action is needed", (_ECC,)),
     Xid(93, "INFOROM_ERASE_LIMIT", _C.RECORD, _A.NONE,
         "The card's configuration memory is not written again, to save its life.", "by design", "nothing"),
-    Xid(94, "CONTAINED_ECC", _C.MEMORY, _A.RESTART_APPLICATION,
+    Xid(94, "CONTAINED_ECC", _C.CONTAINED, _A.RESTART_APPLICATION,
         "An uncorrectable memory error was contained: it hit one program only.", "memory of the card",
         "restart that program; reset the GPU at the next maintenance", ("xid 48", "xid 63", "xid 45")),
     Xid(95, "UNCONTAINED_ECC", _C.MEMORY, _A.RESET_GPU,
@@ -196,10 +204,11 @@ _TABLE: Final[tuple[Xid, ...]] = (
     *_rows((106, 107), "SMBPBI_TEST_", _C.TEST, _A.NONE, "A test message.", "a test", "nothing"),
     Xid(109, "CONTEXT_SWITCH_TIMEOUT", _C.DRIVER, _A.RESET_GPU,
         "A kernel kept the GPU from switching contexts.", "often the program: a kernel that does not end",
-        "end the program; if the GPU stays busy, drain the node and reset it", (_BUSY, "xid 119")),
-    Xid(110, "SECURITY_FAULT", _C.HARDWARE, _A.REBOOT_NODE,
-        "A security fault.", "hardware change",
-        "power-cycle the node; undo the last hardware change", ()),
+        "end the program, drain the node and reset the GPU; if it returns, contact support",
+        (_BUSY, "xid 119")),
+    Xid(110, "SECURITY_FAULT", _C.HARDWARE, _A.RESET_GPU,
+        "A security fault; rare unless hardware is broken.", "hardware, or a change of it",
+        "drain the node and reset the GPU; if it stays, undo the last hardware change and power-cycle"),
     Xid(119, "GSP_RPC_TIMEOUT", _C.FIRMWARE, _A.RESET_GPU,
         "The GPU's system processor does not answer the driver.", "firmware",
         "drain and reset the GPU, else power-cycle the node; update the driver if it returns",
@@ -218,16 +227,22 @@ _TABLE: Final[tuple[Xid, ...]] = (
     Xid(140, "ECC_ESCAPE", _C.MEMORY, _A.RESET_GPU,
         "A memory error was not recovered.", "memory of the card", _RESET, (_ECC,)),
     Xid(141, "FAST_PATH", _C.DRIVER, _A.NONE, "A fast path failed.", "driver", _ONCE),
-    Xid(142, "NVENC3", _C.HARDWARE, _A.CONTACT_SUPPORT, "A video encoder failed.", "driver or hardware", _ONCE),
-    Xid(143, "GPU_INIT_ERROR", _C.HARDWARE, _A.REBOOT_NODE,
+    Xid(142, "NVENC3", _C.HARDWARE, _A.CONTACT_SUPPORT, "A video encoder failed.", "driver or hardware",
+        "collect nvidia-bug-report.sh and contact support"),
+    Xid(143, "GPU_INIT_ERROR", _C.HARDWARE, _A.RESET_GPU,
         "The GPU did not start.", "hardware or firmware",
-        "reboot the node; if it returns, replace the card", ("gpuscope_gpus_seen",)),
+        "drain the node and reset the GPU, else reboot the node; if it returns, contact support",
+        ("gpuscope_gpus_seen",)),
     *(Xid(code, f"NVLINK5_{unit}", _C.NVLINK, _A.RESET_GPU,
           "An NVLink unit reported an error (Blackwell); the kernel's line says fatal or not, and which link.",
           "link or peer GPU",
           "nonfatal: watch; fatal: drain the node and reset the GPU; look at the peer first for 149",
           (_NVLINK_UP, _NVLINK_ERRORS, _FABRIC))
-      for code, unit in enumerate(("SAW", "RLW", "TLW", "TREX", "NVLPW", "NETIR", "MSE"), 144)),
+      for code, unit in ((144, "SAW"), (145, "RLW"), (146, "TLW"), (149, "NETIR"), (150, "MSE"))),
+    *(Xid(code, f"NVLINK5_{unit}", _C.NVLINK, _A.NONE,
+          "An NVLink unit reported an error that does not matter on its own (Blackwell).", "link or peer GPU",
+          _ONCE, (_NVLINK_UP, _NVLINK_ERRORS))
+      for code, unit in ((147, "TREX"), (148, "NVLPW"))),
     Xid(151, "KEY_ROTATION", _C.DRIVER, _A.REBOOT_NODE,
         "Key rotation failed (confidential computing).", "driver", "restart the virtual machine"),
     *_rows((152, 153), "DLA_", _C.RECORD, _A.NONE,
@@ -241,7 +256,7 @@ _TABLE: Final[tuple[Xid, ...]] = (
     Xid(156, "RESOURCE_RETIREMENT", _C.MEMORY, _A.RESET_GPU,
         "A faulty part of the memory was retired.", "memory of the card", _RESET,
         ("gpuscope_gpu_row_remap_banks",)),
-    Xid(157, "RESOURCE_RETIREMENT_FAILED", _C.RECORD, _A.CONTACT_SUPPORT,
+    Xid(157, "RESOURCE_RETIREMENT_FAILED", _C.RECORD, _A.NONE,
         "No spare is left for a faulty part of the memory.", "memory of the card",
         "the GPU may go on; expect it again, and plan a replacement", ("gpuscope_gpu_row_remap_banks",)),
     Xid(158, "GPU_FATAL_TIMEOUT", _C.DRIVER, _A.RESET_GPU,
@@ -251,7 +266,7 @@ _TABLE: Final[tuple[Xid, ...]] = (
         "reset the GPU if it is used by a virtual machine or unified memory", ("xid 121",)),
     Xid(160, "CHANNEL_RETIREMENT", _C.RECORD, _A.NONE,
         "A memory channel was retired, as designed.", "memory of the card", "nothing"),
-    Xid(161, "CHANNEL_RETIREMENT_FAILED", _C.RECORD, _A.CONTACT_SUPPORT,
+    Xid(161, "CHANNEL_RETIREMENT_FAILED", _C.RECORD, _A.NONE,
         "A memory channel could not be retired.", "memory of the card", _ONCE),
     Xid(162, "POWER_SMOOTHING_ENGAGED", _C.POWER, _A.NONE,
         "Power smoothing works again.", "by design", "nothing"),

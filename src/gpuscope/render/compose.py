@@ -50,7 +50,7 @@ class ComposePlan:
     language: str = ENGLISH
     """Of Grafana's dashboards."""
     page_url: str = ""
-    """gpuscope's page, for links to it in Grafana."""
+    """gpuscope's page, for links to it in Grafana and in alerts."""
 
 
 def compose_files(plan: ComposePlan) -> list[RenderedFile]:
@@ -117,7 +117,7 @@ def _scrape_files(plan: ComposePlan) -> Iterator[tuple[str, str]]:
         for file in prometheus_files(scrape_plan):
             if not file.path.startswith("rules/"):
                 yield f"prometheus/{profile}/{file.path}", file.content
-    yield from ((file.path, file.content) for file in rule_files(_single(plan).gpu_job))
+    yield from ((file.path, file.content) for file in rule_files(_single(plan).gpu_job, plan.page_url))
 
 
 def _is_edited(path: str) -> bool:

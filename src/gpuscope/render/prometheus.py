@@ -46,6 +46,8 @@ class ScrapePlan:
     external_labels: Mapping[str, str] = field(default_factory=lambda: {"monitor": "gpuscope"})
     query_log_file: str = ""
     ports: ExporterPorts = ExporterPorts()
+    page_url: str = ""
+    """gpuscope's page, for `runbook_url` of alerts."""
     instance_names: Mapping[str, str] = field(default_factory=dict)
     """The `instance` label of a host whose address is not its name, for example a compose service."""
 
@@ -57,7 +59,7 @@ def prometheus_files(plan: ScrapePlan, *, name: str = "prometheus.yml") -> list[
     return [
         RenderedFile(name, HEADER + _dump(_document(plan, configs))),
         *(RenderedFile(f"targets/{job}.yml", _one_per_line(groups)) for job, groups in jobs.items()),
-        *rule_files(plan.gpu_job),
+        *rule_files(plan.gpu_job, plan.page_url),
     ]
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuscope.render import FILES, RenderedFile
+from gpuscope.rules.shipped import rule_files as shipped_rule_files
 
 SUFFIX: Final = ".rules.yml"
 METRICS: Final = ("gpuscope", "dcgm", "nvidia_smi")
@@ -23,11 +24,17 @@ _ONLY_FOR: Final = {
 """Files about one exporter's metrics; all others fit every one."""
 
 
-def rule_files(metrics: str = "gpuscope") -> list[RenderedFile]:
-    """As `rules/NAME.rules.yml`."""
+NOT_RENDERED: Final = frozenset({"instances"})
+"""`InstanceDown` fires for every target, also where `HostDown` does."""
+
+
+def rule_files(metrics: str = "gpuscope", page_url: str = "") -> list[RenderedFile]:
+    """As `rules/NAME.rules.yml`. `page_url` is gpuscope's page as users reach it: without it, alerts have no
+    `runbook_url`."""
     paths = sorted((FILES / "prometheus" / "rules").glob("*.yml"))
+    explained = shipped_rule_files(page_url)
     return [
-        RenderedFile(f"rules/{path.stem}{SUFFIX}", path.read_text("utf-8"))
+        RenderedFile(f"rules/{path.stem}{SUFFIX}", explained.get(path.name) or path.read_text("utf-8"))
         for path in paths
-        if _ONLY_FOR.get(path.stem, metrics) == metrics
+        if _ONLY_FOR.get(path.stem, metrics) == metrics and path.stem not in NOT_RENDERED
     ]

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.reports.finding_episodes import join_spans
-from gpuscope.reports.finding_windows import GpuKey, LostSpan, Window
-from gpuscope.reports.gpu_weights import GpuWeights
+from gpuscope.reports.finding_episodes import seconds_within
+from gpuscope.reports.finding_windows import LostSpan, Window
+from gpuscope.reports.gpu_weights import GpuKey, GpuWeights
 from gpuscope.reports.report_sentence import ReportSentence
 
 HOUR: Final = 3600.0
@@ -39,7 +39,7 @@ def coverage_of(windows: Sequence[Window], weights: GpuWeights, start_ms: int, e
         begin_ms = max(start_ms, spans[0].start_ms)
         begins.append(begin_ms)
         gpu_hours += (end_ms - begin_ms) / HOUR_MS
-        known += sum(one.seconds for one in join_spans(spans, start_ms, end_ms)) / HOUR
+        known += seconds_within(spans, start_ms, end_ms) / HOUR
     sentences = list(_unread(windows, start_ms, end_ms))
     first_window_ms = min((window.start_ms for window in windows), default=end_ms)
     if begins and min(begins) > max(start_ms, first_window_ms):
@@ -80,8 +80,7 @@ def _without_processes(
         for key, found in window.with_processes.items():
             spans[key] += found
     hours = sum(
-        weights.weight(key) * sum(one.seconds for one in join_spans(found, start_ms, end_ms)) / HOUR
-        for key, found in spans.items()
+        weights.weight(key) * seconds_within(found, start_ms, end_ms) / HOUR for key, found in spans.items()
     )
     without = known - hours
     if not spans and known > _MIN_GPU_HOURS:

@@ -6,8 +6,9 @@ for the time until the next one; a GPU that is not read at a step is not observe
 several reporters, as on a node that is pushed and scraped, is with one of them: see `gpu_reporters`.
 
 Time of a GPU is lost once: a check that another one explains does not count there, and a GPU's time that an
-earlier check claimed is not claimed again. Owners of a shared GPU are charged by their memory, as in the usage
-report while none of them works.
+earlier check claimed is not claimed again, whether it was claimed for the board, for one of its MIG instances
+or for the node. Owners of a shared GPU are charged by their memory, as in the usage report while none of them
+works.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gpuscope.health.use_checks import NOT_SERVICES
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats
 from gpuscope.promql.result import Matrix
+from gpuscope.reports.gpu_weights import GpuKey, GpuWeights
 
 STEP_MS: Final = 60_000
 MAX_SERIES: Final = 100_000
@@ -39,8 +41,6 @@ OWNERS_MEMORY: Final = (
     f"sum by (instance, uuid, {', '.join(OWNER_LABELS)}) (gpuscope_process_memory_bytes{{{NOT_SERVICES}}})"
 )
 
-GpuKey = tuple[str, str]
-"""Instance and UUID; the UUID is empty for a node."""
 _Share = TypeVar("_Share", Floats, Bools)
 Offload = Callable[[Callable[[], None]], Awaitable[None]]
 """Runs a computation where it does not hold up an event loop."""
@@ -77,8 +77,8 @@ class Window:
     """Labels of their info series."""
     failed: dict[str, str] = field(default_factory=dict)
     """By kind: why it is not known."""
-    read_steps: int = 0
-    """How many samples say at the steps that a GPU or instance was read: of all reporters."""
+    read_counts: list[int] = field(default_factory=list)
+    """By step: how many series say that a GPU or instance was read, of all reporters."""
 
 
 _Spans = dict[GpuKey, list[LostSpan]]
@@ -128,7 +128,7 @@ def join_windows(before: Window, after: Window) -> Window:
         _continued_by_gpu(before.with_processes, after.with_processes),
         before.gpus | {key: labels for key, labels in after.gpus.items() if before.gpus.get(key) != labels},
         before.failed | after.failed,
-        before.read_steps + after.read_steps,
+        before.read_counts + after.read_counts,
     )
 
 
@@ -168,16 +168,22 @@ class _Claims:
     def __init__(self, window: Window) -> None:
         self._window = window
         self._steps = (window.end_ms - window.start_ms) // STEP_MS
+        self._window.read_counts = [0] * self._steps
+        self._weights = GpuWeights([window.gpus])
         self._claimed: dict[GpuKey, Floats] = {}
-        self._held: dict[str, dict[GpuKey, Bools]] = {}
-        """By kind: when it held, for those that explain others."""
+        """Shares of boards and instances; of a board without those of its instances."""
+        self._used: dict[GpuKey, Floats] = {}
+        """Shares of boards, with those of their instances."""
+        self._held: dict[str, dict[str, dict[str, Bools]]] = {}
+        """By kind, instance or name of the node, and UUID: when it held, for those that explain others."""
         self._memory: dict[GpuKey, dict[Owner, Floats]] = {}
         self._names: dict[str, str] = {}
         self._turns: Mapping[GpuKey, Bools] = {}
         """Of GPUs with several reporters: the steps that are with each."""
 
     def observe(self, seen: Matrix, with_processes: Matrix, memory: Matrix) -> None:
-        self._window.read_steps = int(seen.present.sum())
+        self._window.read_counts = seen.present.sum(axis=0).tolist()
+        self._weights = GpuWeights([self._window.gpus])
         self._turns = _turns(seen)
         for found, kept in ((seen, self._window.observed), (with_processes, self._window.with_processes)):
             for labels, present in zip(found.labels, found.present, strict=True):
@@ -210,14 +216,15 @@ class _Claims:
         self._held[check.kind] = {}
         for subject, share in by_subject.items():
             self._explain(check, subject, share)
-            key = subject.instance, subject.uuid
-            before = self._held[check.kind].get(key)
-            self._held[check.kind][key] = share > 0 if before is None else before | (share > 0)
-        nothing = np.zeros(self._steps)
-        lost: Mapping[SubjectKey, Floats] = by_subject
+            for place in {subject.instance, self._name(subject.instance)}:
+                by_uuid = self._held[check.kind].setdefault(place, {})
+                before = by_uuid.get(subject.uuid)
+                by_uuid[subject.uuid] = share > 0 if before is None else before | (share > 0)
         if check.share is Share.NONE:
-            lost = dict.fromkeys(by_subject, nothing)
-        elif check.subject not in (Subject.NODE, Subject.SLURM_NODE):
+            lost = dict.fromkeys(by_subject, np.zeros(self._steps))
+        elif check.subject in (Subject.NODE, Subject.SLURM_NODE):
+            lost = {subject: self._claim_node(check, subject, share) for subject, share in by_subject.items()}
+        else:
             lost = self._claim(by_subject)
         for subject, share in by_subject.items():
             if spans := _spans(self._window, share > 0, lost[subject]):
@@ -228,14 +235,16 @@ class _Claims:
     def _explain(self, check: Check, subject: SubjectKey, share: Floats) -> None:
         """Takes out the time in which another check explains this one."""
         for kind in check.explained_by:
-            for (instance, uuid), held in self._held.get(kind, {}).items():
-                if (
-                    CHECKS[kind].subject is Subject.SERVICE
-                    or check.subject is Subject.SERVICE
-                    or (subject.instance in (instance, self._name(instance)) and uuid in ("", subject.uuid))
-                    or (subject.instance == instance and not subject.uuid)
-                ):
-                    share[held] = 0.0
+            by_place = self._held.get(kind, {})
+            if Subject.SERVICE in (CHECKS[kind].subject, check.subject):
+                explaining = [held for by_uuid in by_place.values() for held in by_uuid.values()]
+            elif subject.uuid:
+                by_uuid = by_place.get(subject.instance, {})
+                explaining = [by_uuid[uuid] for uuid in ("", subject.uuid) if uuid in by_uuid]
+            else:
+                explaining = [*by_place.get(subject.instance, {}).values()]
+            for held in explaining:
+                share[held] = 0.0
 
     def _name(self, instance: str) -> str:
         """The node's name, by which Slurm knows it."""
@@ -252,14 +261,36 @@ class _Claims:
             owners[subject.instance, subject.uuid].append(subject)
         claimed: dict[SubjectKey, Floats] = {}
         for key, subjects in owners.items():
-            before = self._claimed.get(key)
-            if before is None:
-                before = np.zeros(self._steps)
             shares = np.array([by_subject[subject] for subject in subjects])
-            granted = np.maximum(0.0, shares - before) * self._parts(key, subjects, shares > 0)
-            self._claimed[key] = before + granted.sum(axis=0)
-            claimed.update(zip(subjects, granted, strict=True))
+            claimed.update(
+                zip(subjects, self._grant(key, shares, self._parts(key, subjects, shares > 0)), strict=True)
+            )
         return claimed
+
+    def _claim_node(self, check: Check, subject: SubjectKey, share: Floats) -> Floats:
+        """The mean over its boards. Of those that are not read in this window nobody else claims anything."""
+        boards = self._weights.of_subject(check, subject)
+        whole = np.ones((1, self._steps))
+        granted = [self._grant(board, np.where(share > 0, 1.0, 0.0)[np.newaxis], whole)[0] for board in boards]
+        return share * np.mean(granted, axis=0) if granted else share
+
+    def _grant(self, key: GpuKey, shares: Floats, parts: Floats) -> Floats:
+        """What is left of the shares that each owner claims, times its part of the GPU."""
+        board, nothing = self._weights.board(key), np.zeros(self._steps)
+        used, own = self._used.get(board, nothing), self._claimed.get(key, nothing)
+        if key == board:
+            weight, before = 1.0, used
+        else:
+            weight, before = self._weights.weight(key), own + self._claimed.get(board, nothing)
+        granted: Floats = np.maximum(0.0, shares - before) * parts
+        total = granted.sum(axis=0)
+        if weight:  # an instance whose size is not known costs nothing
+            left = np.maximum(0.0, 1.0 - used) / weight
+            granted *= np.divide(left, total, out=np.ones_like(total), where=total > left)
+            total = np.minimum(total, left)
+        self._claimed[key] = own + total
+        self._used[board] = used + weight * total
+        return granted
 
     def _parts(self, key: GpuKey, subjects: Sequence[SubjectKey], present: Bools) -> Floats:
         """Each owner's part of the GPU: by memory, or equally where it is not known."""

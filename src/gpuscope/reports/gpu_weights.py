@@ -1,6 +1,6 @@
 """What a GPU or MIG instance of the history is: its node, index and model, and which part of a board it is.
 
-From the info series of the windows. An instance counts by its compute slices; one whose profile is not known
+From the labels of info series. An instance counts by its compute slices; one whose profile is not known
 counts 0, as in the agents' counters.
 """
 
@@ -8,20 +8,25 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gpuscope.health.check import Check, Share, Subject
+from gpuscope.health.condition import SubjectKey
 from gpuscope.owners.gpu_time import COMPUTE_SLICES, DEFAULT_COMPUTE_SLICES
-from gpuscope.reports.finding_windows import GpuKey, Window
+
+GpuKey = tuple[str, str]
+"""Instance and UUID; the UUID is empty for a node."""
 
 _SLICES: Final = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 
 
 class GpuWeights:
-    def __init__(self, windows: Iterable[Window]) -> None:
+    def __init__(self, gpus: Iterable[Mapping[GpuKey, dict[str, str]]]) -> None:
+        """Labels of info series; later ones replace earlier ones."""
         self._labels: dict[GpuKey, dict[str, str]] = {}
-        for window in windows:
-            self._labels.update(window.gpus)
+        for labels_by_key in gpus:
+            self._labels.update(labels_by_key)
         self._nodes: dict[str, str] = {}
         self._boards: dict[str, list[GpuKey]] = defaultdict(list)
         self._keys: dict[str, list[GpuKey]] = defaultdict(list)
@@ -39,9 +44,29 @@ class GpuWeights:
         """The same GPU, as other instances have it."""
         return [one for one in self._keys.get(key[1], ()) if one != key]
 
-    def boards_of_node(self, name: str) -> list[GpuKey]:
-        instances = [instance for instance, node in self._nodes.items() if node == name]
-        return [key for instance in instances for key in self.boards(instance)]
+    def instances(self, name: str) -> list[str]:
+        """Of the node that has this name."""
+        return [instance for instance, node in self._nodes.items() if node == name]
+
+    def of_subject(self, check: Check, subject: SubjectKey) -> list[GpuKey]:
+        """The GPU or instance that is lost while the check holds, or all boards of the node."""
+        if subject.uuid:
+            return [(subject.instance, subject.uuid)]
+        if check.subject is Subject.SLURM_NODE:
+            boards = {key[1]: key for name in self.instances(subject.instance) for key in self.boards(name)}
+            return list(boards.values())
+        return self.boards(subject.instance)
+
+    def total(self, check: Check, subject: SubjectKey) -> float:
+        """How many GPUs one second of the subject costs."""
+        if check.share is Share.COUNT:
+            return 1.0  # its spans are of all GPUs
+        return sum(self.weight(key) for key in self.of_subject(check, subject))
+
+    def board(self, key: GpuKey) -> GpuKey:
+        """Of an instance, the GPU that it is a part of."""
+        parent = self._labels.get(key, {}).get("parent_uuid", "")
+        return (key[0], parent) if parent else key
 
     def is_board(self, key: GpuKey) -> bool:
         labels = self._labels.get(key)

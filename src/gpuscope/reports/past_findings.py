@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.health.check import OWNER_LABELS, Check, Severity, Share, Subject
+from gpuscope.health.check import OWNER_LABELS, Check, Severity, Share
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.condition import SubjectKey, owner_of
 from gpuscope.health.finding import NO_OWNER, Argument, Finding, FindingOwner, finding_id
@@ -24,11 +24,12 @@ from gpuscope.health.finding_texts import (
     fill,
     owner_text,
     place_values,
+    step_key,
 )
 from gpuscope.health.findings import ONE_PER_GPU
 from gpuscope.reports.finding_coverage import Coverage, coverage_of
-from gpuscope.reports.finding_episodes import Episode, episodes_by_subject, first_seen, without_reported
-from gpuscope.reports.finding_windows import STEP_MS, GpuKey, Window
+from gpuscope.reports.finding_episodes import Episode, episodes_by_subject
+from gpuscope.reports.finding_windows import STEP_MS, Window
 from gpuscope.reports.gpu_weights import GpuWeights
 from gpuscope.reports.rates import Rates
 
@@ -89,17 +90,11 @@ def past_findings(
     checks: Sequence[Check] = tuple(CHECKS.values()),
     fold: bool = True,
 ) -> PastFindings:
-    weights = GpuWeights(windows)
+    weights = GpuWeights(window.gpus for window in windows)
     known_until_ms = max((window.end_ms for window in windows), default=start_ms)
     groups: dict[tuple[str, ...], _Group] = {}
-    begins = first_seen(windows)
     counted = [check for check in checks if check.kind not in NOT_FINDINGS]
-    for check, subject, episodes in episodes_by_subject(windows, counted, begins, start_ms, end_ms):
-        if check.subject is Subject.NODE and check.share is not Share.NONE:
-            boards = weights.boards(subject.instance)
-            episodes = without_reported(episodes, windows, map(weights.other_reporters, boards))
-        if not episodes:
-            continue
+    for check, subject, episodes in episodes_by_subject(windows, counted, weights, start_ms, end_ms):
         owner = _owner(subject)
         key = _group_key(check, subject, owner, weights)
         groups.setdefault(key, _Group(check, owner)).members.append((subject, episodes))
@@ -140,7 +135,7 @@ def _group_key(check: Check, subject: SubjectKey, owner: FindingOwner, weights: 
         return check.kind, weights.model((subject.instance, subject.uuid))
     if check.kind in ONE_PER_GPU or check.share is Share.VALUE:
         return check.kind, subject.instance, subject.uuid
-    return check.kind, subject.instance
+    return check.kind, weights.node((subject.instance, ""))
 
 
 def _make(
@@ -163,6 +158,7 @@ def _make(
     gpus = tuple(weights.index(one) for one in gpu_keys)
     args: dict[str, Argument] = {"count": len(gpus)}
     why_key = f"past.{check.kind}" if f"past.{check.kind}" in FINDING_TEXTS else check.kind
+    next_key = step_key(check.kind, group.owner)
     values = {**args, **place_values(gpus, owner_text(group.owner))}
     finding = Finding(
         id=finding_id("past", *key),
@@ -178,10 +174,11 @@ def _make(
         why=fill(FINDING_TEXTS[why_key], values),
         why_key=why_key,
         args=args,
-        next=fill(STEP_TEXTS.get(check.kind, check.next_step), values),
-        next_key=check.kind if check.kind in STEP_TEXTS else "",
+        next=fill(STEP_TEXTS.get(next_key, check.next_step), values),
+        next_key=next_key if next_key in STEP_TEXTS else "",
         evidence=past_evidence(check, group.owner, keys),
         cost_gpu_hours=gpu_hours,
+        cost_at=None if gpu_hours is None else known_until_ms / 1000,
     )
     return PastFinding(
         finding=finding,
@@ -202,7 +199,7 @@ def _costs(
         if group.check.share is Share.COUNT:
             hours, cost = hours + lost, None  # of which model they are is not known
             continue
-        for key in _gpus_of(group.check, subject, weights):
+        for key in weights.of_subject(group.check, subject):
             amount = lost * weights.weight(key)
             hours += amount
             if rates is not None and cost is not None:
@@ -214,14 +211,6 @@ def _costs(
                 else:
                     cost += price * amount
     return hours, cost
-
-
-def _gpus_of(check: Check, subject: SubjectKey, weights: GpuWeights) -> Sequence[GpuKey]:
-    if subject.uuid:
-        return [(subject.instance, subject.uuid)]
-    if check.subject is Subject.SLURM_NODE:
-        return weights.boards_of_node(subject.instance)
-    return weights.boards(subject.instance)
 
 
 def _times(episodes: Iterable[Episode]) -> int:

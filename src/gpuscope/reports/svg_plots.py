@@ -7,11 +7,13 @@ title, which browsers show as a tooltip and screen readers read.
 from __future__ import annotations
 
 import html
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, tzinfo
 from math import ceil, floor, log10
 from typing import Final
+
+from gpuscope.local_time import to_local, zone_text
 
 WIDTH: Final = 900
 HEIGHT: Final = 260
@@ -31,7 +33,7 @@ class PlotBar:
     parts: Mapping[str, float]
 
 
-def stacked_bars(bars: Sequence[PlotBar], label: str, unit: str) -> str:
+def stacked_bars(bars: Sequence[PlotBar], label: str, unit: str, zone: tzinfo | None = UTC) -> str:
     """Heights are values, so bars of a shorter time are lower."""
     if not bars:
         return ""
@@ -54,19 +56,22 @@ def stacked_bars(bars: Sequence[PlotBar], label: str, unit: str) -> str:
     ]
     times = [
         f'<text class="{_label_class(number)}" x="{x(at):.1f}" y="{HEIGHT - 6}">{text}</text>'
-        for number, (at, text) in enumerate(_time_labels(bars))
+        for number, (at, text) in enumerate(_time_labels(bars, zone))
     ]
-    drawn = [part for bar in bars for part in _bar(bar, x(bar.start), x(bar.end), y, unit)]
+    drawn = [part for bar in bars for part in _bar(bar, x(bar.start), x(bar.end), y, unit, zone)]
     return (
         f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{html.escape(label)}">'
         f"{''.join(lines)}{''.join(drawn)}{''.join(times)}</svg>"
     )
 
 
-def _bar(bar: PlotBar, left: float, right: float, y, unit: str) -> Iterator[str]:  # type: ignore[no-untyped-def]
+def _bar(
+    bar: PlotBar, left: float, right: float, y: Callable[[float], float], unit: str, zone: tzinfo | None
+) -> Iterator[str]:
     width, base = max(0.5, right - left - 1), 0.0
     listed = ", ".join(f"{name} {value:,.1f} {unit}" for name, value in bar.parts.items() if value > 0)
-    title = f"<title>{_time_text(bar.start, '%Y-%m-%d %H:%M')} UTC: {html.escape(listed)}</title>"
+    at = _time_text(bar.start, "%Y-%m-%d %H:%M", zone)
+    title = f"<title>{at} {zone_text(zone)}: {html.escape(listed)}</title>"
     yield f"<g>{title}"
     for name, value in bar.parts.items():
         if value > 0:
@@ -114,14 +119,14 @@ def _label_class(number: int) -> str:
     return "axis between" if number % 3 else "axis"
 
 
-def _time_labels(bars: Sequence[PlotBar]) -> Iterator[tuple[float, str]]:
+def _time_labels(bars: Sequence[PlotBar], zone: tzinfo | None) -> Iterator[tuple[float, str]]:
     seconds = bars[-1].end - bars[0].start
     pattern = "%H:%M" if seconds <= DAY else "%d %b %H:%M" if seconds <= 3 * DAY else "%Y-%m-%d"
     every = ceil(len(bars) / MAX_TIME_LABELS)
     # Of a last label the end would be cut off.
     for number in range(0, max(1, len(bars) - every // 2), every):
-        yield bars[number].start, _time_text(bars[number].start, pattern)
+        yield bars[number].start, _time_text(bars[number].start, pattern, zone)
 
 
-def _time_text(seconds: float, pattern: str) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime(pattern)
+def _time_text(seconds: float, pattern: str, zone: tzinfo | None) -> str:
+    return to_local(seconds, zone).strftime(pattern)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from datetime import UTC, tzinfo
 from typing import Final
 
 from gpuscope.reports.rates import Rates
@@ -112,6 +113,8 @@ class UsageReport:
     """Sentences about what the history does not have, in hours."""
     notes: list[ReportSentence] = field(default_factory=list)
     """Sentences about how the numbers were made."""
+    zone: tzinfo | None = UTC
+    """Of the buckets by day, and of the times shown."""
 
     def sort_by_idle(self) -> None:
         """Most hours held and not used first: the order of `report idle`."""

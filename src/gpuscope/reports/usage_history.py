@@ -154,26 +154,30 @@ class UsageHistory:
         self, selector: str, piece: RangePiece, late_ms: int, changing: Collection[str]
     ) -> Floats:
         """In steps of a bucket from the start of the piece; without GPUs whose reporter changes."""
-        width_ms = max(self.buckets.width_ms, HOUR_MS)
-        if piece.source == "daily":
-            width_ms = max(width_ms, DAY_MS)
+        unit_ms = DAY_MS if piece.source == "daily" else HOUR_MS
+        by_bucket = self.buckets.zeros()
+        for part, width_ms in self.buckets.equal_parts(piece, unit_ms):
+            by_bucket += await self._rollups_of_part(selector, part, width_ms, late_ms, changing)
+        return by_bucket
+
+    async def _rollups_of_part(
+        self, selector: str, part: RangePiece, width_ms: int, late_ms: int, changing: Collection[str]
+    ) -> Floats:
         by = " by (instance, job, uuid)" if self.reporters.turns else ""
-        whole, rest_ms = divmod(piece.length_ms, width_ms)
+        whole, rest_ms = divmod(part.length_ms, width_ms)
         amounts = np.zeros(whole + 1)
         if whole:
             matrix = await self.engine.range(
                 f"sum{by} (sum_over_time({selector}[{duration_text(width_ms)}]))",
-                piece.start_ms + width_ms + late_ms,
-                piece.start_ms + whole * width_ms + late_ms,
+                part.start_ms + width_ms + late_ms,
+                part.start_ms + whole * width_ms + late_ms,
                 width_ms,
             )
-            counted = [self._counts(labels, piece, changing) for labels in matrix.labels]
+            counted = [self._counts(labels, part, changing) for labels in matrix.labels]
             amounts[:whole] = np.where(matrix.present, matrix.values, 0.0)[counted].sum(axis=0)
         if rest_ms:
             expression = f"sum{by} (sum_over_time({selector}[{duration_text(rest_ms)}]))"
-            rest = await self.engine.instant(expression, piece.end_ms + late_ms)
-            amounts[whole] = rest.values[
-                [self._counts(labels, piece, changing) for labels in rest.labels]
-            ].sum()
-        ends_ms = np.minimum(piece.start_ms + width_ms * np.arange(1, whole + 2), piece.end_ms)
-        return self.buckets.spread(piece.start_ms, ends_ms, amounts)
+            rest = await self.engine.instant(expression, part.end_ms + late_ms)
+            amounts[whole] = rest.values[[self._counts(labels, part, changing) for labels in rest.labels]].sum()
+        ends_ms = np.minimum(part.start_ms + width_ms * np.arange(1, whole + 2), part.end_ms)
+        return self.buckets.spread(part.start_ms, ends_ms, amounts)

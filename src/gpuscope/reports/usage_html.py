@@ -6,6 +6,7 @@ import html
 from collections.abc import Iterator
 from typing import Final
 
+from gpuscope.local_time import zone_text
 from gpuscope.reports.report_page import legend, page, scrolling, sentences
 from gpuscope.reports.svg_plots import PlotBar, one_bar, stacked_bars
 from gpuscope.reports.usage import PARTS, UsageBucket, UsageReport, UsageRow, total_row
@@ -39,12 +40,13 @@ def _parts(report: UsageReport, title: str) -> Iterator[str]:
     yield f"<p>{html.escape(invariant_text(report))}</p>"
     if report.buckets:
         yield "<h2>Over time</h2>"
-        yield f'<p class="soft">GPU-hours in each {_width_text(report.buckets[0])}; times are UTC</p>'
+        width, zone = _width_text(report.buckets[0]), html.escape(zone_text(report.zone))
+        yield f'<p class="soft">GPU-hours in each {width}; times are {zone}</p>'
         bars = [
             PlotBar(one.start_ms / 1000, one.end_ms / 1000, {part: getattr(one, part) for part in BUCKET_PARTS})
             for one in report.buckets
         ]
-        yield stacked_bars(bars, "GPU-hours over time by use", "h")
+        yield stacked_bars(bars, "GPU-hours over time by use", "h", report.zone)
         yield legend(part for part in BUCKET_PARTS if any(bar.parts[part] > 0 for bar in bars))
     yield f"<h2>By {html.escape(report.by)}</h2>"
     yield legend(part for part in ROW_PARTS if any(_row_parts(row)[part] > 0 for row in report.rows))

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import UTC, tzinfo
 from itertools import product
 from typing import Final
 
@@ -57,6 +58,8 @@ class UsageQuestion:
     rates: Rates | None = None
     co2_grams_per_kwh: float | None = None
     source: HistorySource = "auto"
+    zone: tzinfo | None = UTC
+    """Of the buckets by day, and of the times shown; None is this machine's."""
 
 
 async def usage_report(engine: QueryEngine, question: UsageQuestion) -> UsageReport:
@@ -75,7 +78,9 @@ async def usage_report(engine: QueryEngine, question: UsageQuestion) -> UsageRep
 async def _consistent_report(engine: QueryEngine, question: UsageQuestion, info: EngineInfo) -> UsageReport:
     if question.end_ms <= question.start_ms:
         nothing = Invariant(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-        return UsageReport(question.grouping.by, question.start_ms, question.end_ms, 0, [], nothing)
+        return UsageReport(
+            question.grouping.by, question.start_ms, question.end_ms, 0, [], nothing, zone=question.zone
+        )
     for _ in range(MAX_READS):
         report = await _read_report(engine, question, info)
         if report.invariant.holds:
@@ -168,7 +173,7 @@ class _UsageReader:
         question, engine = self._question, self._engine
         pieces, snapped_ms = await self._known_pieces()
         with_daily = self._plan.pieces(pieces[0].start_ms, with_daily=True) if pieces else []
-        buckets = Buckets.of(question.start_ms, question.end_ms)
+        buckets = Buckets.of(question.start_ms, question.end_ms, question.zone)
         gpus = await read_gpu_identities(engine, question.start_ms, question.end_ms)
         spans, reporters = await board_spans(engine, pieces, gpus.parents)
         history = UsageHistory(engine, buckets, pieces, with_daily, reporters)
@@ -190,6 +195,7 @@ class _UsageReader:
             pieces=pieces,
             rates=question.rates,
             co2_grams_per_kwh=question.co2_grams_per_kwh,
+            zone=question.zone,
         )
         report.missing.extend(
             find_missing(report, boards.spans, boards.wall, boards.observed.totals, gpus, refused, snapped_ms)

@@ -9,9 +9,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from gpuscope.local_time import local_text
 from gpuscope.reports.usage import PARTS, UsageReport, UsageRow, total_row
 from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.rfc3339 import to_rfc3339
 
 Escape = Callable[[str], str]
 WIDTH: Final = 80
@@ -71,7 +71,7 @@ def row_name(row: UsageRow) -> str:
 
 
 def range_text(report: UsageReport) -> str:
-    return f"{to_rfc3339(report.start_ms // 1000)} to {to_rfc3339(report.end_ms // 1000)}"
+    return " to ".join(local_text(at_ms // 1000, report.zone) for at_ms in (report.start_ms, report.end_ms))
 
 
 def text_lines(report: UsageReport, kind: str, escape: Escape) -> Iterator[str]:

@@ -15,6 +15,8 @@ import orjson
 
 from gpuscope.errors import GpuscopeError
 from gpuscope.limits import Limits
+from gpuscope.rules.shipped.alert_explanation import EXPLAINED, alert_page
+from gpuscope.rules.shipped.shipped_rule import EXPLAIN_PATH
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
 from gpuscope.server.api_types.links_json import LinksAnswer
@@ -58,6 +60,7 @@ def page_routes(
         Route("/api/findings", _findings_route(_json_route(live.findings_body), findings_over_time)),
         Route("/api/links", answer_links),
         Route("/graph", _graph),
+        Route(f"{EXPLAIN_PATH}{{name}}", _explain_alert),
         Route("/", _index),
     ]
 
@@ -93,6 +96,14 @@ async def _graph(request: Request) -> Response:
         fields = {}
     expression = next(iter(fields.get("g0.expr", [])), "")
     return Response(b"", 302, "text/plain", (("location", f"./#/explore?{urlencode({'q': expression})}"),))
+
+
+async def _explain_alert(request: Request) -> Response:
+    """Where `runbook_url` of the shipped alerts leads."""
+    check = EXPLAINED.get(request.path.removeprefix(EXPLAIN_PATH))
+    if check is None:
+        return await not_found(request)
+    return Response(alert_page(check).encode(), 200, "text/html; charset=utf-8")
 
 
 async def _index(request: Request) -> Response:

@@ -1,7 +1,8 @@
 """Mails a usage report each day, week or month: as text and as the HTML page, through notify's mail sender.
 
-The last one sent is kept in the data folder: after a restart none is sent twice, and one that was due while the
-server was down is sent late. A mail server that does not answer is tried again every ten minutes.
+Those sent are kept in the data folder: after a restart none is sent twice, and those that were due while the
+server was down are sent late. A mail server that does not answer is tried again every ten minutes. When the
+clock jumps, nothing is sent for an hour: most jumps are corrected by then.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from email.message import EmailMessage
 from email.policy import SMTP
 from email.utils import format_datetime, make_msgid
@@ -21,20 +22,21 @@ from gpuscope.clock import Clock, SystemClock
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import GpuscopeError, UsageError
+from gpuscope.local_time import to_local
 from gpuscope.notify.channel_configs import EmailConfig
 from gpuscope.notify.channels import SendError
 from gpuscope.notify.message_templates import Messages
 from gpuscope.notify.notification_templates import NotificationTemplates
 from gpuscope.notify.notify_urls import parse_notify_url
 from gpuscope.notify.senders.mail import EmailSender, one_header_line
-from gpuscope.reports.digest_schedule import digest_range, last_due
+from gpuscope.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.reports.rates import parse_rates
 from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
 from gpuscope.reports.usage_html import to_html
 from gpuscope.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.reports.usage_text import text_lines
-from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.rfc3339 import parse_rfc3339
 from gpuscope.settings import Settings, home_path
 
 log = logging.getLogger("gpuscope.digest")
@@ -42,6 +44,11 @@ STATE_FILE: Final = "digest_sent.txt"
 CHECK_SECONDS: Final = 60.0
 RETRY_SECONDS: Final = 600.0
 SEND_SECONDS: Final = 60.0
+JUMP_SECONDS: Final = 300.0
+"""Between two checks, against the monotonic clock."""
+SETTLED_SECONDS: Final = 3600.0
+MAX_SENT: Final = 64
+"""Days kept of those sent."""
 
 
 class DigestThread:
@@ -59,14 +66,16 @@ class DigestThread:
         self._rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
         self._co2 = settings.co2
         self._every = settings.digest_every
+        self._zone = settings.time_zone
         self._new_engine = new_engine
         self._clock = clock or SystemClock()
         folder = home_path(settings.data, "data")
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._state = folder / STATE_FILE
         self._try_again_at = 0.0
-        self._sent_until = 0.0
+        self._sent: set[date] = set()
         """In case the file cannot be written: a full disk must not repeat the mail each minute."""
+        self._clock_offset = self._clock.now() - self._clock.monotonic()
         self._episode = EpisodeLog(log, "usage digest")
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="gpuscope-digest", daemon=True)
@@ -88,17 +97,18 @@ class DigestThread:
 
     def run_once(self) -> bool:
         """Whether one was sent."""
-        now = datetime.fromtimestamp(self._clock.now(), UTC).astimezone()
-        due = last_due(now, self._every)
-        sent_for = self._sent_for()
-        if sent_for is None:  # the first start: the next one is the first
-            self._remember(due)
+        now = self._clock.now()
+        self._wait_after_jump(now)
+        self._sent |= self._read_sent()
+        if not self._sent:  # the first start: the next one is the first
+            self._remember(last_due(now, self._every, self._zone))
             return False
-        if sent_for >= due.timestamp() or self._clock.monotonic() < self._try_again_at:
+        due = next_digest(now, self._every, self._zone, self._sent)
+        if due is None or self._clock.monotonic() < self._try_again_at:
             return False
         try:
             report = asyncio.run(self._report(due))
-            self._sender.deliver(*self._mail(report), SEND_SECONDS)
+            self._sender.deliver(*self._mail(report, due), SEND_SECONDS)
         except (GpuscopeError, SendError) as error:
             self._try_again_at = self._clock.monotonic() + RETRY_SECONDS
             self._episode.failed(str(error))
@@ -107,18 +117,24 @@ class DigestThread:
         self._remember(due)
         return True
 
-    async def _report(self, due: datetime) -> UsageReport:
-        start, end = (round(one.timestamp() * 1000) for one in digest_range(due, self._every))
+    def _wait_after_jump(self, now: float) -> None:
+        offset, before = now - self._clock.monotonic(), self._clock_offset
+        self._clock_offset = offset
+        if abs(offset - before) > JUMP_SECONDS:
+            self._try_again_at = self._clock.monotonic() + SETTLED_SECONDS
+
+    async def _report(self, due: date) -> UsageReport:
+        start, end = (round(1000 * one) for one in digest_range(due, self._every, self._zone))
+        question = UsageQuestion(self._grouping, start, end, self._rates, self._co2, zone=self._zone)
         engine = self._new_engine()
         try:
-            return await usage_report(engine, UsageQuestion(self._grouping, start, end, self._rates, self._co2))
+            return await usage_report(engine, question)
         finally:
             await engine.close()
 
-    def _mail(self, report: UsageReport) -> tuple[EmailMessage, str, list[str]]:
+    def _mail(self, report: UsageReport, due: date) -> tuple[EmailMessage, str, list[str]]:
         mail = EmailMessage(policy=SMTP)
-        day = to_rfc3339(report.end_ms // 1000)[:10]
-        mail["Subject"] = one_header_line(f"GPU usage by {report.by}, {self._every} until {day}")
+        mail["Subject"] = one_header_line(f"GPU usage by {report.by}, {self._every} until {due}")
         mail["From"], mail["To"] = one_header_line(self._config.sender), one_header_line(self._config.to)
         mail["Date"] = format_datetime(datetime.fromtimestamp(self._clock.now(), UTC))
         mail["Message-Id"] = make_msgid(domain=self._config.sender.rpartition("@")[2].strip("> ") or "gpuscope")
@@ -128,15 +144,20 @@ class DigestThread:
         recipients = [one.strip() for one in self._config.to.split(",") if one.strip()]
         return mail, self._config.sender, recipients
 
-    def _sent_for(self) -> float | None:
+    def _read_sent(self) -> set[date]:
         try:
-            return max(self._sent_until, parse_rfc3339(self._state.read_text("ascii").strip()))
+            return {self._day(line) for line in self._state.read_text("ascii").split()}
         except (OSError, ValueError):
-            return self._sent_until or None
+            return set()
 
-    def _remember(self, due: datetime) -> None:
-        self._sent_until = due.timestamp()
+    def _day(self, text: str) -> date:
+        """A line of the file. Older versions kept the instant at which the report was due."""
+        return to_local(parse_rfc3339(text), self._zone).date() if "T" in text else date.fromisoformat(text)
+
+    def _remember(self, due: date) -> None:
+        self._sent = set(sorted({*self._sent, due})[-MAX_SENT:])
         try:
-            write_atomically(self._state, f"{to_rfc3339(due.timestamp(), 'seconds')}\n".encode(), mode=0o600)
+            lines = "".join(f"{day}\n" for day in sorted(self._sent))
+            write_atomically(self._state, lines.encode(), mode=0o600)
         except OSError as error:
             log.error("usage digest: %s cannot be written: %s", self._state, error)

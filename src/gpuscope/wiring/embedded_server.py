@@ -142,7 +142,7 @@ def build_embedded_server(
     notifying = Notifying(settings, listen)
     # The page has its own engine: strict limits for clients' queries must not disable it.
     engine = EmbeddedEngine(store, Engine(store, skips_unneeded=True))
-    ledger = FindingLedger(engine, offload=asyncio.to_thread)
+    ledger = FindingLedger(engine, offload=asyncio.to_thread, filled_until_ms=lambda: store.filled_until_ms)
     judging = Judging(engine, ledger, settings)
     live = new_live(engine, judging)
     evaluator = build_engine(settings, store)
@@ -160,6 +160,6 @@ def build_embedded_server(
         ),
         live=live,
         judging=judging,
-        past=findings_over_time(ledger, live, settings, lambda: store.filled_until_ms),
+        past=findings_over_time(ledger, live, settings),
         more_families=more_families,
     )

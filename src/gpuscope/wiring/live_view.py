@@ -92,10 +92,9 @@ def findings_over_time(
     ledger: FindingLedger,
     live: LiveFleet,
     settings: Settings,
-    filled_until_ms: Callable[[], int | None] = lambda: None,
 ) -> FindingsOverTime:
     rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
-    return FindingsOverTime(ledger, live, rates=rates, limits=settings, filled_until_ms=filled_until_ms)
+    return FindingsOverTime(ledger, live, rates=rates, limits=settings)
 
 
 def _history_query(

@@ -1,4 +1,4 @@
-"""The live picture of a list of samples, as one call."""
+"""The live picture of a list of samples and of what the checks say of them, as one call."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Iterable
 
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING, Missing
+from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.server.api_types.live_json import LivePicture
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import by_node
@@ -13,6 +14,14 @@ from gpuscope.server.live.picture import live_picture
 
 
 def fleet_state(
-    samples: Iterable[Sample], *, now: float, source: str, missing: Missing = NOTHING_MISSING
+    samples: Iterable[Sample],
+    *,
+    now: float,
+    source: str,
+    missing: Missing = NOTHING_MISSING,
+    stored: Iterable[Sample] = (),
 ) -> LivePicture:
-    return live_picture(FleetJudge().judge(by_node(samples), missing, now), source)
+    """`stored` are the samples over which the checks are evaluated, where they are others."""
+    listed, judgement = list(samples), SampleJudge()
+    judgement.add(list(stored) or listed, now)
+    return live_picture(FleetJudge(judgement).judge(by_node(listed), missing, now), source)

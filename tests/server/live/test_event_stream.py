@@ -30,7 +30,7 @@ from tests.goldens import check_golden
 from tests.health.fleets import NOW, gpu, node, of_gpu
 from tests.server.live.pictures import fleet_state
 from tests.server.live.stream_reader import apply_difference, read_events
-from tests.server.test_api_golden import MISSING
+from tests.server.test_api_golden import MISSING, stored
 from tests.server.test_api_golden import samples as golden_samples
 
 ROWS = st.lists(
@@ -107,7 +107,9 @@ def golden_looks() -> list[list[Sample]]:
 
 
 def test_the_page_is_tested_with_the_same_events() -> None:
-    pictures = [fleet_state(one, now=NOW, source="store", missing=MISSING) for one in golden_looks()]
+    pictures = [
+        fleet_state(one, now=NOW, source="store", missing=MISSING, stored=stored(one)) for one in golden_looks()
+    ]
     tables = [to_tables(one) for one in pictures]
     document = {
         "first": to_picture(tables[0]),

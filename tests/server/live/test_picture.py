@@ -34,14 +34,14 @@ def node(at: float = NOW) -> list[Sample]:
     ]
 
 
-def session(sm: float | None, **labels: str) -> list[Sample]:
+def session(sm: float | None, idle_for: float = 70.0, **labels: str) -> list[Sample]:
     who = {**LABELS, "pid": "7", "user": "ann", "command": "python", **labels}
     samples: list[Sample] = [("gpuscope_process_memory_bytes", who, 5.0)]
     if sm is not None:
         samples.append(("gpuscope_process_sm_ratio", who, sm))
         samples.append(("gpuscope_process_active", who, float(sm > 0)))
         if sm == 0:
-            samples.append(("gpuscope_process_idle_since_seconds", who, NOW - 70))
+            samples.append(("gpuscope_process_idle_seconds", who, idle_for))
     samples.append(("gpuscope_process_start_time_seconds", who, NOW - 100))
     return samples
 
@@ -57,9 +57,9 @@ HOT: Sample = ("gpuscope_gpu_throttle_reason", {**LABELS, "reason": "sw_thermal_
 CAPPED: Sample = ("gpuscope_gpu_throttle_reason", {**LABELS, "reason": "sw_power_cap"}, 1.0)
 FAILED: Sample = ("gpuscope_gpu_row_remap_failed", LABELS, 1.0)
 LOST: Sample = ("gpuscope_gpu_up", LABELS, 0.0)
-XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "79"}, NOW - 60)
-PROGRAM_XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "13"}, NOW - 60)
-OLD_XID: Sample = ("gpuscope_gpu_xid_last_timestamp_seconds", {**LABELS, "xid": "79"}, NOW - 86400)
+XID: Sample = ("gpuscope_gpu_xid_age_seconds", {**LABELS, "xid": "79"}, 60.0)
+PROGRAM_XID: Sample = ("gpuscope_gpu_xid_age_seconds", {**LABELS, "xid": "13"}, 60.0)
+OLD_XID: Sample = ("gpuscope_gpu_xid_age_seconds", {**LABELS, "xid": "79"}, 86400.0)
 
 
 @pytest.mark.parametrize(
@@ -147,8 +147,7 @@ def under(instance: str, samples: list[Sample]) -> list[Sample]:
 def test_a_node_that_pushes_and_is_scraped_is_counted_once() -> None:
     """With its sessions and findings: two rows of one process end the live stream, and two findings of one
     idle GPU cost twice as much."""
-    idle: Sample = ("gpuscope_process_idle_since_seconds", {**LABELS, "pid": "7"}, NOW - 3600)
-    scraped = [*node(), NOT_BUSY, *session(0.0), idle, XID]
+    scraped = [*node(), NOT_BUSY, *session(0.0, idle_for=3600.0), XID]
     alone = fleet_state(scraped, now=NOW, source="test")
     twice = fleet_state([*scraped, *under("gpu-a01", scraped)], now=NOW, source="test")
     assert {one["kind"] for one in alone["findings"]} == {"held_idle", "xid_hardware"}
@@ -271,8 +270,8 @@ def test_a_long_label_is_cut_and_stays_the_only_one() -> None:
         samples += [
             ("gpuscope_process_memory_bytes", process, 1.0),
             ("gpuscope_process_active", process, 0.0),
-            ("gpuscope_process_idle_since_seconds", process, NOW - 7200),
-            ("gpuscope_gpu_xid_last_timestamp_seconds", {**own, "xid": "79"}, NOW - 60),
+            ("gpuscope_process_idle_seconds", process, 7200.0),
+            ("gpuscope_gpu_xid_age_seconds", {**own, "xid": "79"}, 60.0),
             ("gpuscope_allocation_used", {**own, "slurm_job": long + last}, 0.0),
         ]
     shown = fleet_state(samples, now=NOW, source="test")

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from random import Random
 
 import pytest
 
+from gpuscope.health.checks import CHECKS
+from gpuscope.health.condition import Condition
 from gpuscope.health.facts import Sample
+from gpuscope.health.finding import FindingOwner
 from gpuscope.health.missing import NOTHING_MISSING, Gone, Missing
-from gpuscope.health.thresholds import IDLE_FINDING_SECONDS, STALE_SECONDS
+from gpuscope.health.open_episodes import OpenEpisode
+from gpuscope.health.states import GpuKey
+from gpuscope.health.thresholds import STALE_SECONDS
 from gpuscope.server.api_types.live_json import LivePicture
-from gpuscope.server.live.fleet_judge import MAX_JUDGEMENT_SECONDS, FleetJudge
+from gpuscope.server.live.fleet_judge import MAX_JUDGEMENT_SECONDS, FleetJudge, OpenJudgement
 from gpuscope.server.live.fleet_samples import FleetSamples, PresenceSamples, by_node
 from gpuscope.server.live.picture import LivePictures
-from tests.health.fleets import HOUR, NOW, gpu, node, of_gpu, process
+from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.health.test_slurm_join import board, held, slurm_job, slurm_node
-from tests.server.live.test_finding_history import History, throttled_for_an_hour
 
 NODES = ("n1", "n2", "n3", "n4", "n5")
 
@@ -25,12 +28,31 @@ NODES = ("n1", "n2", "n3", "n4", "n5")
 class Pictures:
     """A server's judge and pictures, over several updates."""
 
-    def __init__(self) -> None:
-        self._judge = FleetJudge()
+    def __init__(self, judgement: OpenJudgement | None = None) -> None:
+        self._judge = FleetJudge(judgement)
         self._pictures = LivePictures("test")
 
     def make(self, samples: FleetSamples, now: float, missing: Missing = NOTHING_MISSING) -> LivePicture:
         return self._pictures.make(self._judge.judge(samples, missing, now))
+
+
+class HistoryOfThrottling:
+    """A judgement whose only episode has a beginning from when the history is read."""
+
+    others: Mapping[str, Sequence[Mapping[str, str]]] = {}
+    owners_before: Mapping[GpuKey, FindingOwner] = {}
+    not_known: Mapping[str, str] = {}
+
+    def __init__(self) -> None:
+        self.since: float | None = None
+
+    @property
+    def version(self) -> float | None:
+        return self.since
+
+    def open(self) -> list[OpenEpisode]:
+        labels = {**gpu_labels("0"), "reason": "hw_thermal_slowdown"}
+        return [OpenEpisode(Condition(CHECKS["throttled"], labels, 1.0), self.since)]
 
 
 def scrape(name: str, at: float, random: Random) -> list[Sample]:
@@ -109,24 +131,26 @@ def test_a_node_without_new_samples_becomes_stale() -> None:
 
 
 def test_time_passes_for_a_node_without_new_samples() -> None:
+    """The idle time of a process is an age: its beginning stays where it is, to the interval of the judge."""
     pictures = Pictures()
-    idle_for = IDLE_FINDING_SECONDS - 5
-    known = by_node([*node(at=NOW + 20), *gpu("0"), *process("0", idle_for=idle_for, user="a")])
-    found = [
-        any(finding["kind"] == "held_idle" for finding in pictures.make(known, NOW + second)["findings"])
-        for second in range(int(MAX_JUDGEMENT_SECONDS) + 7)
-    ]
-    assert not any(found[:5])
-    assert all(found[int(MAX_JUDGEMENT_SECONDS) :])
+    known = by_node([*node(at=NOW + 20), *gpu("0", busy=0.0), *process("0", idle_for=100.0, user="a")])
+    begins = {
+        pictures.make(known, NOW + second)["sessions"][0]["idle_since"]
+        for second in range(int(MAX_JUDGEMENT_SECONDS))
+    }
+    assert begins == {NOW - 100}
 
 
 def test_a_beginning_that_the_history_knows_reaches_the_rows_of_an_unchanged_node() -> None:
-    judge, pictures = FleetJudge(History(throttled_for_an_hour).ask), LivePictures("test")
-    known = by_node(throttled_for_an_hour(NOW))
-    judged = judge.judge(known, NOTHING_MISSING, NOW)
-    assert "since" not in pictures.make(judged)["gpus"][0]
-    asyncio.run(judge.look_up(judged))
-    assert "since" in pictures.make(judge.judge(known, NOTHING_MISSING, NOW + 1))["gpus"][0]
+    history = HistoryOfThrottling()
+    pictures = Pictures(history)
+    known = by_node([*node(), *gpu("0", busy=0.9)])
+    before = pictures.make(known, NOW)
+    assert before["gpus"][0]["state"] == "throttled"
+    assert "since" not in before["gpus"][0]
+    history.since = NOW - 3600
+    after = pictures.make(known, NOW + 1)
+    assert after["gpus"][0]["since"] == after["findings"][0]["since"] == NOW - 3600
 
 
 def test_presence_needs_few_samples_and_follows_changes() -> None:

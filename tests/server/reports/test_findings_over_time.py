@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from gpuscope.engines.engine_errors import EngineFailed
 from gpuscope.exposition.text import encode_text
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql.result import Matrix
+from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.server.api_types import findings_json
 from gpuscope.server.api_types.findings_json import PastFindingsAnswer
 from gpuscope.server.http.routing import Router
@@ -48,12 +50,15 @@ def history() -> History:
     return made
 
 
-def service(made: History, **settings: Any) -> tuple[FindingsOverTime, Router]:
+def service(
+    made: History, filled_until_ms: Callable[[], int | None] = lambda: None, **settings: Any
+) -> tuple[FindingsOverTime, Router]:
     async def read() -> FleetSamples:
         return by_node([*node(at=made.end_ms / 1000), *gpu("0", up=0.0)])
 
     live = LiveFleet(read, "test", clock=lambda: made.end_ms / 1000)
-    past = FindingsOverTime(made.engine(), live, clock=lambda: made.end_ms / 1000 + 60, **settings)
+    ledger = FindingLedger(made.engine(), filled_until_ms=filled_until_ms)
+    past = FindingsOverTime(ledger, live, clock=lambda: made.end_ms / 1000 + 60, **settings)
     return past, Router(page_routes(live, None, past.answer), page_files)
 
 
@@ -113,9 +118,9 @@ def test_without_since_it_is_what_is_wrong_now() -> None:
 @pytest.mark.parametrize(
     ("query", "said"),
     [
-        ("since=", "since: '' is not a duration; for example 7d or 12h"),
+        ("since=", "since: '' is not a duration, date or time; for example 7d"),
         ("since=soon", "since: 'soon' is not a duration"),
-        ("since=1h&until=2h", "until: '2h' is not later than since: '1h'"),
+        ("since=1h&until=2h", "until: '2h' ("),
         ("since=1h&rate=cheap", "rate: 'cheap' is not a price"),
         ("since=1h&rate=0.3/kWh", "rate: '0.3/kWh' is per kWh; findings need a rate per GPU-hour"),
         ("since=1h&" + "&".join(f"a{n}=1" for n in range(30)), "more than 20 parameters"),
@@ -186,7 +191,9 @@ def test_a_kind_that_the_engine_refuses_is_named_and_costs_only_itself() -> None
     made = history()
     engine = FailingEngine(made)
     engine.failing_words = "gpuscope_process_idle_since_seconds and"
-    past = FindingsOverTime(engine, LiveFleet(_nothing, "test"), clock=lambda: made.end_ms / 1000 + 60)
+    past = FindingsOverTime(
+        FindingLedger(engine), LiveFleet(_nothing, "test"), clock=lambda: made.end_ms / 1000 + 60
+    )
     with Client(Router(page_routes(LiveFleet(_nothing, "test"), None, past.answer), page_files)) as client:
         answer = client.get("/api/findings?since=24h").json()
     assert "held_idle is not known for 24.0 h: too many samples" in answer["coverage"]["missing"]
@@ -214,7 +221,9 @@ def test_the_watch_goes_on_after_a_failure(
     made = history()
     engine = FailingEngine(made)
     engine.failing_words = "gpuscope_gpu_up"
-    past = FindingsOverTime(engine, LiveFleet(_nothing, "test"), clock=lambda: made.end_ms / 1000 + 60)
+    past = FindingsOverTime(
+        FindingLedger(engine), LiveFleet(_nothing, "test"), clock=lambda: made.end_ms / 1000 + 60
+    )
     slept: list[float] = []
 
     async def sleep(seconds: float) -> None:

@@ -12,6 +12,7 @@ from gpuscope.engines.engine_errors import EngineUnreachable
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql.result import Matrix
+from gpuscope.rfc3339 import to_rfc3339
 from gpuscope.series import Labels, Series
 from gpuscope.server.http.routing import Router
 from gpuscope.server.reports.report_routes import ReportThreads, report_routes
@@ -43,6 +44,19 @@ def test_the_range_may_be_given_by_its_ends() -> None:
     assert (answer["start"], answer["end"], answer["kind"]) == (end - 3600, end, "idle")
 
 
+def test_since_and_until_may_be_times_and_dates_of_a_zone() -> None:
+    end = END_MS / 1000
+    for since, until in (
+        (to_rfc3339(end - 3600), to_rfc3339(end)),
+        (f"{end - 3600:.0f}", f"{end:.0f}"),
+        (to_rfc3339(end - 3600), ""),
+    ):
+        answer = client().get(f"/api/report?since={since}&until={until}").json()
+        assert (answer["start"], answer["end"]) == (end - 3600, end)
+    answer = client().get("/api/report?since=today&time_zone=Asia/Tokyo").json()
+    assert answer["start"] % 86_400 == 15 * 3600
+
+
 def test_csv_does_not_start_a_formula() -> None:
     fleet = [one for one in FLEET if dict(one.labels).get("name") != "bob"]
     renamed = [
@@ -70,10 +84,12 @@ def test_html_has_a_policy_of_its_own() -> None:
     [
         ("by=users", "by: 'users' is not one of user, account"),
         ("since=soon", "since: 'soon' is not a duration"),
-        ("start=5&end=4", "the range is empty"),
+        ("start=5&end=4", "start: '5' is a number without a unit"),
+        ("since=yesterday&until=yesterday", "until: 'yesterday' ("),
+        ("since=1d&time_zone=Mars", "time_zone: 'Mars' is not a time zone such as Europe/Berlin"),
         ("since=99999d", "the range is 99,999 days long; at most 3,660 days are read"),
-        ("start=0&end=99999999999", "at most 3,660 days are read"),
-        ("start=x", "start: 'x' is not a time"),
+        ("start=100000000&end=99999999999", "at most 3,660 days are read"),
+        ("start=x", "start: 'x' is not a duration, date or time"),
         ("kind=cost", "kind: 'cost' is not one of usage, idle"),
         ("rate=x", "rate: 'x' is not a price"),
         ("co2=x", "co2: 'x' is not a number"),

@@ -97,6 +97,7 @@ export const views = {
   "findings.severity": "Severity",
   "findings.any_severity": "Any severity",
   "findings.kind": "Kind",
+  "findings.unknown_owner": "an owner who is not known",
   "findings.any_kind": "Any kind",
   "findings.search": "Filter by node, user, pod, text",
   "findings.none_match": "No finding matches this filter.",

@@ -100,6 +100,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "findings.severity": "重大度",
   "findings.any_severity": "すべての重大度",
   "findings.kind": "種類",
+  "findings.unknown_owner": "不明な所有者",
   "findings.any_kind": "すべての種類",
   "findings.search": "ノード、ユーザー、Pod、本文で絞り込み",
   "findings.none_match": "条件に合う問題点はありません。",

@@ -99,6 +99,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "findings.severity": "심각도",
   "findings.any_severity": "모든 심각도",
   "findings.kind": "종류",
+  "findings.unknown_owner": "알 수 없는 소유자",
   "findings.any_kind": "모든 종류",
   "findings.search": "노드, 사용자, 파드, 내용으로 거르기",
   "findings.none_match": "조건에 맞는 문제가 없습니다.",

@@ -98,6 +98,7 @@ export const views: Pick<Words, keyof typeof english> = {
   "findings.severity": "严重程度",
   "findings.any_severity": "所有严重程度",
   "findings.kind": "类型",
+  "findings.unknown_owner": "未知的所有者",
   "findings.any_kind": "所有类型",
   "findings.search": "按节点、用户、Pod、内容筛选",
   "findings.none_match": "没有符合条件的问题。",

@@ -1,7 +1,8 @@
 """The rule groups that are evaluated by default, read as if they were files.
 
 `gpuscope up` evaluates the alerts; the roll-ups are evaluated wherever there is an embedded store.
-A group of a user's file that has the same name replaces the shipped one; an empty group switches it off.
+A group of a user's file that has the same name replaces the shipped one, and its slow part (`NAME-slow`) with
+it; an empty group switches it off.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ def with_default_groups(
     groups: Iterable[GroupSpec], interval_ns: int, templates: TemplateExpander
 ) -> tuple[GroupSpec, ...]:
     """With the alerts over gpuscope's own metrics."""
-    texts = {shipped.name: group_text(shipped) for shipped in shipped_groups() if shipped.is_default}
+    texts = {
+        shipped.name: group_text(shipped, "{{ externalURL }}")
+        for shipped in shipped_groups()
+        if shipped.is_default
+    }
     return _with_groups(groups, texts, interval_ns, templates)
 
 
@@ -42,5 +47,6 @@ def _with_groups(
         if name not in replaced:
             file = f"gpuscope/{name}.yml"
             document, _ = parse_first_document(text, file)
-            default += read_groups(document, file, interval_ns, templates)
+            specs = read_groups(document, file, interval_ns, templates)
+            default += [spec for spec in specs if spec.name not in replaced]
     return (*own, *default)

@@ -21,7 +21,7 @@ from gpuscope.health.thresholds import (
     RETIRED_PAGES,
     XID_ALERT_SECONDS,
 )
-from gpuscope.health.xids import DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS
+from gpuscope.health.xids import CONTAINED_MEMORY_XIDS, DRIVER_XIDS, HARDWARE_XIDS, NVLINK_XIDS
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.shipped.shipped_rule import NODE_PLACE, ShippedRule
 
@@ -44,16 +44,24 @@ def _smi_xids(codes: Iterable[int]) -> str:
 
 
 def _dropped(metric: str) -> str:
-    return f"count by (instance) ({metric}) < max_over_time(count by (instance) ({metric})[6h:1m])"
+    return f"count by (instance) ({metric}) < max_over_time(count by (instance) ({metric})[6h:5m])"
+
+
+def _down(metric: str) -> str:
+    """Only targets of jobs that have this exporter's series: others are not GPU hosts."""
+    return f"up == 0 and on (job) group by (job) (last_over_time({metric}[1d:5m]))"
 
 
 DCGM: Final[tuple[tuple[str, str, str], ...]] = (
-    ("node_down", "up == 0", ""),
+    ("node_down", _down("DCGM_FI_DEV_GPU_TEMP"), ""),
     ("gpu_count_dropped", _dropped("DCGM_FI_DEV_GPU_TEMP"), "GPUs that answer: {{ $value }}."),
     ("xid_hardware", _dcgm_xids(HARDWARE_XIDS), "XID {{ $value }}."),
     ("xid_nvlink", _dcgm_xids(NVLINK_XIDS), "XID {{ $value }}."),
     ("xid_driver", _dcgm_xids(DRIVER_XIDS), "XID {{ $value }}."),
-    ("ecc_uncorrected", "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0", "Errors: {{ $value }}."),
+    ("xid_contained", _dcgm_xids(CONTAINED_MEMORY_XIDS), "XID {{ $value }}."),
+    ("ecc_uncorrected",
+     f"DCGM_FI_DEV_ECC_DBE_VOL_TOTAL > 0 unless on (instance, UUID) {_DCGM_XID} == 94",
+     "Errors: {{ $value }}."),
     ("ecc_corrected_rate",
      f"increase(DCGM_FI_DEV_ECC_SBE_VOL_TOTAL[1h]) > {CORRECTED_ERRORS_PER_HOUR:g}", ""),
     ("row_remap_failed", "DCGM_FI_DEV_ROW_REMAP_FAILURE == 1", ""),
@@ -77,13 +85,16 @@ DCGM: Final[tuple[tuple[str, str, str], ...]] = (
 )  # fmt: skip
 
 NVIDIA_SMI: Final[tuple[tuple[str, str, str], ...]] = (
-    ("node_down", "up == 0", ""),
+    ("node_down", _down("nvidia_smi_gpu_info"), ""),
     ("source_down", "nvidia_smi_command_exit_code != 0", "nvidia-smi ended with {{ $value }}."),
     ("gpu_count_dropped", _dropped("nvidia_smi_gpu_info"), "GPUs that answer: {{ $value }}."),
     ("xid_hardware", _smi_xids(HARDWARE_XIDS), "XID {{ $labels.xid }}."),
     ("xid_nvlink", _smi_xids(NVLINK_XIDS), "XID {{ $labels.xid }}."),
     ("xid_driver", _smi_xids(DRIVER_XIDS), "XID {{ $labels.xid }}."),
-    ("ecc_uncorrected", "nvidia_smi_ecc_errors_uncorrected_volatile_total > 0", "Errors: {{ $value }}."),
+    ("xid_contained", _smi_xids(CONTAINED_MEMORY_XIDS), "XID {{ $labels.xid }}."),
+    ("ecc_uncorrected",
+     "nvidia_smi_ecc_errors_uncorrected_volatile_total > 0 "
+     'unless on (instance, uuid) nvidia_smi_xid_last_timestamp_seconds{xid="94"}', "Errors: {{ $value }}."),
     ("ecc_corrected_rate",
      f"increase(nvidia_smi_ecc_errors_corrected_volatile_total[1h]) > {CORRECTED_ERRORS_PER_HOUR:g}", ""),
     ("row_remap_pending", "nvidia_smi_remapped_rows_pending == 1", ""),
@@ -119,7 +130,7 @@ _DCGM_LOOKUPS: Final = {
     "gpu": f"{_DCGM_NODE} GPU {{{{ $labels.gpu }}}} ({{{{ $labels.modelName }}}})",
     "owner": (
         "{{ if $labels.pod }}pod {{ $labels.namespace }}/{{ $labels.pod }}"
-        "{{ else }}not known to dcgm-exporter{{ end }}"
+        "{{ else }}owner not known: dcgm-exporter gives pods only{{ end }}"
     ),
 }
 _SMI_LOOKUPS: Final = {
@@ -132,7 +143,7 @@ _SMI_LOOKUPS: Final = {
 
 
 def _rule(kind: str, expression: str, detail: str, place: str, lookups: dict[str, str]) -> ShippedRule:
-    if CHECKS[kind].subject is not Subject.GPU:
+    if CHECKS[kind].subject is Subject.NODE:
         place, lookups = NODE_PLACE, {}
     return ShippedRule(check=CHECKS[kind], expression=expression, place=place, detail=detail, lookups=lookups)
 

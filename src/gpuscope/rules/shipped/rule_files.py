@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from gpuscope.health.check import Check, Subject
+from gpuscope.health.check import SLOW_SECONDS, Check, Subject, looks_far_back
 from gpuscope.health.checks import CHECKS, SERVICE_CHECKS
 from gpuscope.health.gpu_checks import GPU_CHECKS
 from gpuscope.health.node_checks import NODE_CHECKS
@@ -22,6 +22,8 @@ from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedR
 MAX_COLUMNS: Final = 100
 _SPACE: Final = "\0"
 """Stands for a space of a string while lines are wrapped."""
+SLOW_SUFFIX: Final = "-slow"
+SLOW_INTERVAL: Final = duration_text(round(SLOW_SECONDS * 1000))
 OF_USE: Final = (*WAIT_CHECKS, *USE_CHECKS)
 
 HEADER: Final = """\
@@ -92,7 +94,7 @@ def _is_plain(expression: str) -> bool:
     return ": " not in expression and " #" not in expression and expression[0].isalpha()
 
 
-def _rule_lines(rule: ShippedRule, anchors: dict[str, str]) -> Iterator[str]:
+def _rule_lines(rule: ShippedRule, anchors: dict[str, str], page_url: str) -> Iterator[str]:
     yield f"      - alert: {rule.alert}"
     yield from _expression_lines(rule.expression)
     if rule.check.for_seconds:
@@ -100,7 +102,7 @@ def _rule_lines(rule: ShippedRule, anchors: dict[str, str]) -> Iterator[str]:
     yield "        labels:"
     yield f"          severity: {'none' if rule.check is WATCHDOG else rule.check.severity}"
     yield "        annotations:"
-    for name, text in rule.annotations().items():
+    for name, text in rule.annotations(page_url).items():
         yield f"          {name}: {_text_or_alias(name, text, rule, anchors)}"
 
 
@@ -115,25 +117,37 @@ def _text_or_alias(name: str, text: str, rule: ShippedRule, anchors: dict[str, s
     return f"&{anchors[text]} {yaml_text(text)}"
 
 
-def group_text(group: ShippedGroup) -> str:
+def group_text(group: ShippedGroup, page_url: str = "") -> str:
+    """The file of a group. `page_url` is gpuscope's own address, for `runbook_url`; it may be a template."""
     header = HEADER.format(title=group.title)
     if any(rule.lookups for rule in group.rules):
         header += ANCHORS_EXPLAINED
-    lines = [header + "groups:", f"  - name: {group.name}", "    rules:"]
+    lines = [header + "groups:"]
     anchors: dict[str, str] = {}
-    for rule in group.rules:
-        lines += [*_rule_lines(rule, anchors), ""]
+    for name, interval, rules in _by_interval(group):
+        lines += [f"  - name: {name}", *interval, "    rules:"]
+        for rule in rules:
+            lines += [*_rule_lines(rule, anchors, page_url), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
-def rule_files() -> dict[str, str]:
-    return {f"{group.name}.yml": group_text(group) for group in shipped_groups()}
+def _by_interval(group: ShippedGroup) -> Iterator[tuple[str, list[str], list[ShippedRule]]]:
+    """Rules that read hours of samples are evaluated once a minute, in a group of their own."""
+    slow = [rule for rule in group.rules if looks_far_back(rule.expression)]
+    if usual := [rule for rule in group.rules if rule not in slow]:
+        yield group.name, [], usual
+    if slow:
+        yield f"{group.name}{SLOW_SUFFIX}", [f"    interval: {SLOW_INTERVAL}"], slow
+
+
+def rule_files(page_url: str = "") -> dict[str, str]:
+    return {f"{group.name}.yml": group_text(group, page_url) for group in shipped_groups()}
 
 
 def _equal_labels(source: Check, target: Check) -> tuple[str, ...]:
     if Subject.SERVICE in (source.subject, target.subject):
         return ("instance",) if source.subject is Subject.NODE else ()
-    of_one_gpu = (Subject.GPU, Subject.PROCESS)
+    of_one_gpu = (Subject.GPU, Subject.PROCESS, Subject.OWNER)
     if source.subject in of_one_gpu and target.subject in of_one_gpu:
         # dcgm-exporter spells it UUID; a label that neither alert has is equal.
         return ("instance", "uuid", "UUID")
@@ -146,6 +160,8 @@ def inhibit_rules() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
     for target in CHECKS.values():
         for kind in target.explained_by:
             source = CHECKS[kind]
+            if Subject.SLURM_NODE in (source.subject, target.subject) and source.subject is Subject.NODE:
+                continue  # Slurm's name of a node is no label of the agent's target: nothing is equal
             targets[source.alert, _equal_labels(source, target)].append(target.alert)
     for (source_alert, equal), alerts in targets.items():
         yield source_alert, tuple(sorted(alerts)), equal

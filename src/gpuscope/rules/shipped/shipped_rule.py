@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.health.check import Check, Severity, Subject
+from gpuscope.health.source_steps import SOURCE_STEPS
 from gpuscope.health.xids import (
     APPLICATION_XIDS,
     CONTAINED_MEMORY_XIDS,
@@ -20,6 +21,9 @@ from gpuscope.health.xids import (
     XIDS,
     Xid,
 )
+
+EXPLAIN_PATH: Final = "/explain/alert/"
+"""Of the server's page that explains an alert."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,14 +46,16 @@ class ShippedRule:
     def alert(self) -> str:
         return self.check.alert
 
-    def annotations(self) -> dict[str, str]:
+    def annotations(self, page_url: str) -> dict[str, str]:
+        """`runbook_url` is a page that gpuscope serves; without an address of gpuscope there is none."""
         meaning = self.check.meaning
+        runbook = {"runbook_url": f"{page_url}{EXPLAIN_PATH}{self.alert}"} if page_url else {}
         return {
             "summary": f"{self.place}: {meaning.rstrip('.')}",
             "description": f"{meaning} {self.detail}" if self.detail else meaning,
             **self.lookups,
             "next_step": (self.next_step or self.check.next_step).replace("{gpu_list}", self.gpu_argument),
-            "runbook_url": f"docs/rules.md#{self.alert.lower()}",
+            **runbook,
         }
 
 
@@ -70,9 +76,11 @@ GPU_WHERE: Final = (
 GPU_OWNER: Final = (
     "{{ range $i, $p := printf `count by (user, namespace, pod, slurm_job)"
     " (last_over_time(gpuscope_process_memory_bytes{instance=%q,uuid=%q}[10m]))` $labels.instance $labels.uuid"
-    ' | query | sortByLabel "user" }}{{ if $i }}, {{ end }}{{ .Labels.user }}'
+    ' | query | sortByLabel "user" }}{{ if $i }}, {{ end }}{{ if .Labels.user }}{{ .Labels.user }}'
     "{{ if .Labels.pod }} (pod {{ .Labels.namespace }}/{{ .Labels.pod }}){{ end }}"
     "{{ if .Labels.slurm_job }} (job {{ .Labels.slurm_job }}){{ end }}"
+    "{{ else if .Labels.pod }}pod {{ .Labels.namespace }}/{{ .Labels.pod }}"
+    "{{ else if .Labels.slurm_job }}job {{ .Labels.slurm_job }}{{ else }}owner not known{{ end }}"
     "{{ else }}no process seen in the last 10 minutes{{ end }}"
 )
 """Of the last ten minutes: the processes of a GPU that is lost are gone with it. Without a sample it says only
@@ -85,14 +93,15 @@ OWNER: Final = (
     "{{ if $labels.pod }}pod {{ $labels.namespace }}/{{ $labels.pod }}"
     "{{ else if $labels.slurm_job }}job {{ $labels.slurm_job }}{{ with $labels.user }} ({{ . }}){{ end }}"
     "{{ else if $labels.container }}container {{ $labels.container }}"
-    "{{ else if $labels.user }}{{ $labels.user }}{{ else }}an owner who is not known{{ end }}"
+    "{{ else if $labels.user }}{{ $labels.user }}{{ else }}owner not known{{ end }}"
 )
 NODE_PLACE: Final = "{{ $labels.instance | stripPort }}"
 GPU_PLACE: Final = f"GPU {{{{ $labels.gpu }}}} of {NODE_PLACE}"
+PROCESS: Final = "{{ with $labels.command }}{{ . }} {{ end }}(PID {{ $labels.pid }})"
 _PLACES: Final = {
     Subject.GPU: GPU_PLACE,
     Subject.NODE: NODE_PLACE,
-    Subject.PROCESS: f"{{{{ $labels.command }}}} (PID {{{{ $labels.pid }}}}) of {OWNER}, {GPU_PLACE}",
+    Subject.PROCESS: f"{OWNER}, {PROCESS}, {GPU_PLACE}",
     Subject.OWNER: f"{OWNER}, {GPU_PLACE}",
     Subject.SLURM_NODE: "{{ with $labels.node }}{{ . }}{{ else }}Slurm{{ end }}",
     Subject.SERVICE: "{{ with $labels.instance }}{{ . }}{{ else }}gpuscope{{ end }}",
@@ -109,14 +118,19 @@ _LOOKUPS: Final[dict[Subject, dict[str, str]]] = {
 
 def xid_text(codes: Iterable[int], text_of: Callable[[Xid], str], otherwise: str = "") -> str:
     """A template: the text of the XID in `$labels.xid`."""
+    return label_text("xid", {str(code): text_of(XIDS[code]) for code in sorted(codes)}, otherwise)
+
+
+def label_text(label: str, texts: Mapping[str, str], otherwise: str = "") -> str:
+    """A template: the text that belongs to the value of a label."""
     by_text: dict[str, list[str]] = {}
-    for code in sorted(codes):
-        by_text.setdefault(text_of(XIDS[code]), []).append(str(code))
+    for value, text in texts.items():
+        by_text.setdefault(text, []).append(value)
     branches: list[str] = []
-    for text, numbers in by_text.items():
-        condition = f'eq $labels.xid "{numbers[0]}"'
-        if len(numbers) > 1:
-            condition = f'match "^({"|".join(numbers)})$" $labels.xid'
+    for text, values in by_text.items():
+        condition = f'eq $labels.{label} "{values[0]}"'
+        if len(values) > 1:
+            condition = f'match "^({"|".join(values)})$" $labels.{label}'
         branches.append(f"{{{{- {'else if' if branches else 'if'} {condition} }}}}{text}")
     if otherwise:
         branches.append(f"{{{{- else }}}}{otherwise}")
@@ -140,6 +154,7 @@ _XID_STEPS: Final = {
     "xid_contained": CONTAINED_MEMORY_XIDS,
     "xid_application": APPLICATION_XIDS,
 }
+_SLURM_NODES: Final = "{{ with $labels.node }}Node {{ . }}{{ else }}Nodes: {{ $value }}{{ end }}."
 # A count stands behind its noun: "1 nodes" would be wrong, and a template has no plural.
 _DETAILS: Final = {
     "node_down": "Target {{ $labels.instance }} of job {{ $labels.job }}.",
@@ -178,8 +193,9 @@ _DETAILS: Final = {
     "held_idle": "Idle for {{ $value | humanizeDuration }}.",
     "orphan_memory": "{{ $value | humanize1024 }}B.",
     "long_running": "It has run for {{ $value | humanizeDuration }}.",
-    "slurm_nodes_down": "{{ if not $labels.node }}Nodes: {{ $value }}.{{ end }}",
-    "slurm_drained": "{{ if not $labels.node }}Nodes: {{ $value }}.{{ end }}",
+    "memory_leak": "It needs {{ $value | humanize1024 }}B in two hours.",
+    "slurm_nodes_down": _SLURM_NODES,
+    "slurm_drained": _SLURM_NODES,
     "slurm_queue_stuck": "Waiting jobs: {{ $value }}.",
     "slurm_dbd_backlog": "Waiting records: {{ $value }}.",
 }
@@ -190,6 +206,8 @@ def rule_of_check(check: Check) -> ShippedRule:
     lookups = _LOOKUPS[check.subject]
     codes = _XID_STEPS.get(check.kind)
     next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
+    if check.kind == "source_down":
+        next_step = label_text("source", SOURCE_STEPS, check.next_step)
     return ShippedRule(
         check=check,
         expression=check.promql,

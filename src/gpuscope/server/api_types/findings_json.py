@@ -42,9 +42,13 @@ class FindingJson(TypedDict):
     until: float | None
     """When it ended; null while it lasts."""
     cost_gpu_hours: float | None
-    """GPU-hours lost so far. In `/api/live`, and where the GPU only works slowly, null."""
-    wasted_gpus: int | None
-    """Whole GPUs that do nothing for their holder while it lasts: they cost this many GPU-hours each hour."""
+    """GPU-hours lost until `cost_at`; null if it costs none, or while the history of its GPUs is not read."""
+    wasted_gpus: float | None
+    """How many GPU-hours it costs each hour after `cost_at`: 1 for a whole GPU, less for a MIG instance, a
+    shared or a slow GPU; null unless it lasts."""
+    cost_at: float | None
+    """Until when `cost_gpu_hours` is counted, in seconds since the epoch. In `/api/findings` that is now, in
+    `/api/live` up to some minutes ago."""
     why: str
     """What is wrong, in one English sentence."""
     why_key: str
@@ -59,10 +63,20 @@ class FindingJson(TypedDict):
     """A PromQL expression that shows the finding."""
 
 
+class NotKnownJson(TypedDict):
+    """A check that the engine has not answered for more than a minute."""
+
+    kind: str
+    reason: str
+    """The engine's error, in English."""
+
+
 class FindingsAnswer(TypedDict):
     """`GET /api/findings`: most severe first, then oldest."""
 
     findings: list[FindingJson]
+    not_known: list[NotKnownJson]
+    """Kinds that cannot be judged now: that they have no finding says nothing."""
 
 
 class PastFindingJson(FindingJson):

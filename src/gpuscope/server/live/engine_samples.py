@@ -2,7 +2,7 @@
 
 Fast metrics are read for every picture, slow ones every 15 s, the usual scrape interval. A node whose GPUs or
 processes have changed has its slow metrics read again at once: a GPU that is lost, or a process that ended,
-must not keep old values. Of `NONZERO_METRICS` the engine sends only values other than 0.
+must not keep old values.
 """
 
 from __future__ import annotations

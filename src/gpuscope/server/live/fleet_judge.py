@@ -8,7 +8,7 @@ evaluated beside the pictures; they are made again when one of them has changed.
 from __future__ import annotations
 
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import chain
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ from gpuscope.health.facts import (
     NodeFacts,
     Sample,
     is_stale,
+    numbers_from,
     sort_samples,
 )
 from gpuscope.health.finding import Finding, FindingOwner, worst_first
@@ -29,6 +30,7 @@ from gpuscope.health.slurm_facts import SlurmFacts
 from gpuscope.health.slurm_join import NodesOfCluster
 from gpuscope.health.states import GpuKey, GpuState, Reasons, states_of
 from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.readings import ABSENT
 from gpuscope.server.live.fleet_samples import FleetSamples, by_node
 
 MAX_JUDGEMENT_SECONDS: Final = 30.0
@@ -53,6 +55,11 @@ class OpenJudgement(Protocol):
     @property
     def owners_before(self) -> Mapping[GpuKey, FindingOwner]: ...
 
+    @property
+    def not_known(self) -> Mapping[str, str]:
+        """By kind: why a check says nothing of now."""
+        ...
+
     def open(self) -> list[OpenEpisode]: ...
 
 
@@ -62,6 +69,7 @@ class NoJudgement:
     version = 0
     others: Mapping[str, Sequence[Mapping[str, str]]] = {}
     owners_before: Mapping[GpuKey, FindingOwner] = {}
+    not_known: Mapping[str, str] = {}
 
     def open(self) -> list[OpenEpisode]:
         return []
@@ -111,6 +119,8 @@ class JudgedFleet:
     """Most severe first."""
     missing: Missing
     """Without nodes that have fresh numbers again."""
+    not_known: Mapping[str, str] = field(default_factory=dict)
+    """By kind: why a check says nothing of now."""
     repeated: Set[GpuKey] = frozenset()
     """GPUs that another node reports too, as an agent does that pushes and is scraped: each GPU counts once."""
     left_out: int = 0
@@ -144,7 +154,10 @@ class FleetJudge:
         findings = self._findings
         if repeated:
             findings = [one for one in findings if not _is_about(one, repeated)]
-        return JudgedFleet(now, self._judged, self._clusters, findings, missing, repeated, self._left_out)
+        not_known = self._judgement.not_known
+        return JudgedFleet(
+            now, self._judged, self._clusters, findings, missing, not_known, repeated, self._left_out
+        )
 
     def _make_findings(self, nodes: Mapping[str, NodeFacts], missing: Missing) -> None:
         made_of = self._judgement.version, tuple(missing.nodes.items()), len(nodes)
@@ -169,13 +182,14 @@ class FleetJudge:
             for name in names
             if (one := self._sorted.get(name)) is not None and one.is_current(given[name], now)
         }
+        read_at = {name: self._read_at(name, given[name], now) for name in names if name not in kept}
         fresh: dict[str, FleetFacts] = {}
         shown: list[str] = []
         room = self._max_subjects
         for name in names:  # nodes that this server reads itself come first
             if name not in kept:
                 try:
-                    fresh[name] = sort_samples(chain(*given[name]), now, room)
+                    fresh[name] = sort_samples(chain(*given[name]), now, room, read_at[name])
                 except FleetTooLarge:
                     continue
             subjects = (fresh[name] if name in fresh else kept[name].facts).subjects
@@ -193,9 +207,17 @@ class FleetJudge:
             if name in kept and kept[name].slurm == known:
                 found[name] = kept[name]
             else:
-                facts = fresh[name] if name in fresh else sort_samples(chain(*given[name]), now)
+                facts = fresh.get(name) or self._sort_again(kept[name], now)
                 found[name] = self._with_slurm(name, facts, given[name], known)
         self._sorted = found
+
+    def _read_at(self, name: str, given: GivenSamples, now: float) -> float:
+        """When the samples became known: time passes for those that stay the same."""
+        before = self._sorted.get(name)
+        return now if before is None or before.given[0] != given[0] else before.facts.read_at
+
+    def _sort_again(self, before: SortedNode, now: float) -> FleetFacts:
+        return sort_samples(chain(*before.given), now, read_at=before.facts.read_at)
 
     def _update_clusters(self, every: Iterable[FleetFacts], fresh: Mapping[str, FleetFacts]) -> None:
         if not self._clusters and not any(one.slurm for one in fresh.values()):
@@ -257,7 +279,7 @@ def _without_present(nodes: Mapping[str, NodeFacts], missing: Missing, now: floa
     gone = {}
     for instance, one in missing.nodes.items():
         node = nodes.get(instance)
-        taken_at = None if node is None else node.plain.get(TAKEN_AT)
-        if node is None or taken_at is None or is_stale(node, now) or one.since >= taken_at:
+        taken_at = ABSENT if node is None else numbers_from(node)
+        if node is None or taken_at is ABSENT or is_stale(node, now) or one.since >= taken_at:
             gone[instance] = one
     return missing if len(gone) == len(missing.nodes) else replace(missing, nodes=gone)

@@ -11,6 +11,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Final, TypedDict
 
 from gpuscope.engines.engine_errors import EngineError
@@ -71,12 +72,21 @@ class Judging:
         return self._owners
 
     @property
+    def not_known(self) -> Mapping[str, str]:
+        return self._judgement.not_known
+
+    @property
     def version(self) -> tuple[int, int]:
         """Another value when the open episodes may have changed."""
         return self._judgement.version, 0 if self._ledger is None else self._ledger.version
 
     def open(self) -> list[OpenEpisode]:
-        return self._judgement.open(None if self._ledger is None else self._ledger.began())
+        if self._ledger is None:
+            return self._judgement.open()
+        stretches = self._ledger.open()
+        episodes = self._judgement.open({subject: one.began for subject, one in stretches.items()})
+        losses = {subject: one.loss for subject, one in stretches.items()}
+        return [replace(one, loss=losses.get(one.condition.subject)) for one in episodes]
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -106,9 +116,13 @@ class Judging:
         try:
             others = await self._instant(check.others, at) if check.others and vector.labels else None
         except EngineError as error:
-            self._judgement.fail(check, str(error), at)
+            self._judgement.fail(check, str(error), self._clock())
+            return
+        except Exception as error:
+            self._judgement.fail(check, f"unexpected {type(error).__name__}: {error}", self._clock())
             return
         self._judgement.apply(check, vector, at, others)
+        self._judgement.expire(self._clock())
         if check.kind == "gpu_lost" and vector.labels:
             await self._look_up_owners()
 

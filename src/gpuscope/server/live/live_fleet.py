@@ -26,6 +26,7 @@ from gpuscope.server.live.finding_costs import with_costs
 from gpuscope.server.live.fleet_judge import FleetJudge, JudgedFleet
 from gpuscope.server.live.fleet_samples import FleetSamples, PresenceSamples, SortLater
 from gpuscope.server.live.picture import LivePictures
+from gpuscope.server.live.shown_text import shown_text
 
 FRESH_SECONDS = 0.9
 MAX_AGE_SECONDS = 5.0
@@ -63,9 +64,10 @@ class _Cost:
 class _Answer:
     """A picture and its bodies, which are encoded when a client first asks for them."""
 
-    def __init__(self, began_at: float, judged_at: float, cost: _Cost, picture: LivePicture) -> None:
+    def __init__(self, began_at: float, judged: JudgedFleet, cost: _Cost, picture: LivePicture) -> None:
         self.began_at = began_at  # monotonic: its numbers are not older than this
-        self.judged_at = judged_at  # seconds since the epoch
+        self._judged_at = judged.now  # seconds since the epoch
+        self._not_known = judged.not_known
         self.picture = picture
         self.fresh_seconds = max(FRESH_SECONDS, cost.seconds_between)
         self._live: asyncio.Future[_Body] | None = None
@@ -78,7 +80,13 @@ class _Answer:
 
     async def findings(self) -> _Body:
         if self._findings is None:
-            answer: FindingsAnswer = {"findings": with_costs(self.picture["findings"], self.judged_at)}
+            answer: FindingsAnswer = {
+                "findings": with_costs(self.picture["findings"], self._judged_at),
+                "not_known": [
+                    {"kind": kind, "reason": shown_text(reason)}
+                    for kind, reason in sorted(self._not_known.items())
+                ],
+            }
             self._findings = asyncio.ensure_future(asyncio.to_thread(_to_body, answer))
         return await asyncio.shield(self._findings)
 
@@ -203,7 +211,7 @@ class LiveFleet:
         # The cheaper of the last two: the first update loads code and judges every node.
         cost = _Cost(reading, reading_cpu + sorting + judging)
         self._cost_before, before = cost, self._cost_before
-        return _Answer(began_at, judged.now, min(cost, before, key=lambda one: one.seconds_between), picture)
+        return _Answer(began_at, judged, min(cost, before, key=lambda one: one.seconds_between), picture)
 
     def _made(self, making: asyncio.Task[_Answer]) -> None:
         self._making = None

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, TypeVar
 
 from gpuscope.health.facts import (
-    AGENT_AGE,
     IDLE_SECONDS,
     TAKEN_AT,
     GpuFacts,
@@ -20,6 +19,7 @@ from gpuscope.health.facts import (
     ProcessFacts,
     is_stale,
     node_name,
+    numbers_from,
 )
 from gpuscope.health.finding import Argument, Finding
 from gpuscope.health.gpu_counts import CountedGpu, count_gpus
@@ -38,7 +38,6 @@ from gpuscope.server.api_types.live_json import (
     LiveSession,
     ProcessState,
 )
-from gpuscope.server.live.finding_costs import wasted_gpus
 from gpuscope.server.live.fleet_judge import JudgedFleet, JudgedNode
 from gpuscope.server.live.picture_jobs import jobs_of_node, live_jobs
 from gpuscope.server.live.shown_text import shown_text
@@ -228,12 +227,14 @@ def _node_rows(judged: JudgedNode, findings: Sequence[Finding], now: float) -> _
     instance, facts = judged.instance, judged.sorted.facts
     node = judged.sorted.node or NodeFacts({"instance": instance})
     shown = _node(instance, node, now, judged.gone)
-    sessions = [_session(process, key, shown["name"], now) for key, process in facts.processes.items()]
+    sessions = [
+        _session(process, key, shown["name"], facts.read_at) for key, process in facts.processes.items()
+    ]
     return _NodeRows(
         judged,
         findings,
         shown,
-        _gpus(judged, findings, shown["name"], now),
+        _gpus(judged, findings, shown["name"]),
         sorted(sessions, key=_session_place),
         jobs_of_node(node),
         node.labels.get("simulated") == "true",
@@ -262,7 +263,8 @@ def finding_json(finding: Finding) -> FindingJson:
         "since": finding.since,
         "until": finding.until,
         "cost_gpu_hours": finding.cost_gpu_hours,
-        "wasted_gpus": wasted_gpus(finding.kind, finding.uuids),
+        "wasted_gpus": finding.wasted_gpus,
+        "cost_at": finding.cost_at,
         "why": shown_text(finding.why),
         "why_key": finding.why_key,
         "args": {name: _shown_argument(argument) for name, argument in finding.args.items()},
@@ -282,9 +284,9 @@ def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> Live
         "stale": stale,
         "sources": [{"name": shown_text(name), "up": up == 1} for name, up in sources.items()],
     }
-    age, taken_at = node.plain.get(AGENT_AGE), node.plain.get(TAKEN_AT)
-    if age is not None and taken_at is not None and abs(now - age - taken_at) > NODE_CLOCK_SECONDS:
-        taken_at = now - age  # the node's clock is off
+    taken_at, counted = node.plain.get(TAKEN_AT), numbers_from(node)
+    if taken_at is not None and counted is not ABSENT and not abs(counted - taken_at) <= NODE_CLOCK_SECONDS:
+        taken_at = counted  # the node's clock is off
     if taken_at is not None and 0 <= taken_at < _MAX_TIME:  # a node may send anything
         shown["taken_at"] = taken_at
     for text in _NODE_TEXTS:
@@ -316,7 +318,7 @@ def _target(job: str, instance: str, url: str, gone: Gone) -> GoneTargetJson:
     }
 
 
-def _session(process: ProcessFacts, key: tuple[str, str, str], node: str, now: float) -> LiveSession:
+def _session(process: ProcessFacts, key: tuple[str, str, str], node: str, read_at: float) -> LiveSession:
     _, uuid, pid = key
     labels, numbers = process.labels, process.plain
     active = process.is_active
@@ -336,11 +338,11 @@ def _session(process: ProcessFacts, key: tuple[str, str, str], node: str, now: f
         if metric in numbers:
             row[number_key] = numbers[metric]
     if row["state"] == "idle" and IDLE_SECONDS in numbers:
-        row["idle_since"] = now - numbers[IDLE_SECONDS]
+        row["idle_since"] = read_at - numbers[IDLE_SECONDS]
     return row
 
 
-def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str, now: float) -> list[LiveGpu]:
+def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str) -> list[LiveGpu]:
     facts = judged.sorted.facts
     began = {(one.kind, uuid): one.since for one in findings for uuid in one.uuids}
     models = {uuid: gpu.labels.get("model", "") for (_, uuid), gpu in facts.gpus.items()}
@@ -354,7 +356,7 @@ def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str, now: float
         model = models.get(key[1]) or models.get(gpu.parent_uuid)
         if model:
             one["model"] = shown_text(model)
-        why, since = state.why, _since(gpu, state, began, now)
+        why, since = state.why, _since(gpu, state, began, facts.read_at)
         if judged.gone is not None:
             why, since = judged.gone.why, judged.gone.since
         elif judged.unread_since is not None:
@@ -367,11 +369,11 @@ def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str, now: float
 
 
 def _since(
-    gpu: GpuFacts, state: GpuState, began: Mapping[tuple[str, str], float | None], now: float
+    gpu: GpuFacts, state: GpuState, began: Mapping[tuple[str, str], float | None], read_at: float
 ) -> Maybe[float]:
     if state.state is State.HELD:
         idle = gpu.idle_seconds
-        return idle if idle is ABSENT else now - idle
+        return idle if idle is ABSENT else read_at - idle
     uuids = (gpu.labels["uuid"], gpu.parent_uuid)
     known = (began.get((state.kind, uuid)) for uuid in uuids)
     return next((at for at in known if at is not None), ABSENT)

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.limits import Limits
+from gpuscope.rules.shipped.shipped_rule import EXPLAIN_PATH
 from gpuscope.server.http.addresses import Network
 from gpuscope.server.http.connection_limit import ConnectionLimit
 from gpuscope.server.http.messages import Handler, Request, RequestGuard, Response
@@ -126,6 +127,9 @@ def _refusal_of(error: str) -> Response | None:
 
 
 def is_page_file(path: str) -> bool:
+    """What a browser shows before a login: the page's own files, and what the shipped alerts mean."""
+    if path.startswith(EXPLAIN_PATH):
+        return True
     return path == "/" or (not path.startswith("/api/") and page_file(path.removeprefix("/")) is not None)
 
 

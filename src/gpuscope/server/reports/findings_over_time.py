@@ -2,7 +2,7 @@
 
 A ledger of the history is filled in the background, newest hours first, so that an answer takes milliseconds.
 An answer waits a short time for hours that are missing, then says how many are. Parameters: `since` and `until`
-are durations before now, `rate` is the price of a GPU-hour, `all=1` switches folding off.
+(as `parse_range` reads them, dates in `time_zone`), `rate`, the price of a GPU-hour; `all=1`: no folding.
 """
 
 from __future__ import annotations
@@ -22,9 +22,10 @@ from gpuscope.episode_log import EpisodeLog
 from gpuscope.errors import GpuscopeError, UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
-from gpuscope.reports.finding_ledger import FindingLedger
+from gpuscope.reports.finding_ledger import WINDOW_MS, FindingLedger
 from gpuscope.reports.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
 from gpuscope.reports.rates import Rates, parse_rates
+from gpuscope.reports.report_range import ReportRange
 from gpuscope.reports.report_sentence import ReportSentence
 from gpuscope.server.api.encode import failure
 from gpuscope.server.api.responses import JSON
@@ -32,8 +33,8 @@ from gpuscope.server.api_types.findings_json import FoldedFindingsJson, PastFind
 from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.picture import finding_json
+from gpuscope.server.reports.report_routes import read_range
 from gpuscope.server.reports.usage_answer import sentence_json
-from gpuscope.setting_values import parse_positive_duration, with_unit
 
 log = logging.getLogger("gpuscope.findings")
 
@@ -60,61 +61,52 @@ class FindingsOverTime:
         rates: Rates | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
-        filled_until_ms: Callable[[], int | None] = lambda: None,
     ) -> None:
-        """`filled_until_ms` as `Store.filled_until_ms`."""
         self._ledger = ledger
         self._reading = asyncio.Lock()
         self._live = live
         self._rates = rates
         self._max_range_seconds = (limits or Limits()).findings_max_range
         self._clock = clock
-        self._filled_until_ms = filled_until_ms
-        self._was_filling = False
         self._costs: dict[str, float] | None = None
         self._episode = EpisodeLog(log, "findings over time")
 
     async def answer(self, request: Request) -> Response:
         try:
-            since, until, rates, is_folded = self._parse(request)
-            body = await self._body(since, until, rates, is_folded)
+            now = self._clock()
+            asked, rates, is_folded = self._parse(request, now)
+            body = await self._body(asked, int(now * 1000), rates, is_folded)
         except UsageError as error:
             return Response(failure("bad_data", str(error)), 400, JSON)
         except GpuscopeError as error:
             return Response(failure("unavailable", str(error)), 503, JSON)
         return Response(body, 200, JSON)
 
-    def _parse(self, request: Request) -> tuple[float, float, Rates | None, bool]:
+    def _parse(self, request: Request, now: float) -> tuple[ReportRange, Rates | None, bool]:
         try:
             fields = parse_qs(request.query.decode("latin-1"), max_num_fields=MAX_FIELDS)
         except ValueError:
             raise UsageError(
-                f"more than {MAX_FIELDS} parameters; there are since, until, rate and all"
+                f"more than {MAX_FIELDS} parameters; there are since, until, time_zone, rate and all"
             ) from None
         values = {name: found[0] for name, found in fields.items()}
-        since = _ago(values.get("since", ""), "since")
-        until = _ago(values["until"], "until") if values.get("until") else 0.0
-        if since <= until:
-            raise UsageError(f"until: {values['until']!r} is not later than since: {values.get('since')!r}")
-        if since > self._max_range_seconds:
+        asked = read_range({"since": "", **values}, now)
+        if now - asked.start_ms / 1000 > self._max_range_seconds:
             LIMITS_REACHED.count("findings_max_range")
             days = self._max_range_seconds / 86400
-            raise UsageError(f"since: {values['since']!r} is longer than {days:g} days (--findings-max-range)")
+            raise UsageError(
+                f"since: {values['since']!r} is more than {days:g} days ago (--findings-max-range)"
+            )
         rates = self._rates
         if values.get("rate"):
             rates = parse_rates(values["rate"], origin="rate")
         if rates is not None and rates.basis == "kWh":
             raise UsageError(f"rate: {rates.text!r} is per kWh; findings need a rate per GPU-hour")
-        return since, until, rates, values.get("all", "") not in ("1", "true")
+        return asked, rates, values.get("all", "") not in ("1", "true")
 
-    async def _body(self, since: float, until: float, rates: Rates | None, fold: bool) -> bytes:
-        now_ms = int(self._clock() * 1000)
-        start_ms, end_ms = now_ms - int(since * 1000), now_ms - int(until * 1000)
-        filled_until_ms = self._filled_until_ms()
-        if filled_until_ms is not None or self._was_filling:
-            async with self._reading:
-                await self._ledger.recheck(now_ms)
-        self._was_filling = filled_until_ms is not None
+    async def _body(self, asked: ReportRange, now_ms: int, rates: Rates | None, fold: bool) -> bytes:
+        start_ms, end_ms = asked.start_ms, min(asked.end_ms, now_ms)
+        filled_until_ms = self._ledger.filled_until_ms()
         if filled_until_ms is not None:
             end_ms = max(start_ms, min(end_ms, filled_until_ms))
         known_until_ms = await self._read(start_ms, now_ms)
@@ -165,16 +157,24 @@ class FindingsOverTime:
             await self._ledger.update(now_ms)
         self._ledger.forget(now_ms - int(self._max_range_seconds * 1000) - 86_400_000)
         start_ms = now_ms - int(DEFAULT_RANGE_SECONDS * 1000)
-        while True:
-            began = time.monotonic()
-            if not await self._cover(start_ms, now_ms):
-                break
-            await asyncio.sleep(min(MAX_PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - began)))
+        await self._cover_all(start_ms, now_ms)
         await self._live.refresh()
         windows = self._ledger.windows(start_ms, now_ms)
         found = await asyncio.to_thread(partial(past_findings, windows, start_ms, now_ms, fold=False))
         self._costs = costs_by_kind(found)
         return changed
+
+    async def _cover_all(self, start_ms: int, now_ms: int) -> None:
+        """Back to `start_ms`, and further while something lasts whose cost is not known from its beginning."""
+        oldest_ms = now_ms - int(self._max_range_seconds * 1000)
+        while True:
+            began = time.monotonic()
+            if await self._cover(start_ms, now_ms):
+                await asyncio.sleep(min(MAX_PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - began)))
+            elif start_ms > oldest_ms and self._ledger.has_older_losses():
+                start_ms -= WINDOW_MS
+            else:
+                return
 
     def families(self) -> Iterator[MetricFamily]:
         counts = self._live.finding_counts
@@ -192,13 +192,6 @@ class FindingsOverTime:
                 "GPU-hours that findings of this kind cost in the last seven days, or since the history began.",
                 [Sample(LabelSet((("kind", kind),)), cost) for kind, cost in sorted(self._costs.items())],
             )
-
-
-def _ago(text: str, name: str) -> float:
-    try:
-        return with_unit(parse_positive_duration)(text)
-    except ValueError as error:
-        raise UsageError(f"{name}: {text!r} is {error}; for example 7d or 12h") from None
 
 
 def costs_by_kind(found: PastFindings) -> dict[str, float]:

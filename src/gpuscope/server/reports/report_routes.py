@@ -1,16 +1,16 @@
 """`GET /api/report`, a usage report as JSON, CSV or HTML, and `GET /api/job`, a receipt; made in threads.
 
-Parameters of a report: `kind` (usage, idle), `by`, `since` and `until` (durations before now) or `start` and
-`end` (seconds since the epoch), `rate`, `rate_basis`, `co2`, `history`, `format`; of a receipt: `id`, `since`,
-`format`. A mistake is one sentence with status 400.
+Parameters of a report: `kind` (usage, idle), `by`, `since` and `until` (as `parse_range` reads them) or `start`
+and `end` (the same), `time_zone`, `rate`, `rate_basis`, `co2`, `history`, `format`; of a receipt:
+`id`, `since`, `until`, `time_zone`, `format`. A mistake is one sentence with status 400.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import tzinfo
 from typing import Final, TypeVar, cast
 from urllib.parse import parse_qs
 
@@ -20,12 +20,13 @@ from gpuscope.engines.engine_errors import EngineError, EngineQueryTimeout
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.errors import UsageError
 from gpuscope.limits import LIMITS_REACHED, Limits
+from gpuscope.local_time import parse_time_zone
 from gpuscope.reports.job_question import JobNotFound, parse_job
 from gpuscope.reports.rates import Rates, parse_co2_factor, parse_rates
 from gpuscope.reports.receipt_html import receipt_page
 from gpuscope.reports.receipt_reader import read_receipt
 from gpuscope.reports.report_page import CONTENT_SECURITY_POLICY
-from gpuscope.reports.report_range import check_range
+from gpuscope.reports.report_range import ReportRange, parse_range
 from gpuscope.reports.rollup_hours import HistorySource
 from gpuscope.reports.usage import UsageReport
 from gpuscope.reports.usage_grouping import parse_grouping
@@ -39,15 +40,17 @@ from gpuscope.server.http.messages import Request, Response
 from gpuscope.server.http.routing import Route
 from gpuscope.server.reports.job_answer import job_answer
 from gpuscope.server.reports.usage_answer import usage_answer
-from gpuscope.setting_values import parse_positive_duration, with_unit
+from gpuscope.setting_values import parse_argument
 
 MAX_SECONDS: Final = 300.0
 """For one report; a query's own time limit is usually reached first."""
 MAX_FIELDS: Final = 50
 PARAMETERS: Final = (
-    "kind", "by", "since", "until", "start", "end", "rate", "rate_basis", "co2", "history", "format",
+    "kind", "by", "since", "until", "start", "end", "time_zone", "rate", "rate_basis", "co2", "history",
+    "format",
 )  # fmt: skip
-JOB_PARAMETERS: Final = ("id", "since", "format")
+JOB_PARAMETERS: Final = ("id", "since", "until", "time_zone", "format")
+DEFAULT_SINCE: Final = "7d"
 DEFAULT_JOB_SINCE: Final = "30d"
 T = TypeVar("T")
 NewEngine = Callable[[], QueryEngine]
@@ -108,8 +111,8 @@ def report_routes(
     async def job(request: Request) -> Response:
         try:
             fields = read_fields(request, JOB_PARAMETERS)
-            start, end = read_range({"since": fields.get("since", DEFAULT_JOB_SINCE)}, clock())
-            question = parse_job(fields.get("id", ""), round(start * 1000), round(end * 1000), "id")
+            asked = read_range({"since": DEFAULT_JOB_SINCE, **fields}, clock())
+            question = parse_job(fields.get("id", ""), asked.start_ms, asked.end_ms, "id")
             form = _one_of(fields, "format", ("json", "html"), "json")
             receipt = await threads.run(lambda engine: read_receipt(engine, question))
         except JobNotFound as error:
@@ -162,44 +165,27 @@ def read_fields(request: Request, known: tuple[str, ...]) -> dict[str, str]:
 
 
 def read_question(fields: Mapping[str, str], now: float) -> UsageQuestion:
-    start, end = read_range(fields, now)
+    asked = read_range(fields, now)
     rates: Rates | None = None
     if "rate" in fields:
         rates = parse_rates(fields["rate"], fields.get("rate_basis", "held"), "rate")
     co2 = parse_co2_factor(fields["co2"], "co2") if "co2" in fields else None
     source = _one_of(fields, "history", ("auto", "samples", "rollups"), "auto")
     grouping = parse_grouping(fields.get("by", "user"), "by")
-    return UsageQuestion(
-        grouping, round(start * 1000), round(end * 1000), rates, co2, cast(HistorySource, source)
-    )
+    zone = read_time_zone(fields)
+    return UsageQuestion(grouping, asked.start_ms, asked.end_ms, rates, co2, cast(HistorySource, source), zone)
 
 
-def read_range(fields: Mapping[str, str], now: float) -> tuple[float, float]:
-    end = _seconds(fields, "end") if "end" in fields else now - _duration(fields, "until", 0.0)
-    start = _seconds(fields, "start") if "start" in fields else now - _duration(fields, "since", 7 * 86_400.0)
-    if start >= end:
-        raise UsageError(f"the range is empty: it begins at {start:.0f} and ends at {end:.0f}")
-    check_range(round(start * 1000), round(end * 1000))
-    return start, end
+def read_range(fields: Mapping[str, str], now: float) -> ReportRange:
+    """`start` and `end` are other names of `since` and `until`."""
+    first, last = "start" if "start" in fields else "since", "end" if "end" in fields else "until"
+    since, until = fields.get(first, DEFAULT_SINCE), fields.get(last, "")
+    return parse_range(since, until, now, read_time_zone(fields), (first, last))
 
 
-def _seconds(fields: Mapping[str, str], name: str) -> float:
-    try:
-        found = float(fields[name])
-    except ValueError:
-        found = math.nan
-    if not 0 <= found < 1e11:
-        raise UsageError(f"{name}: {fields[name][:100]!r} is not a time in seconds since the epoch")
-    return found
-
-
-def _duration(fields: Mapping[str, str], name: str, default: float) -> float:
-    if name not in fields:
-        return default
-    try:
-        return with_unit(parse_positive_duration)(fields[name])
-    except ValueError as error:
-        raise UsageError(f"{name}: {fields[name][:100]!r} is {error}; for example 7d") from None
+def read_time_zone(fields: Mapping[str, str]) -> tzinfo | None:
+    """UTC, where the client names none: its machine is another one than the server's."""
+    return parse_argument(parse_time_zone, fields.get("time_zone", "UTC"), "time_zone")
 
 
 def _one_of(fields: Mapping[str, str], name: str, choices: tuple[str, ...], default: str) -> str:

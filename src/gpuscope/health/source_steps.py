@@ -1,0 +1,26 @@
+"""What to do when a source of numbers does not answer, by the value of its label `source`.
+
+A source that is not here (one that somebody added) has the general step of its check: `gpuscope doctor`.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_DRIVER: Final = "run nvidia-smi on the node and read its error; after an upgrade of the driver reboot the node"
+
+SOURCE_STEPS: Final[dict[str, str]] = {
+    "nvml": _DRIVER,
+    "nvidia-smi": _DRIVER,
+    "dcgm": "check DCGM's service: systemctl status nvidia-dcgm, dcgmi discovery -l",
+    "kernel-log": "let the agent read /dev/kmsg: as root or with CAP_SYSLOG; mount it into a container",
+    "host": "check that the agent can read the host's /proc and /sys; mount them into a container",
+    "slurm": "check slurmctld and munge: scontrol ping; squeue must work for the agent's user",
+    "slurm-pids": "check slurmd on the node: systemctl status slurmd; scontrol listpids must work",
+    "job-files": "check the folder that Slurm's prolog writes: it must exist and be readable for the agent",
+    "kubelet": "check the kubelet and its socket /var/lib/kubelet/pod-resources/kubelet.sock",
+    "pods": "check the address of the kubelet or the API server, and the rights of the agent's service account",
+    "containers": "check Docker or Podman, and that the agent may open its socket (group docker)",
+    "cri": "check containerd or CRI-O, and that the agent may open its socket",
+    "process-owners": "check that the agent can read /proc of all users (hidepid; hostPID in a pod)",
+}
