@@ -31,7 +31,6 @@ from tests.store.support import HandClock
 T = TypeVar("T")
 FILES = sorted(FOLDER.glob("*.yml"))
 KNOWN_WRONG = {
-    "a10-slow-data-loader",
     "a11-swapped-card",
     "a13-daily-digests-in-autumn",
     "a13-daily-digests-in-spring",
@@ -41,15 +40,9 @@ KNOWN_WRONG = {
     "a14-busy-job-with-little-memory",
     "a14-recreated-pod",
     "a14-requeued-job",
-    "a15-four-findings-on-one-shared-gpu",
-    "a15-two-idle-holders-of-one-gpu",
-    "a17-alert-opens-its-runbook",
-    "a18-xid-143",
     "a19-backfill-older-than-a-day",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",
-    "interactive-shell-without-a-program",
-    "mig-instance-held-idle",
 }
 
 
