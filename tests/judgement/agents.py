@@ -93,12 +93,12 @@ class SimulatedAgent:
         ]
         self._claims: dict[str, Maybe[tuple[AllocationClaim, ...]]] = {"job": ABSENT, "pod": ABSENT}
         self._pods = index_pods(())
-        self._reported = 0
-        self._start()
+        self.restart(0.0)
 
-    def _start(self) -> None:
-        """As after a restart: nothing is remembered; the kernel log is read again."""
+    def restart(self, at: float) -> None:
+        """Nothing is remembered; the kernel log is read again."""
         self._reported = 0
+        self._boot_error = self._clock_error(at)  # an agent reads the time of the boot once
         self._composer = SnapshotComposer(
             self._node.name,
             ledger=XidLedger(None),
@@ -115,12 +115,9 @@ class SimulatedAgent:
         )
         self._builders = (NativeBuilder(judged_metrics()), HostFamily())
 
-    def restart(self) -> None:
-        self._start()
-
     def read(self, at: float, since: float) -> Snapshot:
         """`at` and `since`, the time of the last reading, are seconds of the situation."""
-        now = self._situation.start + at + self._node.clock_seconds
+        now = self._situation.start + at + self._clock_error(at)
         self._update_claims(at)
         has_driver = not any(
             event.span.has(at) and event.values.get("node", self._node.name) == self._node.name
@@ -146,6 +143,9 @@ class SimulatedAgent:
             yield from builder.to_families(snapshot)
         yield snapshot_age(age_seconds)
 
+    def _clock_error(self, at: float) -> float:
+        return 0.0 if self._node.clock is None else self._node.clock.at(at)
+
     def _sources(self, at: float) -> Iterator[SourceStatus]:
         down = {
             str(event.what): str(event.values.get("why", "it does not answer"))
@@ -167,7 +167,7 @@ class SimulatedAgent:
 
     def _xid(self, event: Event) -> XidEvent:
         place = Place(self._node.name, int(event.values["gpu"].partition("/")[2]))
-        at = self._situation.start + event.span.begin + self._node.clock_seconds
+        at = self._situation.start + event.span.begin + self._clock_error(event.span.begin)
         uuid = board_uuid(place, self._generation(place, event.span.begin))
         return XidEvent(xid=event.what, at=at, reporter="kernel_log", gpu_uuid=uuid)
 
@@ -272,9 +272,7 @@ class SimulatedAgent:
             "kind": program.kind,
             "command": program.command if is_seen else ABSENT,
             "driver_name": program.command,
-            "started_at": self._situation.start + program.started + self._node.clock_seconds
-            if is_seen
-            else ABSENT,
+            "started_at": self._situation.start + program.started + self._boot_error if is_seen else ABSENT,
             "memory_bytes": _value(program, "memory", at) * GIGABYTE
             if program.facts["memory"] is not None
             else ABSENT,

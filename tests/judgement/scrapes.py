@@ -123,11 +123,11 @@ def _scrape_node(situation: Situation, node: Node) -> _Scrapes:
     since = situation.moments[0] - CYCLE_SECONDS
     for moment in situation.moments:
         while restarts and restarts[0] <= moment:
-            agent.restart()
+            agent.restart(restarts[0])
             since = max(since, restarts.pop(0))
         is_down = situation.is_during("node_down", node.name, moment)
         if is_down:  # the machine is off: its agent starts with it
-            agent.restart()
+            agent.restart(moment)
             since = moment
         elif not situation.is_during("agent_stuck", node.name, moment):
             cycles = max(1, round((moment - since) / CYCLE_SECONDS))
