@@ -1,7 +1,7 @@
 """What the agents of a situation export: readings go through the real composer and builders of metrics.
 
-A node's agent reads its GPUs every `CYCLE_SECONDS` on a monotonic clock of its own; its clock of the day may be
-wrong. `scrapes.py` makes a history of it.
+A node's agent reads its GPUs every minute, or at each scrape, on a monotonic clock of its own; its clock of the
+day may be wrong. `scrapes.py` makes a history of it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from tests.judgement.clusters import slurm_state
 from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
 from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation
 
-CYCLE_SECONDS = 60.0
+CYCLE_SECONDS, MAX_CYCLE_SECONDS = 60.0, 180.0
 """An agent reads its GPUs every second; it bridges three minutes."""
 JUDGING = ("health", "notify", "reports", "rules", "server", "wiring")
 """The folders whose metrics are scraped: the others would only cost time."""
@@ -85,6 +85,7 @@ class SimulatedAgent:
     def __init__(self, situation: Situation, node: Node) -> None:
         self._situation = situation
         self._node = node
+        self.cycle_seconds = min(MAX_CYCLE_SECONDS, max(CYCLE_SECONDS, situation.interval))
         self._programs = [one for one in situation.programs if one.places[0].node == node.name]
         self._grants = [
             one
@@ -102,10 +103,10 @@ class SimulatedAgent:
         self._composer = SnapshotComposer(
             self._node.name,
             ledger=XidLedger(None),
-            integrator=Integrator(max_gap_seconds=2 * CYCLE_SECONDS),
+            integrator=Integrator(max_gap_seconds=2 * self.cycle_seconds),
             owners=OwnerJoin(
                 ProcessEnricher(),
-                OwnerAccounts(max_gap_seconds=2 * CYCLE_SECONDS),
+                OwnerAccounts(max_gap_seconds=2 * self.cycle_seconds),
                 AllocationMatcher(
                     [lambda: self._claims["pod"]], lambda: self._pods, [lambda: self._claims["job"]]
                 ),
