@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -284,8 +283,7 @@ class SimulatedAgent:
             "owner": self._owner(program) if is_seen else Owner(),
             "program": self._program_name(program) if is_seen else ABSENT,
         }
-        known = {one.name for one in fields(Process)}
-        return Process(**{name: value for name, value in values.items() if name in known})
+        return Process(**values)
 
     @staticmethod
     def _program_name(program: Program) -> str:
@@ -325,8 +323,7 @@ class SimulatedAgent:
         if (reads := program.facts.get("reads")) is not None:  # megabytes a second
             from_start = max(program.started, -3600.0)
             values["read_bytes"] = 1e6 * reads.mean(from_start, at) * (at - from_start)
-        known = {one.name for one in fields(ProcessWork)}
-        return ProcessWork(**{name: value for name, value in values.items() if name in known})
+        return ProcessWork(**values)
 
     def _update_claims(self, at: float) -> None:
         """The same objects while nothing changes, as readers of a kubelet or a prolog's files give them."""
