@@ -1,14 +1,13 @@
 """What the agents of a situation export: readings go through the real composer and builders of metrics.
 
-A node's agent reads its GPUs every `CYCLE_SECONDS` on a monotonic clock of its own; its clock of the day may be
-wrong. `scrapes.py` makes a history of it.
+A node's agent reads its GPUs every minute, or at each scrape, on a monotonic clock of its own; its clock of the
+day may be wrong. `scrapes.py` makes a history of it.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -51,7 +50,7 @@ from tests.judgement.clusters import slurm_state
 from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
 from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation
 
-CYCLE_SECONDS = 60.0
+CYCLE_SECONDS, MAX_CYCLE_SECONDS = 60.0, 180.0
 """An agent reads its GPUs every second; it bridges three minutes."""
 JUDGING = ("health", "notify", "reports", "rules", "server", "wiring")
 """The folders whose metrics are scraped: the others would only cost time."""
@@ -85,6 +84,7 @@ class SimulatedAgent:
     def __init__(self, situation: Situation, node: Node) -> None:
         self._situation = situation
         self._node = node
+        self.cycle_seconds = min(MAX_CYCLE_SECONDS, max(CYCLE_SECONDS, situation.interval))
         self._programs = [one for one in situation.programs if one.places[0].node == node.name]
         self._grants = [
             one
@@ -93,19 +93,19 @@ class SimulatedAgent:
         ]
         self._claims: dict[str, Maybe[tuple[AllocationClaim, ...]]] = {"job": ABSENT, "pod": ABSENT}
         self._pods = index_pods(())
-        self._reported = 0
-        self._start()
+        self.restart(0.0)
 
-    def _start(self) -> None:
-        """As after a restart: nothing is remembered; the kernel log is read again."""
+    def restart(self, at: float) -> None:
+        """Nothing is remembered; the kernel log is read again."""
         self._reported = 0
+        self._boot_error = self._clock_error(at)  # an agent reads the time of the boot once
         self._composer = SnapshotComposer(
             self._node.name,
             ledger=XidLedger(None),
-            integrator=Integrator(max_gap_seconds=2 * CYCLE_SECONDS),
+            integrator=Integrator(max_gap_seconds=2 * self.cycle_seconds),
             owners=OwnerJoin(
                 ProcessEnricher(),
-                OwnerAccounts(max_gap_seconds=2 * CYCLE_SECONDS),
+                OwnerAccounts(max_gap_seconds=2 * self.cycle_seconds),
                 AllocationMatcher(
                     [lambda: self._claims["pod"]], lambda: self._pods, [lambda: self._claims["job"]]
                 ),
@@ -115,12 +115,9 @@ class SimulatedAgent:
         )
         self._builders = (NativeBuilder(judged_metrics()), HostFamily())
 
-    def restart(self) -> None:
-        self._start()
-
     def read(self, at: float, since: float) -> Snapshot:
         """`at` and `since`, the time of the last reading, are seconds of the situation."""
-        now = self._situation.start + at + self._node.clock_seconds
+        now = self._situation.start + at + self._clock_error(at)
         self._update_claims(at)
         has_driver = not any(
             event.span.has(at) and event.values.get("node", self._node.name) == self._node.name
@@ -146,6 +143,9 @@ class SimulatedAgent:
             yield from builder.to_families(snapshot)
         yield snapshot_age(age_seconds)
 
+    def _clock_error(self, at: float) -> float:
+        return 0.0 if self._node.clock is None else self._node.clock.at(at)
+
     def _sources(self, at: float) -> Iterator[SourceStatus]:
         down = {
             str(event.what): str(event.values.get("why", "it does not answer"))
@@ -168,7 +168,7 @@ class SimulatedAgent:
 
     def _xid(self, event: Event) -> XidEvent:
         place = Place(self._node.name, int(event.values["gpu"].partition("/")[2]))
-        at = self._situation.start + event.span.begin + self._node.clock_seconds
+        at = self._situation.start + event.span.begin + self._clock_error(event.span.begin)
         uuid = board_uuid(place, self._generation(place, event.span.begin))
         return XidEvent(xid=event.what, at=at, reporter="kernel_log", gpu_uuid=uuid)
 
@@ -273,9 +273,7 @@ class SimulatedAgent:
             "kind": program.kind,
             "command": program.command if is_seen else ABSENT,
             "driver_name": program.command,
-            "started_at": self._situation.start + program.started + self._node.clock_seconds
-            if is_seen
-            else ABSENT,
+            "started_at": self._situation.start + program.started + self._boot_error if is_seen else ABSENT,
             "memory_bytes": _value(program, "memory", at) * GIGABYTE
             if program.facts["memory"] is not None
             else ABSENT,
@@ -286,8 +284,7 @@ class SimulatedAgent:
             "owner": self._owner(program) if is_seen else Owner(),
             "program": self._program_name(program) if is_seen else ABSENT,
         }
-        known = {one.name for one in fields(Process)}
-        return Process(**{name: value for name, value in values.items() if name in known})
+        return Process(**values)
 
     @staticmethod
     def _program_name(program: Program) -> str:
@@ -327,8 +324,7 @@ class SimulatedAgent:
         if (reads := program.facts.get("reads")) is not None:  # megabytes a second
             from_start = max(program.started, -3600.0)
             values["read_bytes"] = 1e6 * reads.mean(from_start, at) * (at - from_start)
-        known = {one.name for one in fields(ProcessWork)}
-        return ProcessWork(**{name: value for name, value in values.items() if name in known})
+        return ProcessWork(**values)
 
     def _update_claims(self, at: float) -> None:
         """The same objects while nothing changes, as readers of a kubelet or a prolog's files give them."""

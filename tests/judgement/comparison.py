@@ -144,10 +144,11 @@ def compare_alerts(expected: Expected, found: FoundAlerts) -> Iterator[str]:
 
 
 def compare_hours(situation: Situation, server: Server) -> Iterator[str]:
+    reports: dict[str, dict[str, dict[str, float]]] = {}
     for name, expected in situation.expected.hours.items():
         kind, _, rest = name.partition(" ")
         by = kind if rest else "pod" if "/" in name else "user"
-        rows = server.hours(by)
+        rows = reports[by] = reports.get(by) or server.hours(by)
         row = rows.get(rest or name)
         if row is None:
             yield f"hours: no row of {name}, only {sorted(rows)}"

@@ -17,12 +17,14 @@ import numpy as np
 from gpuscope.metrics.sample import LabelSet, MetricFamily
 from gpuscope.readings import Snapshot
 from gpuscope.series import Labels, Series
-from tests.judgement.agents import CYCLE_SECONDS, SimulatedAgent
+from tests.judgement.agents import SimulatedAgent
 from tests.judgement.schedules import parse_schedule
 from tests.judgement.situation import Node, Situation
 from tests.promql.memory import STALE
 
-Points: TypeAlias = dict[Labels, list[tuple[float, float]]]
+SeriesPoints: TypeAlias = list[tuple[float, float]]
+"""Seconds of the situation and values."""
+Points: TypeAlias = dict[Labels, SeriesPoints]
 
 
 @dataclass(frozen=True)
@@ -44,34 +46,36 @@ class _Scrapes:
         self._target = dict(target)
         self._start = start
         self._points: Points = defaultdict(list)
-        self._series_of: dict[tuple[str, LabelSet], list[tuple[float, float]]] = {}
-        self._labels_of: dict[int, Labels] = {}
-        self._present: dict[int, list[tuple[float, float]]] = {}
+        self._families: dict[str, tuple[list[LabelSet], list[SeriesPoints]]] = {}
+        """By name, as in the last scrape."""
 
     def add(self, at: float, families: Iterable[MetricFamily]) -> None:
-        now: dict[int, list[tuple[float, float]]] = {}
+        before, self._families = self._families, {}
         for family in families:
-            for labels, value in family.samples:
-                points = self._series_of.get((family.name, labels))
-                if points is None:
-                    points = self._points[self._labels(family.name, labels)]
-                    self._series_of[family.name, labels] = points
+            labels = [labels for labels, _ in family.samples]
+            known = before.get(family.name)
+            if known is None or known[0] != labels:  # builders share label sets between two snapshots
+                known = labels, [self._points[self._labels(family.name, one)] for one in labels]
+            self._families[family.name] = known
+            for points, (_, value) in zip(known[1], family.samples, strict=True):
                 points.append((at, float(value)))
-                now[id(points)] = points
-        self._end_others(at, now)
+        self._end_others(at, before)
 
     def add_own(self, at: float, name: str, value: float) -> None:
         """A sample that the scraper itself writes."""
         self._points[self._labels(name, LabelSet(()))].append((at, value))
 
     def fail(self, at: float) -> None:
-        self._end_others(at, {})
+        before, self._families = self._families, {}
+        self._end_others(at, before)
 
-    def _end_others(self, at: float, now: dict[int, list[tuple[float, float]]]) -> None:
-        for key, points in self._present.items():
-            if key not in now:
-                points.append((at, STALE))
-        self._present = now
+    def _end_others(self, at: float, before: Mapping[str, tuple[list[LabelSet], list[SeriesPoints]]]) -> None:
+        """Marks the end of the series that this scrape does not have."""
+        for name, known in before.items():
+            if self._families.get(name) is not known:
+                for points in known[1]:
+                    if points[-1][0] != at:
+                        points.append((at, STALE))
 
     def _labels(self, name: str, labels: LabelSet) -> Labels:
         own = {f"exported_{key}" if key in self._target else key: text for key, text in labels.pairs}
@@ -120,17 +124,17 @@ def _scrape_node(situation: Situation, node: Node) -> _Scrapes:
     target = _Scrapes({"job": "gpuscope", "instance": node.instance}, situation.start)
     restarts = sorted(one.span.begin for one in situation.of_kind("agent_restarts", node.name))
     snapshot: Snapshot | None = None
-    since = situation.moments[0] - CYCLE_SECONDS
+    since = situation.moments[0] - agent.cycle_seconds
     for moment in situation.moments:
         while restarts and restarts[0] <= moment:
-            agent.restart()
+            agent.restart(restarts[0])
             since = max(since, restarts.pop(0))
         is_down = situation.is_during("node_down", node.name, moment)
         if is_down:  # the machine is off: its agent starts with it
-            agent.restart()
+            agent.restart(moment)
             since = moment
         elif not situation.is_during("agent_stuck", node.name, moment):
-            cycles = max(1, round((moment - since) / CYCLE_SECONDS))
+            cycles = max(1, round((moment - since) / agent.cycle_seconds))
             for number in range(1, cycles + 1):
                 at = since + (moment - since) * number / cycles
                 snapshot = agent.read(at, since + (moment - since) * (number - 1) / cycles)

@@ -69,8 +69,8 @@ class Node:
     name: str
     gpus: int
     model: str = "NVIDIA H100 80GB HBM3"
-    clock_seconds: float = 0.0
-    """How far the node's clock is ahead of the server's."""
+    clock: Schedule | None = None
+    """How many seconds the node's clock is ahead of the server's; None: it is right."""
     host: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -283,6 +283,11 @@ class _Reader:
             expected=self._expected(document.get("expect") or {}),
         )
 
+    def _clock(self, text: str | float) -> Schedule:
+        """`-1h`, or seconds that change: `3600 until 1h, 0`."""
+        is_constant = not isinstance(text, str) or " " not in text
+        return self._schedule(parse_duration(text) if is_constant else text)
+
     def _time(self, text: str | float) -> float:
         return parse_time(text, self._lasts)
 
@@ -300,8 +305,8 @@ class _Reader:
         for name, row in self._document.get("nodes", {}).items():
             about = {"gpus": row} if isinstance(row, int) else dict(row)
             _refuse_unknown(about, {"gpus", "model", "clock", "host"}, "node")
-            clock = parse_duration(about.pop("clock", 0))
-            found[name] = Node(name, clock_seconds=clock, **about)
+            clock = about.pop("clock", None)
+            found[name] = Node(name, clock=None if clock is None else self._clock(clock), **about)
         if not found:
             names = sorted({place.node for place in places}) or ["n1"]
             counts = {name: 1 + max((p.gpu for p in places if p.node == name), default=0) for name in names}

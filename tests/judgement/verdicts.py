@@ -162,7 +162,9 @@ class Server:
             for group, rule, matrix in answers:
                 spec = replace(group, rules=(rule if with_texts else replace(rule, annotations=()),))
                 evaluated = RuleGroup(spec, _environment(matrix, rule, lookups), is_restored=True)
-                for slot in slots:
+                present = matrix.times_ms[matrix.present.any(axis=0)] / 1000
+                # Before its first result and after its last one an alert is not active.
+                for slot in (one for one in slots if present[0] <= one <= present[-1] + RULE_INTERVAL):
                     evaluated.evaluate(round(slot) * SECOND_NS)
                     (alerting,) = evaluated.alerting_rules()
                     firing[slot] += [

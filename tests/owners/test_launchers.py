@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.owners.attribution import program_of
-from gpuscope.owners.launchers import launcher_of
+from gpuscope.owners.launchers import LauncherLookup
 from gpuscope.owners.proc import Proc, ProcessGone, parse_relations
 from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup
 from gpuscope.owners.users import UserNames
@@ -151,7 +151,7 @@ def test_a_process_whose_launcher_has_ended_is_alone() -> None:
         os.waitpid(leader, 0)
         assert programs(pids) == [f"pid-{pid}" for pid in pids]
         with pytest.raises(ProcessGone):
-            launcher_of(Proc(), leader)
+            LauncherLookup(Proc()).launcher_of(leader)
 
 
 @pytest.mark.parametrize(

@@ -10,11 +10,10 @@ in the background each is a program of its own.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.proc import Proc, ProcessGone
+from gpuscope.owners.proc import Proc, ProcessGone, ProcessRelations
 
 MAX_ANCESTORS: Final = 16
 MAX_ENVIRONMENT_ENTRIES: Final = 4096
@@ -51,52 +50,68 @@ _WANTED: Final = frozenset((*_WORLD_SIZES, *_RANKS, _PORT))
 _NUMBER: Final = re.compile(rb"\d{1,7}\Z")
 
 
-@dataclass(frozen=True, slots=True)
-class _Ancestor:
-    pid: int
-    parent: int
-    comm: str
+class LauncherLookup:
+    """Looks up processes that are read together: most have the same ancestors, each of which is read once."""
 
+    def __init__(self, proc: Proc) -> None:
+        self._proc = proc
+        self._relations: dict[int, ProcessRelations | None] = {}
+        self._outermost: dict[int, int | None] = {}
+        """Of an ancestor: the outermost known launcher from it on."""
 
-def launcher_of(proc: Proc, pid: int, environment: bytes = b"") -> str:
-    """`pid-` and the PID of the launcher, or of the process itself. ProcessGone if the process has ended."""
-    relations = proc.relations(pid)
-    ancestors = _ancestors(proc, relations.parent)
-    known = [ancestor.pid for ancestor in ancestors if _is_launcher(proc, ancestor)]
-    if known:  # the outermost: accelerate may start torchrun
-        return f"pid-{known[-1]}"
-    run = _distributed_run(environment)
-    if run is not None:
-        return f"pid-{relations.parent}{run}"
-    for leader in (relations.group, relations.session):
-        if leader != pid and leader > 1 and _leads(proc, leader, leader == relations.group):
-            return f"pid-{leader}"
-    return f"pid-{pid}"
+    def launcher_of(self, pid: int, environment: bytes = b"") -> str:
+        """`pid-` and the PID of the launcher, or of the process itself. ProcessGone if it has ended."""
+        relations = self._proc.relations(pid)
+        known = self._known_launcher(relations.parent)
+        if known is not None:
+            return f"pid-{known}"
+        run = _distributed_run(environment)
+        if run is not None:
+            return f"pid-{relations.parent}{run}"
+        if relations.group not in (0, pid) and self._leads(relations.group, "group"):
+            return f"pid-{relations.group}"
+        if relations.session not in (0, pid) and self._leads(relations.session, "session"):
+            return f"pid-{relations.session}"
+        return f"pid-{pid}"
 
+    def _known_launcher(self, first: int) -> int | None:
+        """The outermost among the ancestors: accelerate may start torchrun."""
+        if first not in self._outermost:
+            outermost, pid = None, first
+            for _ in range(MAX_ANCESTORS):
+                relations = self._read(pid)
+                if pid <= 1 or relations is None:
+                    break
+                if self._is_launcher(pid, relations.comm):
+                    outermost = pid
+                pid = relations.parent
+            self._outermost[first] = outermost
+        return self._outermost[first]
 
-def _ancestors(proc: Proc, first: int) -> list[_Ancestor]:
-    """The nearest first; up to the first one that cannot be read."""
-    ancestors: list[_Ancestor] = []
-    pid = first
-    while pid > 1 and len(ancestors) < MAX_ANCESTORS:
+    def _is_launcher(self, pid: int, comm: str) -> bool:
+        if comm in LAUNCHERS:
+            return True
+        if not comm.startswith(("python", "pt_elastic", "pypy")):
+            return False
         try:
-            relations = proc.relations(pid)
-        except (ProcessGone, OSError, SourceError):
-            break
-        ancestors.append(_Ancestor(pid, relations.parent, relations.comm))
-        pid = relations.parent
-    return ancestors
+            return _LAUNCHER_MODULE.search(self._proc.cmdline(pid)) is not None
+        except (ProcessGone, OSError):
+            return False
 
+    def _leads(self, leader: int, of: Literal["group", "session"]) -> bool:
+        """Whether the leader still runs, and starts what belongs together."""
+        relations = self._read(leader)
+        if relations is None or leader <= 1 or getattr(relations, of) != leader:
+            return False
+        return relations.comm not in UNRELATED and not relations.comm.startswith(_UNRELATED_BEGINNINGS)
 
-def _is_launcher(proc: Proc, ancestor: _Ancestor) -> bool:
-    if ancestor.comm in LAUNCHERS:
-        return True
-    if not ancestor.comm.startswith(("python", "pt_elastic", "pypy")):
-        return False
-    try:
-        return _LAUNCHER_MODULE.search(proc.cmdline(ancestor.pid)) is not None
-    except (ProcessGone, OSError):
-        return False
+    def _read(self, pid: int) -> ProcessRelations | None:
+        if pid not in self._relations:
+            try:
+                self._relations[pid] = self._proc.relations(pid)
+            except (ProcessGone, OSError, SourceError):
+                self._relations[pid] = None
+        return self._relations[pid]
 
 
 def _distributed_run(environment: bytes) -> str | None:
@@ -114,15 +129,3 @@ def _distributed_run(environment: bytes) -> str | None:
         return None
     port = values.get(_PORT, b"")
     return f":{port.decode()}" if _NUMBER.match(port) else ""
-
-
-def _leads(proc: Proc, leader: int, of_group: bool) -> bool:
-    """Whether the leader still runs, and starts what belongs together."""
-    try:
-        relations = proc.relations(leader)
-    except (ProcessGone, OSError, SourceError):
-        return False
-    comm = relations.comm
-    if comm in UNRELATED or comm.startswith(_UNRELATED_BEGINNINGS):
-        return False
-    return (relations.group if of_group else relations.session) == leader

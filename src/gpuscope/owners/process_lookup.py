@@ -17,7 +17,7 @@ from typing import Final
 from gpuscope.clock import Clock
 from gpuscope.errors import SourceError
 from gpuscope.owners.cgroup import NO_CGROUP, CgroupFacts, parse_cgroup
-from gpuscope.owners.launchers import launcher_of
+from gpuscope.owners.launchers import LauncherLookup
 from gpuscope.owners.lookup_timing import lasting_timing
 from gpuscope.owners.proc import Proc, ProcessGone
 from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
@@ -58,6 +58,7 @@ class ProcessLookup:
         self._proc = proc
         self._users = users
         self._full_commands = full_commands
+        self._launchers = LauncherLookup(proc)
         self._wanted: frozenset[ProcessKey] = frozenset()
         self._known: FactsByProcess = {}
         self.failures: Counter[str] = Counter()
@@ -70,6 +71,7 @@ class ProcessLookup:
         """The same mapping as before unless a process came or went; what it holds never changes."""
         wanted, known = self._wanted, self._known
         if wanted != known.keys():
+            self._launchers = LauncherLookup(self._proc)
             self._known = {key: known[key] if key in known else self.look_up(key) for key in wanted}
         return ReadResult(self._known)
 
@@ -124,7 +126,7 @@ class ProcessLookup:
 
     def _launcher(self, pid: int, environment: bytes) -> Maybe[str]:
         try:
-            return launcher_of(self._proc, pid, environment)
+            return self._launchers.launcher_of(pid, environment)
         except (OSError, SourceError):
             self.failures["launcher"] += 1
             return ABSENT
