@@ -43,8 +43,6 @@ KNOWN_WRONG = {
     "a14-requeued-job",
     "a15-four-findings-on-one-shared-gpu",
     "a15-two-idle-holders-of-one-gpu",
-    "a17-alert-opens-its-runbook",
-    "a18-xid-143",
     "a19-backfill-older-than-a-day",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",
