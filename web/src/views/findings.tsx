@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import { getJson } from "../api";
 import type { PastFindingsAnswer } from "../api-types";
 import { toWords } from "../fleet";
-import { costOf, nextText, ownerLabel, sumCosts, whyText } from "../finding-text";
+import { costOf, isAboutOwner, nextText, ownerLabel, sumCosts, whyText } from "../finding-text";
 import { ABSENT, formatDuration, formatHours, formatLength, formatMoment } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type Finding, type LivePicture } from "../live";
@@ -176,7 +176,7 @@ function findingColumns(): Column<Finding>[] {
     {
       id: "who",
       title: t("attention.who"),
-      cell: (one) => <Name text={ownerLabel(one.owner) || ABSENT} />,
+      cell: (one) => <Name text={ownerLabel(one.owner) || (isAboutOwner(one) ? t("sessions.no_name") : ABSENT)} />,
       value: (one) => ownerLabel(one.owner) || undefined,
     },
     {
