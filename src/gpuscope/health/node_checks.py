@@ -17,7 +17,11 @@ from gpuscope.health.thresholds import (
     SOURCE_SLOW_SECONDS,
 )
 
-HAD_AGENT: Final = "group by (job, instance) (last_over_time(gpuscope_agent_info[1d:5m]))"
+HAD_AGENT: Final = (
+    "group by (job, instance) (last_over_time(gpuscope_agent_info[5m]) "
+    "or last_over_time(gpuscope_agent_info[1d:5m]))"
+)
+"""Targets that were agents within a day; an agent of the last minutes may be between two steps."""
 _WAS_WATCHED: Final = "(count(gpuscope_agent_info offset 5m) or count(gpuscope_store_full offset 5m))"
 """The server itself was there five minutes ago: after its own pause nodes come back one by one."""
 _HAS_AGENT: Final = "and on (instance) gpuscope_agent_info"
@@ -46,10 +50,7 @@ NODE_CHECKS: Final = (
         alert="TargetDown",
         subject=Subject.NODE,
         severity=Severity.WARNING,
-        promql=(
-            f"up == 0 unless on (job, instance) {HAD_AGENT} "
-            f"and on (job) group by (job) (last_over_time(gpuscope_agent_info[1d:5m]))"
-        ),
+        promql=(f"up == 0 unless on (job, instance) {HAD_AGENT} and on (job) {HAD_AGENT}"),
         for_seconds=300,
         meaning="A scrape target of a job of agents has never answered as one.",
         next_step="check the exporter at this address, or remove it from the configuration",
