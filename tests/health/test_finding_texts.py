@@ -51,7 +51,10 @@ def test_a_source_that_is_down_says_what_to_do_for_it(source: str) -> None:
     findings = [one for one in found([*node(), *gpu("0"), down]) if one.kind == "source_down"]
     assert [(one.next_key, one.next) for one in findings] == [(f"source.{source}", SOURCE_STEPS[source])]
     is_of_the_driver = source in ("nvml", "nvidia-smi")
-    assert ("nvidia-smi" in findings[0].next, "reboot" in findings[0].next) == (is_of_the_driver, is_of_the_driver)
+    assert ("nvidia-smi" in findings[0].next, "reboot" in findings[0].next) == (
+        is_of_the_driver,
+        is_of_the_driver,
+    )
 
 
 def test_another_source_has_the_general_step() -> None:

@@ -13,8 +13,8 @@ from typing import cast
 import pytest
 
 from gpuscope.errors import GpuscopeError, ServerUnreachable
-from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.sample_judge import SampleJudge
 from gpuscope.wiring import live_readers
 from gpuscope.wiring.live_client import EndpointMissing, LiveClient, LoginNeeded
 from gpuscope.wiring.live_readers import (
