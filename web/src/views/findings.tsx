@@ -136,7 +136,9 @@ function Filters({ period, findings, query, children }: FilterProps): JSX.Elemen
       >
         <option value="">{t("findings.any_kind")}</option>
         {kinds.map((one) => (
-          <option key={one}>{one}</option>
+          <option key={one} value={one}>
+            {tName("kind", one)}
+          </option>
         ))}
       </select>
       <SearchBox label={t("findings.search")} />
