@@ -91,7 +91,7 @@ def seen_history() -> History:
     reason = "hw_thermal_slowdown"
     history.add("gpuscope_gpu_throttled_seconds_total", 5400.0, **other, reason=reason)
     history.add("gpuscope_gpu_held_idle_seconds_total", 7200.0, **gpu)
-    history.add("gpuscope_agent_snapshot_timestamp_seconds", history.at(30), instance="n1:9400")
+    history.add("gpuscope_agent_snapshot_age_seconds", 600.0, 60, instance="n1:9400")
     history.add("gpuscope_gpu_power_watts", 100.0, **gpu)
     history.add("gpuscope_gpus_seen", 2.0, instance="n1:9400")
     return history
@@ -140,7 +140,7 @@ def test_every_row_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
         (["throttle", "hw_slowdwn"], "did you mean hw_slowdown?"),
         (["state", "\x1b[1m"], "is not a state"),
         (["metric", "gpuscope_gpu_power"], "is not a metric of the native family"),
-        (["nonsense", "x"], "is not one of xid, throttle, state, metric"),
+        (["nonsense", "x"], "is not one of xid, throttle, state, alert, metric"),
     ],
 )
 def test_an_unknown_name_is_one_sentence(

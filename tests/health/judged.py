@@ -80,14 +80,14 @@ def findings(
     judgement: Judgement, samples: Iterable[Sample], missing: Missing = NOTHING_MISSING
 ) -> list[Finding]:
     maker = FindingMaker(sort_samples(samples, NOW).nodes, missing, judgement.others)
-    return sorted(maker.make(judgement.open()), key=worst_first)
+    return sorted(maker.make(judgement.open_now()), key=worst_first)
 
 
 def states(samples: Iterable[Sample], instance: str = "n1:9400") -> dict[GpuKey, GpuState]:
     listed, judgement = list(samples), Judgement()
     evaluate(judgement, listed)
     nodes = sort_samples(listed, NOW).nodes
-    reasons = FindingMaker(nodes).reasons(judgement.open())
+    reasons = FindingMaker(nodes).reasons(judgement.open_now())
     return states_of(nodes[instance], reasons.get(instance, {}), gone=False, unread=False, now=NOW)
 
 

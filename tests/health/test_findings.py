@@ -129,7 +129,7 @@ def test_a_lost_gpu_names_its_xid_its_job_and_the_right_action() -> None:
     evaluate(judgement, samples)
     owners = {("n1:9400", "GPU-n1-3"): FindingOwner("job", "", "17", "a")}
     nodes = sort_samples(samples, NOW).nodes
-    (finding,) = FindingMaker(nodes, owners_before=owners).make(judgement.open())
+    (finding,) = FindingMaker(nodes, owners_before=owners).make(judgement.open_now())
     assert (finding.kind, finding.args) == ("gpu_lost", {"xid": 79})
     assert finding.owner == FindingOwner("job", "", "17", "a")
     assert "power-cycle" in finding.next
@@ -166,12 +166,12 @@ def test_since_of_throttling_and_pcie_is_when_they_began() -> None:
 def test_what_was_there_at_the_first_evaluation_began_when_the_history_says() -> None:
     judgement, bad = Judgement(), [*node(), *gpu("0"), HOT]
     evaluate(judgement, bad)
-    (episode,) = judgement.open()
+    (episode,) = judgement.open_now()
     assert episode.since is None
     began = {episode.condition.subject: NOW - 7200}
-    assert [one.since for one in judgement.open(began)] == [NOW - 7200]
+    assert [one.since for one in judgement.open_now(began)] == [NOW - 7200]
     began = {episode.condition.subject: NOW - 300}
-    assert [one.since for one in judgement.open(began)] == [NOW - 300], "a filled-in history dates it anew"
+    assert [one.since for one in judgement.open_now(began)] == [NOW - 300], "a filled-in history dates it anew"
 
 
 def test_throttling_that_flickers_keeps_its_beginning() -> None:

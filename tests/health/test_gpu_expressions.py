@@ -157,6 +157,8 @@ def test_only_a_target_that_was_an_agent_is_a_node_that_is_down() -> None:
     left = NOW - 10 * MINUTE
     assert fired("node_down", up(0.0), agent_until(left), label="instance") == {"n1"}
     assert fired("node_down", up(1.0), agent_until(NOW)) == set()
+    young = series("gpuscope_agent_info", during(NOW - 4 * MINUTE, NOW - 3 * MINUTE))
+    assert fired("node_down", up(0.0), young, label="instance") == {"n1"}, "it answered for a minute"
     assert fired("node_down", up(0.0, job="postgres"), agent_until(NOW)) == set(), (
         "another exporter of the host"
     )

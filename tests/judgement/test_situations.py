@@ -76,6 +76,8 @@ KNOWN_WRONG = {
     "a14-busy-job-with-little-memory",
     "a14-recreated-pod",
     "a14-requeued-job",
+    "a15-four-findings-on-one-shared-gpu",
+    "a15-two-idle-holders-of-one-gpu",
     "a19-backfill-older-than-a-day",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from gpuscope.render import FILES, RenderedFile, WrittenFile, write_files
 from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.render.host_names import parse_host_names
 from gpuscope.render.prometheus import ScrapePlan, prometheus_files, prometheus_text
-from gpuscope.render.rendered_rules import METRICS, rule_files
+from gpuscope.render.rendered_rules import METRICS, NOT_RENDERED, rule_files
 from tests.engines import engine
 
 CLUSTER = ScrapePlan(nodes=("server-b", "server-c"), slurm_host="server-a", alertmanager_host="server-a")
@@ -93,7 +94,33 @@ def test_an_alertmanager_without_receiver_says_so() -> None:
 def test_every_shipped_rule_file_is_rendered_for_some_exporter() -> None:
     shipped = {path.stem for path in (FILES / "prometheus/rules").iterdir()}
     rendered = {metrics: {file.path for file in rule_files(metrics)} for metrics in METRICS}
-    assert {path for paths in rendered.values() for path in paths} == {f"rules/{n}.rules.yml" for n in shipped}
+    names = {f"rules/{name}.rules.yml" for name in shipped - NOT_RENDERED}
+    assert {path for paths in rendered.values() for path in paths} == names
+    assert shipped > NOT_RENDERED
+
+
+@pytest.mark.parametrize("metrics", METRICS)
+def test_a_host_that_is_down_has_one_alert(metrics: str) -> None:
+    """`InstanceDown` of users' own rules is the same for every target."""
+    rules = [
+        rule
+        for file in rule_files(metrics)
+        for group in yaml.safe_load(file.content)["groups"]
+        for rule in group["rules"]
+        if "alert" in rule and re.search(r"(?<!_)up == 0", rule["expr"])
+    ]
+    assert {rule["alert"] for rule in rules} <= {"HostDown", "TargetDown"}
+    assert all("on (job" in rule["expr"] for rule in rules)
+
+
+def test_a_runbook_is_an_address_that_was_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["render", "rules", "--out", str(tmp_path / "none")]) == 0
+    assert main(["render", "rules", "--page-url", "http://gpus:9470/", "--out", str(tmp_path / "named")]) == 0
+    none, named = (tmp_path / name / "rules/gpuscope-use.rules.yml" for name in ("none", "named"))
+    assert "runbook_url" not in none.read_text()
+    assert "runbook_url: 'http://gpus:9470/explain/alert/HeldIdle'" in named.read_text()
+    assert main(["render", "rules", "--page-url", "gpus", "--out", str(tmp_path)]) == 2
+    assert "--page-url: 'gpus' is not a URL" in capsys.readouterr().err
 
 
 def test_no_alert_is_rendered_for_two_exporters() -> None:

@@ -161,9 +161,9 @@ def test_what_holds_now_is_known_when_its_beginning_is_read() -> None:
         ledger = FindingLedger(CountingEngine(history))
         now_ms = history.end_ms + 60_000
         await ledger.update(now_ms)
-        assert HOLDS_IDLE not in ledger.open(), "it began before what is read"
+        assert HOLDS_IDLE not in ledger.open_stretches(), "it began before what is read"
         await read_all(ledger, now_ms)
-        stretch = ledger.open()[HOLDS_IDLE]
+        stretch = ledger.open_stretches()[HOLDS_IDLE]
         assert stretch.began == START_MS / 1000
         assert stretch.loss is not None
         assert abs(stretch.loss.gpu_seconds / 3600 - cost(ledger, history)) < 1e-9
@@ -177,9 +177,9 @@ def test_a_beginning_stays_known_when_a_window_ends() -> None:
         history = idle_history()
         ledger = FindingLedger(CountingEngine(history))
         await read_all(ledger, START_MS + WINDOW_MS)
-        before = ledger.open()[HOLDS_IDLE]
+        before = ledger.open_stretches()[HOLDS_IDLE]
         await ledger.update(START_MS + WINDOW_MS + 600_000)
-        assert ledger.open()[HOLDS_IDLE].began == before.began
+        assert ledger.open_stretches()[HOLDS_IDLE].began == before.began
 
     asyncio.run(scene())
 
@@ -195,7 +195,7 @@ def test_older_samples_that_arrive_date_it_anew() -> None:
         ledger = FindingLedger(engine)
         now_ms = history.end_ms + 60_000
         await read_all(ledger, now_ms)
-        assert ledger.open()[HOLDS_IDLE].began == history.at(40 * 60)
+        assert ledger.open_stretches()[HOLDS_IDLE].began == history.at(40 * 60)
         history.series.clear()
         history.process(history.gpu(0, processes=1.0), "7", idle_since=0, user="alice")
         engine.grow()
@@ -203,7 +203,7 @@ def test_older_samples_that_arrive_date_it_anew() -> None:
         assert await ledger.recheck(now_ms)
         assert len(engine.windows_asked()) == 2, "one count for the last day, one for all before"
         await read_all(ledger, now_ms)
-        stretch = ledger.open()[HOLDS_IDLE]
+        stretch = ledger.open_stretches()[HOLDS_IDLE]
         assert stretch.began == START_MS / 1000
         assert stretch.loss is not None
         assert abs(stretch.loss.gpu_seconds / 3600 - 60) < 0.1
@@ -223,12 +223,12 @@ def test_nothing_is_read_beyond_what_is_filled_in() -> None:
         now_ms = history.end_ms + 60_000
         await read_all(ledger, now_ms)
         assert max(end for _, end in engine.asked) < START_MS + 8 * 3_600_000
-        assert ledger.open() == {}, "now is not read"
+        assert ledger.open_stretches() == {}, "now is not read"
         history.series.clear()  # it worked in the part that is filled in last
         history.process(history.gpu(0, processes=1.0), "7", idle_since=600, user="alice")
         filled_until_ms = None
         engine.grow()
         await read_all(ledger, now_ms)
-        assert ledger.open()[HOLDS_IDLE].began == history.at(600)
+        assert ledger.open_stretches()[HOLDS_IDLE].began == history.at(600)
 
     asyncio.run(scene())

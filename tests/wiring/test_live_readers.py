@@ -13,6 +13,8 @@ from typing import cast
 import pytest
 
 from gpuscope.errors import GpuscopeError, ServerUnreachable
+from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.sample_judge import SampleJudge
 from gpuscope.wiring import live_readers
 from gpuscope.wiring.live_client import EndpointMissing, LiveClient, LoginNeeded
 from gpuscope.wiring.live_readers import (
@@ -133,7 +135,8 @@ def test_findings_of_one_machine() -> None:
         ("gpuscope_gpu_info", {**gpu, "node": "a", "model": "H100"}, 1.0),
         ("gpuscope_gpu_up", gpu, 0.0),
     ]
-    picture = to_picture(samples, now=1000.0, source="test")
+    judge = SampleJudge()
+    picture = to_picture(samples, judge, FleetJudge(judge), now=1000.0, source="test")
     (finding,) = picture["findings"]
     assert (finding["kind"], finding["node"], finding["gpus"]) == ("gpu_lost", "a", ["3"])
     assert finding["next"]

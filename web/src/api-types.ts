@@ -342,9 +342,18 @@ export interface FindingJson {
   evidence: string;
 }
 
+/** A check that the engine has not answered for more than a minute. */
+export interface NotKnownJson {
+  kind: string;
+  /** The engine's error, in English. */
+  reason: string;
+}
+
 /** `GET /api/findings`: most severe first, then oldest. */
 export interface FindingsAnswer {
   findings: FindingJson[];
+  /** Kinds that cannot be judged now: that they have no finding says nothing. */
+  not_known: NotKnownJson[];
 }
 
 /** A finding over a time range; `until` is null if it holds at the end, `node` is empty for several. */

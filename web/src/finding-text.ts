@@ -19,6 +19,11 @@ function valuesOf(finding: Finding): Record<string, string | number> {
   };
 }
 
+/** Whether somebody holds what it is about: if nobody is known, that is said. */
+export function isAboutOwner(finding: Finding): boolean {
+  return finding.owner.kind !== "none" || finding.next_key === "unknown_owner" || finding.kind === "gpu_lost";
+}
+
 /** As nvidia-smi's -i takes it; of a MIG instance its GPU. */
 function gpuList(gpus: readonly string[]): string {
   const whole = new Set(gpus.map((index) => index.split("_")[0] ?? index));

@@ -12,9 +12,9 @@ from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import worst_first
 from gpuscope.health.finding_texts import join_indices
 from gpuscope.health.findings import FindingMaker
-from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.server.live.collector_samples import snapshot_samples
+from gpuscope.server.live.sample_judge import SampleJudge
 
 
 def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
@@ -79,7 +79,7 @@ def health(context: DoctorContext) -> Iterator[CheckResult]:
     judge = SampleJudge()
     judge.add(samples, now)
     nodes = sort_samples(samples, now).nodes
-    for finding in sorted(FindingMaker(nodes, others=judge.others).make(judge.open()), key=worst_first):
+    for finding in sorted(FindingMaker(nodes, others=judge.others).make(judge.open_now()), key=worst_first):
         if finding.uuids and HEALTH_CHECKS[finding.kind].subject is Subject.GPU:
             verdict = Verdict.NOTE if finding.severity is Severity.INFO else Verdict.BAD
             yield CheckResult(verdict, finding.why, finding.next)

@@ -80,8 +80,8 @@ class Judgement:
     def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
         return self._others
 
-    def open(self, began: Mapping[SubjectKey, float] | None = None) -> list[OpenEpisode]:
-        return self._episodes.open((began or {}).get)
+    def open_now(self, began: Mapping[SubjectKey, float] | None = None) -> list[OpenEpisode]:
+        return self._episodes.open_now((began or {}).get)
 
 
 def kinds_by_gpu(episodes: Iterable[OpenEpisode]) -> dict[str, dict[str, set[str]]]:

@@ -17,12 +17,16 @@ from gpuscope.health.thresholds import (
     SOURCE_SLOW_SECONDS,
 )
 
-HAD_AGENT: Final = "group by (job, instance) (last_over_time(gpuscope_agent_info[1d:5m]))"
 _LONG_AGO: Final = ("6m", "30m", "2h", "8h", "1d")
 _PUSHED: Final = " or on (instance) ".join(
     f"(gpuscope_agent_info offset {ago} unless on (instance) up offset {ago})" for ago in _LONG_AGO
 )
 """Agents of the last day that nobody scraped. A node that is down was there at one of these times."""
+HAD_AGENT: Final = (
+    "group by (job, instance) (last_over_time(gpuscope_agent_info[5m]) "
+    "or last_over_time(gpuscope_agent_info[1d:5m]))"
+)
+"""Targets that were agents within a day; an agent of the last minutes may be between two steps."""
 _WAS_WATCHED: Final = "(count(gpuscope_agent_info offset 5m) or count(gpuscope_store_full offset 5m))"
 """The server itself was there five minutes ago: after its own pause nodes come back one by one."""
 _HAS_AGENT: Final = "and on (instance) gpuscope_agent_info"
@@ -50,10 +54,7 @@ NODE_CHECKS: Final = (
         alert="TargetDown",
         subject=Subject.NODE,
         severity=Severity.WARNING,
-        promql=(
-            f"up == 0 unless on (job, instance) {HAD_AGENT} "
-            f"and on (job) group by (job) (last_over_time(gpuscope_agent_info[1d:5m]))"
-        ),
+        promql=(f"up == 0 unless on (job, instance) {HAD_AGENT} and on (job) {HAD_AGENT}"),
         for_seconds=300,
         meaning="A scrape target of a job of agents has never answered as one.",
         next_step="check the exporter at this address, or remove it from the configuration",

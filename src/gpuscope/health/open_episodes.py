@@ -80,7 +80,7 @@ class OpenEpisodes:
     def evaluated_at(self, kind: str) -> float | None:
         return self._evaluated_at.get(kind)
 
-    def open(self, began: Began) -> list[OpenEpisode]:
+    def open_now(self, began: Began) -> list[OpenEpisode]:
         found = []
         for watched_of_kind in self._watched.values():
             for watched in watched_of_kind.values():

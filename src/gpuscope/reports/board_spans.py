@@ -2,7 +2,8 @@
 
 A GPU counts from its first sample, or from the start of the range if it was there within the day before, until
 the end of the range: one that stops answering is lost, not gone. One that sent nothing in the last seven days
-of the range has left, and counts until its last sample. Of several reporters each counts in its turns only.
+of the range has left, and counts until its last sample. One whose slot has a new card was replaced, and counts
+until that one begins. Of several reporters each counts in its turns only.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Ints
 from gpuscope.promql.result import Matrix
 from gpuscope.reports.counter_growth import CHUNKS, FINE_STEP_MS, LOOK_BEFORE, ChunkGrid, without_name
+from gpuscope.reports.gpu_identities import GpuIdentities, is_pci_address
 from gpuscope.reports.gpu_reporters import (
     SILENT_MS,
     GpuReporters,
@@ -37,6 +39,8 @@ from gpuscope.series import Labels
 
 OBSERVED: Final = RolledUpCounter("gpu_observed_seconds", is_by_owner=False)
 GONE_AFTER_MS: Final = 7 * DAY_MS
+READ_EARLY_SECONDS: Final = 60.0
+"""A board's first reading of a range may lie so much before it."""
 MAX_EDGE_POINTS: Final = 1_000
 """In which the chunk is read where a reporter begins or ends."""
 
@@ -73,6 +77,39 @@ async def board_spans(
     for boards in repeated.values():
         _divide([labels for found in boards.values() for labels in found], reader.spans, reporters)
     return {labels: span for labels, span in reader.spans.items() if span.counted}, reporters
+
+
+def end_replaced(
+    spans: Mapping[Labels, BoardSpan], gpus: GpuIdentities, observed: Mapping[Labels, float]
+) -> None:
+    """Ends the time of each card when another one begins in its slot. `observed` are the seconds that each was
+    read in the range: a card that was read for longer than that had come back, and stays as it is."""
+    cards: dict[tuple[str, str], list[Labels]] = defaultdict(list)
+    begins: dict[str, int] = {}
+    """By UUID of cards that were read. One that got another index has two series, and began with the first."""
+    for labels, span in spans.items():
+        values = dict(labels)
+        if (slot := gpus.slot(values)) is not None:
+            cards[slot].append(labels)
+        if observed.get(labels, 0.0) > 0:
+            uuid = values.get("uuid", "")
+            begins[uuid] = min(span.begin_ms, begins.get(uuid, span.begin_ms))
+    for (_, slot_name), boards in cards.items():
+        uuids = {dict(labels).get("uuid", "") for labels in boards}
+        for labels in boards:
+            span, uuid = spans[labels], dict(labels).get("uuid", "")
+            # Agents of older versions report a replaced card as lost for as long as they run: it may have been
+            # replaced before the range. An index says nothing then: GPUs behind a lost one move up.
+            was_before = uuid not in begins and is_pci_address(slot_name)
+            others = [begins[one] for one in uuids - {uuid} if one in begins]
+            later = [at_ms for at_ms in others if at_ms > span.begin_ms or was_before]
+            if not later:
+                continue
+            end_ms = max(span.begin_ms, min(later))
+            counted = [(begin, min(end, end_ms)) for begin, end in span.counted if begin < end_ms]
+            counted_seconds = sum(end - begin for begin, end in counted) / 1000
+            if observed.get(labels, 0.0) <= counted_seconds + READ_EARLY_SECONDS:
+                span.counted, span.last_ms = counted, min(span.last_ms, end_ms)
 
 
 _BoardsOfGpus = Mapping[str, Mapping[Reporter, Sequence[Labels]]]

@@ -127,7 +127,7 @@ class FindingLedger:
     def forget(self, before_ms: int) -> None:
         self._closed = {start: one for start, one in self._closed.items() if one.end_ms > before_ms}
 
-    def open(self) -> Mapping[SubjectKey, OpenStretch]:
+    def open_stretches(self) -> Mapping[SubjectKey, OpenStretch]:
         """What holds at the end of what is known, except where its beginning is not read yet."""
         if self._open_of != self.version:
             self._open, self._open_of = self._find_open(), self.version
@@ -136,7 +136,7 @@ class FindingLedger:
     def has_older_losses(self) -> bool:
         """Whether something costs GPU time from the beginning of what is known until now."""
         begin = min((one.start_ms for one in self._contiguous()), default=0) / 1000
-        return any(one.loss is not None and one.began <= begin for one in self.open().values())
+        return any(one.loss is not None and one.began <= begin for one in self.open_stretches().values())
 
     def _find_open(self) -> dict[SubjectKey, OpenStretch]:
         tail = self._tail

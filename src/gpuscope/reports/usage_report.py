@@ -16,7 +16,7 @@ from gpuscope.engines.query_engine import EngineInfo, QueryEngine, describe
 from gpuscope.owners.owner_account import IDLE_STRETCH_SECONDS
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Floats
-from gpuscope.reports.board_spans import OBSERVED, BoardSpan, board_spans
+from gpuscope.reports.board_spans import OBSERVED, BoardSpan, board_spans, end_replaced
 from gpuscope.reports.gpu_identities import GpuIdentities, is_instance, read_gpu_identities, read_pod_label
 from gpuscope.reports.gpu_reporters import GpuReporters
 from gpuscope.reports.known_parts import MAX_REASON, MIN_CLOCK_SECONDS, early_notes, find_missing, source_notes
@@ -177,7 +177,7 @@ class _UsageReader:
         gpus = await read_gpu_identities(engine, question.start_ms, question.end_ms)
         spans, reporters = await board_spans(engine, pieces, gpus.parents)
         history = UsageHistory(engine, buckets, pieces, with_daily, reporters)
-        boards = await self._boards(history, spans)
+        boards = await self._boards(history, spans, gpus)
         gaps = _RowGaps()
         unused = await self._unused_allocations(pieces, reporters, gaps)
         seconds = _move_to_held(boards, unused, buckets) if unused is not None else {}
@@ -226,7 +226,11 @@ class _UsageReader:
             return pieces, 0
         return pieces[1:], head.length_ms
 
-    async def _boards(self, history: UsageHistory, spans: Mapping[Labels, BoardSpan]) -> _Boards:
+    async def _boards(
+        self, history: UsageHistory, spans: Mapping[Labels, BoardSpan], gpus: GpuIdentities
+    ) -> _Boards:
+        observed = await history.growth(OBSERVED)
+        end_replaced(spans, gpus, observed.totals)
         wall: dict[Labels, float] = {}
         by_bucket = history.buckets.zeros()
         for labels, span in spans.items():
@@ -240,7 +244,7 @@ class _UsageReader:
         return _Boards(
             spans=spans,
             wall=wall,
-            observed=await history.growth(OBSERVED),
+            observed=observed,
             held=await history.growth(_HELD),
             busy=await history.growth(_BUSY),
             unknown=await history.growth(_UNKNOWN),

@@ -20,12 +20,12 @@ from gpuscope.exposition.series_text import ParseError
 from gpuscope.health.checks import CHECKED_METRICS
 from gpuscope.health.facts import Sample
 from gpuscope.health.missing import NOTHING_MISSING
-from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.metrics.families.native.slurm_table import QUEUE_METRICS
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import by_node
 from gpuscope.server.live.needed_metrics import LIVE_METRICS
 from gpuscope.server.live.picture import live_picture
+from gpuscope.server.live.sample_judge import SampleJudge
 from gpuscope.wiring.live_client import LiveClient
 
 Picture = Mapping[str, Any]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 from gpuscope.collect.collector import Collector
 from gpuscope.health.facts import Sample
-from gpuscope.health.sample_judge import SampleJudge
 from gpuscope.metrics.families.host.builder import HostFamily
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.selection import MetricSelection
 from gpuscope.readings import Snapshot
 from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.sample_judge import SampleJudge
 from gpuscope.wiring.live_readers import SHOWN_METRICS, Picture, to_picture
 from gpuscope.wiring.run_agent import CollectorThreads
 

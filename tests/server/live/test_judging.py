@@ -168,7 +168,7 @@ def test_checks_that_wait_for_a_slow_engine_expire(server: Server) -> None:
     server.engine.error = Slow("no answer in time")
     server.now += 100.0
     asyncio.run(server.judging._evaluate(CHECKS["hot"]))
-    assert server.judging.open() == []
+    assert server.judging.open_now() == []
     assert "gpu_lost" in server.judging.not_known
 
 
@@ -201,13 +201,13 @@ def test_a_condition_that_flickers_keeps_its_beginning_and_one_that_returns_late
     for second in range(10, 600, 10):
         held = [lost_at("0")] if second % 20 == 10 else []
         episodes.update("gpu_lost", held, NOW + second)
-        begins = [one.since for one in episodes.open(lambda key: None)]
+        begins = [one.since for one in episodes.open_now(lambda key: None)]
         assert begins == ([NOW + 10] if held else []), "while it does not hold it is no finding"
     again = NOW + 600 + KEEP_SECONDS
     for at in np.arange(NOW + 600, again, 60.0):
         episodes.update("gpu_lost", [], float(at))
     episodes.update("gpu_lost", [lost_at("0")], again)
-    assert [one.since for one in episodes.open(lambda key: None)] == [again]
+    assert [one.since for one in episodes.open_now(lambda key: None)] == [again]
 
 
 def made(*conditions: Condition, nodes: Iterable[Sample] = ()) -> list[Finding]:

@@ -50,7 +50,7 @@ class HistoryOfThrottling:
     def version(self) -> float | None:
         return self.since
 
-    def open(self) -> list[OpenEpisode]:
+    def open_now(self) -> list[OpenEpisode]:
         labels = {**gpu_labels("0"), "reason": "hw_thermal_slowdown"}
         return [OpenEpisode(Condition(CHECKS["throttled"], labels, 1.0), self.since)]
 

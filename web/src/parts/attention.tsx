@@ -2,7 +2,7 @@
 import type { JSX } from "preact";
 import { useState } from "preact/hooks";
 import { formatDuration, formatHours, formatMoment, localNumber } from "../format";
-import { costOf, nextText, ownerLabel, whyText } from "../finding-text";
+import { costOf, isAboutOwner, nextText, ownerLabel, whyText } from "../finding-text";
 import { t, useLanguage } from "../i18n";
 import { serverNow, type Finding, type GpuState } from "../live";
 import { linkTo } from "../router";
@@ -94,7 +94,7 @@ function Entry({ finding, heading: Heading }: { finding: Finding; heading: "h2" 
   const owner = ownerLabel(finding.owner);
   const why = whyText(finding);
   // Most sentences about use name the owner. Of a lost GPU it matters also that nobody is known.
-  const showsOwner = finding.kind === "gpu_lost" || (owner && !why.includes(owner));
+  const showsOwner = owner ? !why.includes(owner) : isAboutOwner(finding);
   const [uuid] = finding.uuids;
   const where = uuid !== undefined && finding.uuids.length === 1 ? linkTo("gpu", uuid) : linkTo("node", finding.node);
   const now = serverNow();

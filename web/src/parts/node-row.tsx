@@ -61,7 +61,12 @@ export function NodeRow({
         )}
         {uneven.map((one) => (
           <span class="only" key={one.id}>
-            <Name text={t("fleet.only_one", { gpu: String(one.args["working"]), owner: ownerLabel(one.owner) })} />
+            <Name
+              text={t("fleet.only_one", {
+                gpu: String(one.args["working"]),
+                owner: ownerLabel(one.owner) || t("findings.unknown_owner"),
+              })}
+            />
           </span>
         ))}
         {spread && <Rug spread={spread} />}

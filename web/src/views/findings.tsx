@@ -5,7 +5,7 @@ import { useMemo } from "preact/hooks";
 import { getJson } from "../api";
 import type { PastFindingsAnswer } from "../api-types";
 import { toWords } from "../fleet";
-import { costOf, nextText, ownerLabel, sumCosts, whyText } from "../finding-text";
+import { costOf, isAboutOwner, nextText, ownerLabel, sumCosts, whyText } from "../finding-text";
 import { ABSENT, formatDuration, formatHours, formatLength, formatMoment } from "../format";
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type Finding, type LivePicture } from "../live";
@@ -136,7 +136,9 @@ function Filters({ period, findings, query, children }: FilterProps): JSX.Elemen
       >
         <option value="">{t("findings.any_kind")}</option>
         {kinds.map((one) => (
-          <option key={one}>{one}</option>
+          <option key={one} value={one}>
+            {tName("kind", one)}
+          </option>
         ))}
       </select>
       <SearchBox label={t("findings.search")} />
@@ -176,7 +178,7 @@ function findingColumns(): Column<Finding>[] {
     {
       id: "who",
       title: t("attention.who"),
-      cell: (one) => <Name text={ownerLabel(one.owner) || ABSENT} />,
+      cell: (one) => <Name text={ownerLabel(one.owner) || (isAboutOwner(one) ? t("sessions.no_name") : ABSENT)} />,
       value: (one) => ownerLabel(one.owner) || undefined,
     },
     {

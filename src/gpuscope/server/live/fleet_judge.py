@@ -60,7 +60,7 @@ class OpenJudgement(Protocol):
         """By kind: why a check says nothing of now."""
         ...
 
-    def open(self) -> list[OpenEpisode]: ...
+    def open_now(self) -> list[OpenEpisode]: ...
 
 
 class NoJudgement:
@@ -71,7 +71,7 @@ class NoJudgement:
     owners_before: Mapping[GpuKey, FindingOwner] = {}
     not_known: Mapping[str, str] = {}
 
-    def open(self) -> list[OpenEpisode]:
+    def open_now(self) -> list[OpenEpisode]:
         return []
 
 
@@ -164,7 +164,7 @@ class FleetJudge:
         if made_of == self._made_of:
             return
         self._made_of = made_of
-        episodes = self._judgement.open()
+        episodes = self._judgement.open_now()
         maker = FindingMaker(nodes, missing, self._judgement.others, self._judgement.owners_before)
         known = {one.id: one for one in self._findings}
         # A finding that says the same stays the same object, so that the picture sees what has changed.

@@ -80,11 +80,11 @@ class Judging:
         """Another value when the open episodes may have changed."""
         return self._judgement.version, 0 if self._ledger is None else self._ledger.version
 
-    def open(self) -> list[OpenEpisode]:
+    def open_now(self) -> list[OpenEpisode]:
         if self._ledger is None:
-            return self._judgement.open()
-        stretches = self._ledger.open()
-        episodes = self._judgement.open({subject: one.began for subject, one in stretches.items()})
+            return self._judgement.open_now()
+        stretches = self._ledger.open_stretches()
+        episodes = self._judgement.open_now({subject: one.began for subject, one in stretches.items()})
         losses = {subject: one.loss for subject, one in stretches.items()}
         return [replace(one, loss=losses.get(one.condition.subject)) for one in episodes]
 
@@ -133,7 +133,7 @@ class Judging:
         """Who was on a GPU when it was lost: the owner of the process with the most memory."""
         lost = {
             (one.condition.subject.instance, one.condition.subject.uuid): one.since
-            for one in self.open()
+            for one in self.open_now()
             if one.condition.check.kind == "gpu_lost"
         }
         self._owners = {key: owner for key, owner in self._owners.items() if key in lost}

@@ -61,7 +61,7 @@ class RunningProcess:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class ProcessShare:
     """The share of a GPU that a process used."""
 
     sm: Maybe[float]
@@ -72,18 +72,18 @@ class Share:
     ofa: Maybe[float] = ABSENT
 
 
-UNKNOWN: Final = Share(ABSENT, ABSENT, ABSENT, ABSENT)
-IDLE: Final = Share(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
-OLD_IDLE: Final = Share(0.0, 0.0, 0.0, 0.0)
+UNKNOWN: Final = ProcessShare(ABSENT, ABSENT, ABSENT, ABSENT)
+IDLE: Final = ProcessShare(0.0, 0.0, 0.0, 0.0, 0.0, 0.0)
+OLD_IDLE: Final = ProcessShare(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Shares:
-    by_pid: Mapping[int, Share]
-    others: Share
+    by_pid: Mapping[int, ProcessShare]
+    others: ProcessShare
     """Of a process without a sample."""
 
-    def of(self, pid: int) -> Share:
+    def of(self, pid: int) -> ProcessShare:
         return self.by_pid.get(pid, self.others)
 
 
@@ -226,13 +226,13 @@ class ProcessShares:
         )
 
 
-def _old_share(sample: Any) -> Share:
-    return Share(
+def _old_share(sample: Any) -> ProcessShare:
+    return ProcessShare(
         percent(sample.smUtil), percent(sample.memUtil), percent(sample.encUtil), percent(sample.decUtil)
     )
 
 
-def _share(sample: Any) -> Share:
+def _share(sample: Any) -> ProcessShare:
     return replace(_old_share(sample), jpeg=percent(sample.jpgUtil), ofa=percent(sample.ofaUtil))
 
 

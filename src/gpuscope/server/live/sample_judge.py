@@ -93,5 +93,5 @@ class SampleJudge:
     def not_known(self) -> Mapping[str, str]:
         return self._judgement.not_known
 
-    def open(self) -> list[OpenEpisode]:
-        return self._judgement.open()
+    def open_now(self) -> list[OpenEpisode]:
+        return self._judgement.open_now()
