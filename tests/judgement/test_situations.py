@@ -37,17 +37,10 @@ KNOWN_WRONG = {
     "a13-daily-digests-in-spring",
     "a13-monthly-digests-in-autumn",
     "a13-weekly-digests-in-autumn",
-    "a14-busy-and-waiting-for-a-rank",
-    "a14-busy-job-with-little-memory",
-    "a14-recreated-pod",
-    "a14-requeued-job",
-    "a15-four-findings-on-one-shared-gpu",
-    "a15-two-idle-holders-of-one-gpu",
     "a19-backfill-older-than-a-day",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",
     "interactive-shell-without-a-program",
-    "mig-instance-held-idle",
 }
 
 

@@ -196,16 +196,15 @@ class Server:
     def receipt(self, job: str) -> dict[str, Any]:
         question = parse_job(job, int(self.start * 1000), int(self.now * 1000))
         receipt = self._ask(lambda engine: read_receipt(engine, question))
-        runs = getattr(receipt, "runs", None)
         return {
             "efficiency": receipt.efficiency,
-            "held": receipt.held_hours,
+            "held": sum(run.held_hours for run in receipt.runs),
             "busy": receipt.busy_hours,
-            "run": receipt.run_seconds / 3600,
+            "run": sum(run.run_seconds for run in receipt.runs) / 3600,
             "waited": None if receipt.waited_seconds is None else receipt.waited_seconds / 3600,
             "gpus": len(receipt.gpus),
             "requested": receipt.requested_gpus,
-            "runs": 1 if runs is None else len(runs),
+            "runs": len(receipt.runs),
             "notes": [note.text.key.removeprefix("receipt.") for note in receipt.notes],
         }
 

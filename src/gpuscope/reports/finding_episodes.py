@@ -24,6 +24,8 @@ class Episode:
     end_ms: int
     lost_seconds: float
     """Of one GPU, before its MIG weight."""
+    seen_ms: int = 0
+    """When the expression first saw it."""
 
     @property
     def seconds(self) -> float:
@@ -115,7 +117,7 @@ class _Joining:
             over = STEP_MS / 2000 if lead_ms and span.end_ms < self._end_ms else 0.0
             unseen = (span.start_ms - begin_ms) / 1000 - over
             lost = span.lost_seconds + self._grant(key, rate * unseen, begin_ms, span.start_ms)
-            joined.append(Episode(begin_ms, span.end_ms, lost))
+            joined.append(Episode(begin_ms, span.end_ms, lost, span.start_ms))
         return joined
 
     def _grant(self, key: GpuKey, wanted: float, start_ms: int, end_ms: int) -> float:
@@ -222,7 +224,7 @@ def _clip(episode: Episode, start_ms: int, end_ms: int) -> Episode:
     start, end = max(episode.start_ms, start_ms), min(episode.end_ms, end_ms)
     if (start, end) == (episode.start_ms, episode.end_ms):
         return episode
-    return Episode(start, end, _lost_within(episode, start, end))
+    return Episode(start, end, _lost_within(episode, start, end), max(episode.seen_ms, start))
 
 
 def _lost_within(lost: Episode | LostSpan, start_ms: int, end_ms: int) -> float:

@@ -47,14 +47,16 @@ async def allocated_units(
     engine: QueryEngine, matchers: str, start_ms: int, end_ms: int
 ) -> dict[str, set[UnitKey]]:
     """By job; `matchers` is the inside of a selector's braces."""
-    given = await engine.series([f'{JOB_GRES}{{{matchers},gres="gpu"}}'], start_ms, end_ms)
-    if not given:
+    # A list of series may have those of a time around the range: another run of the job.
+    span = duration_text(max(end_ms - start_ms, 1000))
+    given = await engine.instant(f'count_over_time({JOB_GRES}{{{matchers},gres="gpu"}}[{span}])', end_ms)
+    if not given.labels:
         return {}
-    if len(given) > MAX_ALLOCATIONS:
-        raise TooManyAllocations(len(given))
+    if len(given.labels) > MAX_ALLOCATIONS:
+        raise TooManyAllocations(len(given.labels))
     nodes = await _gpus_of_nodes(engine, start_ms, end_ms)
     units: dict[str, set[UnitKey]] = defaultdict(set)
-    for pairs in given:
+    for pairs in given.labels:
         labels = dict(pairs)
         units[labels.get("slurm_job", "")].update(_units_of(labels, nodes))
     return dict(units)
