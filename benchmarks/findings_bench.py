@@ -12,12 +12,13 @@ from pathlib import Path
 
 import numpy as np
 import orjson
-from gpuscope.health.lost_time import LOST_TIME
 
 from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.health.checks import CHECKS, explaining_first
+from gpuscope.health.condition import SubjectKey
 from gpuscope.promql import Engine
 from gpuscope.reports.finding_ledger import WINDOW_MS
-from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LossSubject, LostSpan, Window, read_window
+from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LostSpan, Window, read_window
 from gpuscope.reports.past_findings import past_findings
 from gpuscope.server.reports.findings_over_time import answer_json
 from gpuscope.store import Store, Tick
@@ -25,6 +26,7 @@ from tests.reports.histories import START_MS, History
 from tests.store.support import HandClock
 
 NODES, GPUS, WINDOWS = 125, 8, 28
+CHECKED = explaining_first(CHECKS.values())
 
 
 def fleet() -> History:
@@ -74,7 +76,7 @@ def shifted(window: Window, by_ms: int) -> Window:
     def move(spans: dict[GpuKey, list[LostSpan]]) -> dict[GpuKey, list[LostSpan]]:
         return {key: _moved(found, by_ms) for key, found in spans.items()}
 
-    of_subjects: dict[LossSubject, list[LostSpan]] = {
+    of_subjects: dict[SubjectKey, list[LostSpan]] = {
         subject: _moved(found, by_ms) for subject, found in window.spans.items()
     }
     return Window(
@@ -105,11 +107,11 @@ def main() -> None:
 def measure(engine: EmbeddedEngine, end_ms: int) -> None:
     def read(minutes: int) -> tuple[float, Window]:
         began = time.process_time()
-        window = asyncio.run(read_window(engine, LOST_TIME, end_ms - minutes * STEP_MS, end_ms))
+        window = asyncio.run(read_window(engine, CHECKED, end_ms - minutes * STEP_MS, end_ms))
         return time.process_time() - began, window
 
     seconds, window = read(WINDOW_MS // STEP_MS)
-    print(f"{NODES * GPUS} GPUs, {len(LOST_TIME)} kinds; CPU time")
+    print(f"{NODES * GPUS} GPUs, {len(CHECKED)} kinds; CPU time")
     print(f"a window of six hours, read once: {seconds:.2f} s")
     print(f"a new minute: {read(1)[0]:.2f} s")
     windows = [shifted(window, number * WINDOW_MS) for number in range(WINDOWS)]

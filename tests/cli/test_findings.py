@@ -33,7 +33,7 @@ def test_findings_are_printed_and_give_exit_code_1(capsys: pytest.CaptureFixture
     with answering(FINDINGS) as url:
         assert main(["findings", "--server", url]) == 1
     printed = capsys.readouterr().out
-    assert "critical  n1  GPU 2 does not answer after XID 79 (" in printed
+    assert "critical  n1  GPU 2 does not answer after XID 79\n" in printed, "since when is not known"
     assert "→ drain the node and power-cycle it" in printed
     assert "job 17 (alice)" in printed
 
@@ -48,6 +48,18 @@ def test_nothing_wrong_gives_exit_code_0(capsys: pytest.CaptureFixture[str]) -> 
     with answering({"findings": []}) as url:
         assert main(["findings", "--server", url]) == 0
     assert capsys.readouterr().out == "no findings\n"
+
+
+def test_what_is_not_known_is_said_with_its_reason(capsys: pytest.CaptureFixture[str]) -> None:
+    """No finding of such a kind says nothing."""
+    not_known = [{"kind": f"kind{number}", "reason": "connection\x1b[2J refused"} for number in range(10)]
+    with answering({"findings": [], "not_known": not_known}) as url:
+        assert main(["findings", "--server", url]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert printed.startswith("not known now: kind0, kind1,")
+    assert "kind7 and 2 more: connection" in printed
+    assert "\x1b" not in printed
+    assert "no findings" not in printed
 
 
 def test_escape_codes_do_not_reach_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,7 +7,7 @@ import pytest
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.finding import NO_OWNER, FindingOwner
 from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, step_key
-from gpuscope.health.source_steps import SOURCE_STEPS
+from gpuscope.health.source_steps import SOURCE_STEPS, STEP_KEYS
 from tests.health.fleets import gpu, gpu_labels, node
 from tests.health.judged import found
 
@@ -49,7 +49,8 @@ def test_an_idle_process_without_an_owner_is_looked_for() -> None:
 def test_a_source_that_is_down_says_what_to_do_for_it(source: str) -> None:
     down = ("gpuscope_source_up", {"instance": "n1:9400", "source": source}, 0.0)
     findings = [one for one in found([*node(), *gpu("0"), down]) if one.kind == "source_down"]
-    assert [(one.next_key, one.next) for one in findings] == [(f"source.{source}", SOURCE_STEPS[source])]
+    assert [(one.next_key, one.next) for one in findings] == [(STEP_KEYS[source], SOURCE_STEPS[source])]
+    assert STEP_TEXTS[STEP_KEYS[source]] == SOURCE_STEPS[source]
     is_of_the_driver = source in ("nvml", "nvidia-smi")
     assert ("nvidia-smi" in findings[0].next, "reboot" in findings[0].next) == (
         is_of_the_driver,

@@ -9,20 +9,18 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
-import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import date, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
+from zoneinfo import ZoneInfo
 
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.health.finding import Finding
 from gpuscope.promql.result import Matrix, Vector
-from gpuscope.reports.digest_schedule import digest_range, last_due
+from gpuscope.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.job_question import parse_job
 from gpuscope.reports.past_findings import past_findings
@@ -198,16 +196,15 @@ class Server:
     def receipt(self, job: str) -> dict[str, Any]:
         question = parse_job(job, int(self.start * 1000), int(self.now * 1000))
         receipt = self._ask(lambda engine: read_receipt(engine, question))
-        runs = getattr(receipt, "runs", None)
         return {
             "efficiency": receipt.efficiency,
-            "held": receipt.held_hours,
+            "held": sum(run.held_hours for run in receipt.runs),
             "busy": receipt.busy_hours,
-            "run": receipt.run_seconds / 3600,
+            "run": sum(run.run_seconds for run in receipt.runs) / 3600,
             "waited": None if receipt.waited_seconds is None else receipt.waited_seconds / 3600,
             "gpus": len(receipt.gpus),
             "requested": receipt.requested_gpus,
-            "runs": 1 if runs is None else len(runs),
+            "runs": len(receipt.runs),
             "notes": [note.text.key.removeprefix("receipt.") for note in receipt.notes],
         }
 
@@ -239,30 +236,16 @@ class Server:
 
 def digests(every: str, zone: str, begin: datetime, end: datetime) -> list[tuple[datetime, datetime]]:
     """The ranges of the usage reports that a server in a time zone mails between two moments."""
-    sent_for: datetime | None = None
+    place, sent = ZoneInfo(zone), set[date]()
     mailed = []
-    with _local_time(zone):
-        for number in range(int((end - begin).total_seconds() // 1800) + 1):
-            now = (begin + timedelta(seconds=1800 * number)).astimezone()
-            due = last_due(now, every)
-            if sent_for is not None and due > sent_for:
-                mailed.append(digest_range(due, every))
-            sent_for = max(due, sent_for or due)
+    for number in range(int((end - begin).total_seconds() // 1800) + 1):
+        now = begin.timestamp() + 1800 * number
+        sent = sent or {last_due(now, every, place)}
+        while (due := next_digest(now, every, place, sent)) is not None:
+            sent.add(due)
+            start_at, end_at = digest_range(due, every, place)
+            mailed.append((datetime.fromtimestamp(start_at, place), datetime.fromtimestamp(end_at, place)))
     return mailed
-
-
-@contextmanager
-def _local_time(zone: str) -> Iterator[None]:
-    before = os.environ.get("TZ")
-    os.environ["TZ"] = zone
-    time.tzset()
-    try:
-        yield
-    finally:
-        del os.environ["TZ"]
-        if before is not None:
-            os.environ["TZ"] = before
-        time.tzset()
 
 
 class _EngineAt:

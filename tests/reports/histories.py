@@ -78,8 +78,8 @@ class History:
         self.add("gpuscope_process_active", 1.0, begin, active_until, **labels)
         if idle_since is not None:
             self.add("gpuscope_process_active", 0.0, idle_since, end, **labels)
-            self.add("gpuscope_process_idle_seconds", lambda minute: 60.0 * (minute - idle_since), idle_since, end,
-                     **labels)  # fmt: skip
+            idle_seconds = lambda minute: 60.0 * (minute - idle_since)  # noqa: E731
+            self.add("gpuscope_process_idle_seconds", idle_seconds, idle_since, end, **labels)
         return labels
 
     def sorted_series(self) -> Iterable[Series]:

@@ -19,7 +19,7 @@ from gpuscope.server.http.routing import Router
 from gpuscope.server.reports.report_routes import ReportThreads, report_routes
 from tests.goldens import check_golden
 from tests.reports.simulated_usage import Run, SimulatedUsage
-from tests.reports.test_receipts import END_MS, GIB, HOUR, at, every_minute
+from tests.reports.test_receipts import END_MS, GIB, HOUR, at, every_minute, loads_data
 from tests.reports.test_usage import SampleEngine
 from tests.server.client import Client
 
@@ -47,7 +47,7 @@ def pod_series() -> list[Series]:
         at("gpuscope_owner_memory_bytes", every_minute(*SPAN, 40 * GIB), gpu="0", uuid="GPU-0", kind="pod",
            name="train-0", namespace="ml"),
         at("gpuscope_gpu_memory_total_bytes", every_minute(0, 6 * HOUR, 80 * GIB), gpu="0", uuid="GPU-0"),
-        at("gpuscope_process_busiest_thread_ratio", every_minute(SPAN[0], 2 * HOUR, 1.0), pid="7", **pod),
+        *loads_data(SPAN[0], 2 * HOUR, 0.1, **pod),
         at("gpuscope_slurm_job_info", every_minute(*SPAN, 1), slurm_job="4801", array_task="1", **array),
         at("gpuscope_slurm_job_info", every_minute(*SPAN, 1), slurm_job="4802", array_task="2", **array),
     ]  # fmt: skip
@@ -83,7 +83,7 @@ def test_the_text_of_a_pod(samples: list[Series]) -> None:
 
 def test_a_cause_is_named_only_if_the_history_shows_it(samples: list[Series]) -> None:
     shown = receipt(samples, "ml/train-0").notes[0]
-    assert "one thread used a whole core 5" in shown.text, "of two hours one"
+    assert "one thread used a whole core 4" in shown.text, "of two hours one, without its start"
     plain = [one for one in samples if "busiest_thread" not in dict(one.labels)["__name__"]]
     assert receipt(plain, "ml/train-0").notes[0].text == "Its GPUs were busy 15 % of the time."
 

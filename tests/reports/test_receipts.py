@@ -6,6 +6,7 @@ import asyncio
 import base64
 import gzip
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -278,16 +279,30 @@ def test_throttling_and_xids_of_a_mig_job_are_those_of_its_gpu(samples: list[Ser
     assert found.xids == {"94": 1}
 
 
+def loads_data(start: int, until: int, busy: float, **owner: str) -> list[Series]:
+    """A process on GPU 0 whose workers load data; as long as it has just started, it is not said to wait."""
+    gpu = {"gpu": "0", "uuid": "GPU-0"}
+    process = {**gpu, "pid": "7", **owner}
+    times = every_minute(start, until, 1.0)
+    return [
+        at("gpuscope_gpu_utilization_minute_ratio", [(second, busy) for second, _ in times], **gpu),
+        at("gpuscope_process_age_seconds", [(second, float(second - start)) for second, _ in times], **process),
+        at("gpuscope_process_memory_bytes", times, **process),
+        at("gpuscope_process_children_cpu_ratio", times, **process),
+        at("gpuscope_process_busiest_thread_ratio", times, **process),
+    ]
+
+
 @pytest.mark.parametrize(("busy", "is_named"), [(0.5, True), (0.7, False)])
 def test_a_cause_that_the_history_shows_is_named_while_the_gpu_waits(busy: float, is_named: bool) -> None:
     """The same limit as of the finding: below 60 % of utilisation a GPU waits."""
     runs = [Run("ann", "4711", 0, HOUR, 4 * HOUR, busy)]
     simulated = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, cycle=15, scrape_at=0).simulate()
-    thread = at("gpuscope_process_busiest_thread_ratio", every_minute(HOUR, 4 * HOUR, 1.0), slurm_job="4711",
-                pid="7", uuid="GPU-0")  # fmt: skip
-    notes = [note.text for note in receipt([*simulated.series(), thread], "4711").notes]
-    named = ["Its GPUs were busy 50 % of the time; one thread used a whole core 100 % of the time."]
-    assert notes == (named if is_named else [])
+    waits = loads_data(HOUR, 4 * HOUR, busy, slurm_job="4711")
+    notes = [note.text for note in receipt([*simulated.series(), *waits], "4711").notes]
+    named = r"Its GPUs were busy 50 % of the time; one thread used a whole core 9\d % of the time."
+    assert len(notes) == is_named
+    assert all(re.fullmatch(named, note) for note in notes)
 
 
 @pytest.mark.parametrize("text", ["", "/", "ml/", "/pod", "x" * 500])
@@ -368,3 +383,53 @@ def test_a_job_whose_end_is_not_filled_in_yet(samples: list[Series]) -> None:
     assert receipt.not_known[0].key == "unknown.filling"
     assert receipt.held_hours == pytest.approx(3 * 2, rel=0.01), "three GPUs for two hours"
     assert not [one for one in receipt.not_known if one.key == "unknown.gaps"]
+
+
+def test_a_job_that_was_requeued_has_a_receipt_of_its_last_run_and_a_list_of_all() -> None:
+    """It ran for an hour at 90 %, waited for three, and ran for an hour at 50 % on another GPU."""
+    runs = [Run("ann", "4711", 0, 0, HOUR, 0.9), Run("ann", "4711", 1, 4 * HOUR, 5 * HOUR, 0.5)]
+    series = SimulatedUsage(END_MS, 6 * HOUR, 2, runs, cycle=15, scrape_at=0).simulate().series()
+    starts = [
+        *every_minute(0, HOUR, float(START)),
+        *every_minute(4 * HOUR, 5 * HOUR, START + 4.0 * HOUR),
+    ]
+    submits = [(second, START - 60.0) for second, _ in starts]
+    slurm = [
+        at("gpuscope_slurm_job_start_timestamp_seconds", starts, slurm_job="4711"),
+        at("gpuscope_slurm_job_submit_timestamp_seconds", submits, slurm_job="4711"),
+    ]
+    found = receipt([*series, *slurm], "4711")
+    assert [(run.gpus, round(run.run_seconds / 360), run.efficiency) for run in found.runs] == [
+        (1, 10, pytest.approx(0.9, abs=0.02)),
+        (1, 10, pytest.approx(0.5, abs=0.02)),
+    ]
+    assert [gpu.gpu for gpu in found.gpus] == ["1"], "the receipt is of the last run"
+    assert found.started_at == START + 4 * HOUR
+    assert found.waited_seconds == pytest.approx(3 * HOUR, abs=120), "since the run before"
+    text = "\n".join(receipt_lines(found, str))
+    assert "runs: 2; this is the last" in text
+    assert "<h2>Runs</h2>" in receipt_page(found)
+    assert [run["gpus"] for run in job_answer(found)["runs"]] == [1, 1]
+
+
+@pytest.mark.parametrize(("busy", "is_advised"), [(0.9, False), (0.12, True)])
+def test_a_smaller_gpu_is_not_advised_to_a_busy_job(busy: float, is_advised: bool) -> None:
+    runs = [Run("ann", "4711", 0, HOUR, 4 * HOUR, busy)]
+    series = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, cycle=15, scrape_at=0).simulate().series()
+    memory = [
+        at("gpuscope_owner_memory_bytes", every_minute(HOUR, 4 * HOUR, 8 * GIB), gpu="0", uuid="GPU-0",
+           kind="job", name="4711"),
+        at("gpuscope_gpu_memory_total_bytes", every_minute(0, 6 * HOUR, 80 * GIB), gpu="0", uuid="GPU-0"),
+    ]  # fmt: skip
+    keys = [note.text.key for note in receipt([*series, *memory], "4711").notes]
+    assert ("receipt.low_memory" in keys) == is_advised
+
+
+def test_a_job_between_two_readings_of_slurm_does_not_say_that_nobody_reads_it() -> None:
+    runs = [Run("ann", "4711", 0, HOUR, HOUR + 30)]
+    series = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, cycle=15, scrape_at=0).simulate().series()
+    is_read = at("gpuscope_slurm_up", every_minute(0, 6 * HOUR, 1.0), instance="head:9400")
+    keys = [one for one in receipt([*series, is_read], "4711").not_known if "Slurm" in one]
+    assert len(keys) == 2
+    assert not [one for one in keys if "no agent reads Slurm" in one]
+    assert [one for one in receipt(series, "4711").not_known if "no agent reads Slurm" in one]

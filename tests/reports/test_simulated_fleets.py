@@ -189,6 +189,39 @@ def test_what_slurm_gave_and_nobody_used_is_held_without_a_prolog(
     assert row.idle_held == pytest.approx(4, rel=0.01)
 
 
+LATER_LAYOUTS = st.sampled_from(
+    [(), ("3g.40gb",), ("3g.40gb", "2g.20gb"), ("1g.10gb",) * 7],
+)
+
+
+@settings(max_examples=examples(12), deadline=None)
+@given(
+    new=st.lists(st.integers(0, 4), max_size=3, unique=True),
+    split=LATER_LAYOUTS,
+    by=st.sampled_from(["user", "job", "account", "node", "model"]),
+)
+def test_a_closed_range_keeps_its_sums_whatever_appears_after_it(
+    new: list[int], split: tuple[str, ...], by: str
+) -> None:
+    """An engine lists the series of whole blocks: also those of GPUs and instances that came after it."""
+    runs = [Run("ann", "7", 0, 600, 7200, 0.5), Run("bob", "8", 2, 0, 3 * HOUR, 0.0)]
+    before = [Layout(gpu, 0, (), gpu < 3) for gpu in range(5)]
+    after = [Layout(gpu, 5400, (), present=True) for gpu in new] + [Layout(1, 5400, split)]
+    simulated = SimulatedUsage(END_MS, 2 * HOUR, 5, runs, [*before, *after], cycle=15, scrape_at=0).simulate()
+    given = [one for index in (0, 1) for one in given_by_slurm(simulated, "7", index, 600, 7200)]
+    later = list({one.labels: one for one in (*simulated.series(), *given)}.values())
+    end_ms = simulated.start_ms + 5000 * 1000
+    earlier = []
+    for one in later:
+        is_here = one.timestamps <= end_ms
+        if is_here.any():
+            earlier.append(Series(one.labels, one.timestamps[is_here], one.values[is_here]))
+    was, now = (report(series, by, "samples", simulated.start_ms, end_ms) for series in (earlier, later))
+    assert now.invariant == was.invariant
+    assert now.rows == was.rows
+    assert now.gpus == was.gpus
+
+
 def test_an_hour_whose_evaluation_was_missed_is_read_from_samples() -> None:
     simulated = SimulatedUsage(END_MS, 8 * HOUR, runs=[Run("ann", "1", 0, 0, 8 * HOUR)]).simulate()
     series = with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms, missed=[4])

@@ -6,7 +6,6 @@ import asyncio
 import gzip
 import html
 import re
-import time
 
 import orjson
 import pytest
@@ -17,6 +16,7 @@ from gpuscope.server import page_routes
 from gpuscope.server.api_types.findings_json import FindingJson
 from gpuscope.server.http.routing import Router
 from gpuscope.server.live import live_fleet
+from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import FleetSamples, by_node
 from gpuscope.server.live.live_fleet import (
     FRESH_SECONDS,
@@ -24,8 +24,9 @@ from gpuscope.server.live.live_fleet import (
     MAX_READING_SHARE,
     LiveFleet,
 )
+from gpuscope.server.live.sample_judge import SampleJudge
 from gpuscope.settings import load_settings
-from tests.health.fleets import gpu, node
+from tests.health.fleets import NOW, gpu, node
 from tests.server.client import Client
 from tests.waiting import wait_in_loop_for
 
@@ -222,13 +223,18 @@ def test_only_a_web_address_may_be_linked_to(value: str) -> None:
 
 
 def test_findings_are_those_of_the_live_answer() -> None:
-    async def read() -> FleetSamples:
-        return by_node([*node(at=time.time()), *gpu("0", up=0.0)])
+    samples, judgement = [*node(), *gpu("0", up=0.0)], SampleJudge()
+    judgement.add(samples, NOW)
 
-    with Client(Router(page_routes.page_routes(LiveFleet(read, "test")), page_routes.page_files)) as client:
+    async def read() -> FleetSamples:
+        return by_node(samples)
+
+    live_fleet = LiveFleet(read, "test", judge=FleetJudge(judgement), clock=lambda: NOW)
+    with Client(Router(page_routes.page_routes(live_fleet), page_routes.page_files)) as client:
         found = client.get("/api/findings").json()
         live = client.get("/api/live").json()["findings"]
     (finding,) = found["findings"]
+    assert found["not_known"] == []
     assert [{**finding, "cost_gpu_hours": None}] == live
     assert set(finding) == set(FindingJson.__annotations__)
     assert (finding["kind"], finding["severity"], finding["gpus"]) == ("gpu_lost", "critical", ["0"])

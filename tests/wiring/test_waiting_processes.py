@@ -18,7 +18,7 @@ from gpuscope.collect.gpu_trends import GpuTrends
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import Finding
-from gpuscope.health.findings import judge
+from gpuscope.health.findings import FindingMaker
 from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.owners.proc import Proc
 from gpuscope.owners.process_enricher import ProcessEnricher
@@ -27,6 +27,7 @@ from gpuscope.owners.process_work import ProcessWorkReader
 from gpuscope.owners.users import UserNames
 from gpuscope.readings import Snapshot
 from gpuscope.server.live.collector_samples import snapshot_samples
+from gpuscope.server.live.sample_judge import SampleJudge
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.owners.immediate_lookup import ImmediateLookup
@@ -68,7 +69,7 @@ def composer() -> SnapshotComposer:
 
 def watch(rig: Rig) -> dict[str, Finding]:
     """The findings after some seconds, in which a quarter of an hour passes on the clock of timestamps."""
-    composing, snapshot = composer(), Snapshot(node="n1", taken_at=NOW)
+    composing, judge, snapshot = composer(), SampleJudge(), Snapshot(node="n1", taken_at=NOW)
     before = time.monotonic()
     for cycle in range(CYCLES):
         time.sleep(CYCLE_SECONDS)  # the processes need time to wait in
@@ -77,8 +78,10 @@ def watch(rig: Rig) -> dict[str, Finding]:
         before = monotonic
         now = NOW + 40 * cycle
         snapshot = composing.compose([reading], (), now=now, monotonic=monotonic, sources=())
+        judge.add(snapshot_samples(snapshot), now)
     fleet = sort_samples(snapshot_samples(snapshot), snapshot.taken_at)
-    return {one.kind: one for one in judge(fleet).findings if one.kind != "persistence_off"}
+    found = FindingMaker(fleet.nodes, others=judge.others).make(judge.open_now())
+    return {one.kind: one for one in found if one.kind != "persistence_off"}
 
 
 def load(

@@ -35,9 +35,7 @@ export function costOf(finding: Finding, now: number): number | undefined {
   const { cost_gpu_hours: counted, wasted_gpus: gpus, cost_at: at } = finding;
   // A server of another version may have none of them.
   if (typeof counted !== "number") return undefined;
-  return typeof gpus !== "number" || typeof at !== "number"
-    ? counted
-    : counted + (gpus * Math.max(now - at, 0)) / 3600;
+  return typeof gpus !== "number" || typeof at !== "number" ? counted : counted + (gpus * Math.max(now - at, 0)) / 3600;
 }
 
 /** The server counts each hour of a GPU once. */

@@ -54,7 +54,12 @@ describe("alerts of one rule", () => {
 describe("the cost of findings", () => {
   const HOUR = 3600;
   const finding = (id: string, counted: number | null, wasted: number | null = null): Finding =>
-    ({ id, cost_gpu_hours: counted, wasted_gpus: wasted, cost_at: counted === null ? null : HOUR }) as unknown as Finding;
+    ({
+      id,
+      cost_gpu_hours: counted,
+      wasted_gpus: wasted,
+      cost_at: counted === null ? null : HOUR,
+    }) as unknown as Finding;
   it("is counted by the server and grows with the GPUs that are wasted; else it is absent", () => {
     expect(costOf(finding("a", 7, 2), 6 * HOUR)).toBe(17);
     expect(costOf(finding("a", 7, 2), 0)).toBe(7);

@@ -237,11 +237,13 @@ def _state_names() -> list[str]:
 
 def _explain_state(name: str) -> Explanation:
     from gpuscope.health.states import STATES, WORST_FIRST, State
+    from gpuscope.owners.gpu_work import MEANING_OF_WORK
 
     row = STATES[State(_known(name, _state_names(), "state", "state"))]
     worse = WORST_FIRST[: WORST_FIRST.index(row.state)]
     facts = [
         ("meaning", row.meaning),
+        *((("work is", MEANING_OF_WORK),) if row.state in (State.BUSY, State.HELD) else ()),
         ("letter", row.letter),
         ("needs action", "yes" if row.wants_action else "no"),
         ("shown unless", f"it is also {', '.join(map(str, worse))}" if worse else "always shown"),

@@ -15,7 +15,7 @@ from gpuscope.health.facts import XID_AGE, GpuFacts, NodeFacts
 from gpuscope.health.finding import Argument, FindingOwner
 from gpuscope.health.finding_texts import join_indices
 from gpuscope.health.missing import NOTHING_MISSING, Missing
-from gpuscope.health.source_steps import SOURCE_STEPS
+from gpuscope.health.source_steps import STEP_KEYS
 from gpuscope.health.thresholds import GONE_SHOWN_SECONDS, HOST_MEMORY_RATIO, SOURCE_SLOW_SECONDS
 from gpuscope.health.xids import explain_xid
 from gpuscope.readings import ABSENT, Maybe
@@ -157,7 +157,7 @@ def _constant(name: str, value: int) -> Describe:
 
 def _source(condition: Condition, around: Surroundings) -> Detail:
     source = condition.labels.get("source", "")
-    return Detail({"source": source}, next_key=f"source.{source}" if source in SOURCE_STEPS else "")
+    return Detail({"source": source}, next_key=STEP_KEYS.get(source, ""))
 
 
 def _slow_source(condition: Condition, around: Surroundings) -> Detail:

@@ -12,7 +12,7 @@ from typing import Final
 
 from gpuscope.health.checks import CHECKS
 from gpuscope.health.finding import NO_OWNER, FindingOwner, by_number
-from gpuscope.health.source_steps import SOURCE_STEPS
+from gpuscope.health.source_steps import SOURCE_STEPS, STEP_KEYS
 from gpuscope.health.throttles import THROTTLES
 from gpuscope.health.xids import XidAction
 
@@ -151,7 +151,7 @@ STEP_TEXTS: Final[dict[str, str]] = {
     },
     **{f"xid.{action}": text for action, text in XID_STEPS.items()},
     **{f"throttle.{row.reason}": row.next_step for row in THROTTLES.values() if row.hinders},
-    **{f"source.{source}": step for source, step in SOURCE_STEPS.items()},
+    **{STEP_KEYS[source]: step for source, step in SOURCE_STEPS.items()},
     "unknown_owner": "find out whose it is: nvidia-smi names the process, ps -o user,args -p PID its user",
     "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
     "held_idle": "ask {owner} to free what is no longer needed",

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Final
 
 _DRIVER: Final = "run nvidia-smi on the node and read its error; after an upgrade of the driver reboot the node"
+_RUNTIME: Final = "check Docker, Podman, containerd or CRI-O, and that the agent may open its socket"
 
 SOURCE_STEPS: Final[dict[str, str]] = {
     "nvml": _DRIVER,
@@ -20,7 +21,14 @@ SOURCE_STEPS: Final[dict[str, str]] = {
     "job-files": "check the folder that Slurm's prolog writes: it must exist and be readable for the agent",
     "kubelet": "check the kubelet and its socket /var/lib/kubelet/pod-resources/kubelet.sock",
     "pods": "check the address of the kubelet or the API server, and the rights of the agent's service account",
-    "containers": "check Docker or Podman, and that the agent may open its socket (group docker)",
-    "cri": "check containerd or CRI-O, and that the agent may open its socket",
+    "containers": _RUNTIME,
+    "cri": _RUNTIME,
     "process-owners": "check that the agent can read /proc of all users (hidepid; hostPID in a pod)",
 }
+
+
+STEP_KEYS: Final[dict[str, str]] = {
+    source: "source." + next(name for name, text in SOURCE_STEPS.items() if text == step)
+    for source, step in SOURCE_STEPS.items()
+}
+"""The text key of a source's step: sources with the same step share one, so that it is translated once."""

@@ -44,7 +44,7 @@ _TABLE: Final = (
     StateRow(State.STALE, "?", "no fresh numbers from its node, or not known whether somebody has it", True),
     StateRow(State.SICK, "!", "hardware, link or driver is at fault", True),
     StateRow(State.THROTTLED, "T", "something holds its clocks back", True),
-    StateRow(State.HELD, "H", "a process holds it and does nothing", True),
+    StateRow(State.HELD, "H", "a process holds it and does not work", True),
     StateRow(State.ALLOCATED, "A", "Slurm or Kubernetes gave it to somebody, and no process is on it", False),
     StateRow(State.BUSY, "B", "it works, or a process holds it and its activity is not known", False),
     StateRow(State.IDLE, "-", "free: no process is on it, and no scheduler gave it away", False),

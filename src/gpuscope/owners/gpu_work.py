@@ -16,6 +16,11 @@ from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Process, Uuid,
 
 WORKING_RATIO: Final = 0.01
 """A GPU or a process works from this share of an engine's time on: a desktop's blinking cursor uses less."""
+MEANING_OF_WORK: Final = (
+    "use of the SMs, the graphics engine, the video encoder or decoder, or the JPEG or optical flow engine for "
+    f"{100 * WORKING_RATIO:g} % of the time or more, or copies over PCIe; display servers, MPS servers and "
+    "daemons of the driver never hold a GPU idle"
+)
 IDLE_BYTES_PER_SECOND: Final = 2e6
 """PCIe or NVLink traffic below this is that of the driver."""
 

@@ -25,7 +25,7 @@ class Episode:
     lost_seconds: float
     """Of one GPU, before its MIG weight."""
     seen_ms: int = 0
-    """When its check first saw it, which may be later than its beginning."""
+    """When the expression first saw it."""
 
     @property
     def seconds(self) -> float:

@@ -227,10 +227,10 @@ def _last_stretch(episodes: Sequence[Episode]) -> Episode:
     """The last of them, with those before it that ended a short time before the next one began."""
     last = episodes[-1]
     for before in reversed(episodes[:-1]):
-        # Between two times at which a GPU was seen to be idle for long it worked, however short the pause was.
         if last.seen_ms - before.end_ms > MAX_GAP_MS:
             break
-        last = Episode(before.start_ms, last.end_ms, before.lost_seconds + last.lost_seconds, before.seen_ms)
+        lost_seconds = before.lost_seconds + last.lost_seconds
+        last = Episode(before.start_ms, last.end_ms, lost_seconds, before.seen_ms)
     return last
 
 

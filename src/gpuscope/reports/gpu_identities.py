@@ -27,12 +27,13 @@ class GpuIdentities:
     """By UUID of MIG instances."""
     parents: Mapping[str, str] = field(default_factory=dict)
     """UUIDs of GPUs, by UUID of their MIG instances."""
-    slots: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    """PCI addresses, or else indices, by scraped instance and UUID of GPUs."""
+    addresses: Mapping[tuple[str, str], str] = field(default_factory=dict)
+    """PCI addresses, by scraped instance and UUID of GPUs."""
 
     def slot(self, labels: Mapping[str, str]) -> tuple[str, str] | None:
-        """Node and slot of a GPU; None if its slot is not known."""
-        slot = self.slots.get((labels.get("instance", ""), labels.get("uuid", "")), "")
+        """Node and slot of a GPU: its PCI address, else its index; None if neither is known."""
+        address = self.addresses.get((labels.get("instance", ""), labels.get("uuid", "")), "")
+        slot = address or labels.get("gpu", "")
         return (self.node(labels), slot) if slot else None
 
     def model(self, uuid: str) -> str:
@@ -62,17 +63,17 @@ async def read_gpu_identities(engine: QueryEngine, start_ms: int, end_ms: int) -
     async def infos(raw: str) -> list[dict[str, str]]:
         return [dict(labels) for labels in await engine.series([HOURLY_INFOS[raw], raw], start_ms, end_ms)]
 
-    models, nodes, profiles, parents, slots = {}, {}, {}, {}, {}
+    models, nodes, profiles, parents, addresses = {}, {}, {}, {}, {}
     for labels in await infos("gpuscope_gpu_info"):
         uuid, instance = labels.get("uuid", ""), labels.get("instance", "")
         models[uuid], nodes[instance, uuid] = labels.get("model", ""), labels.get("node", "")
-        slots[instance, uuid] = labels.get("pci_bus_id", "") or labels.get("gpu", "")
+        addresses[instance, uuid] = labels.get("pci_bus_id", "")
     for labels in await infos("gpuscope_mig_info"):
         uuid, parent, instance = (labels.get(name, "") for name in ("uuid", "parent_uuid", "instance"))
         profiles[uuid], parents[uuid] = labels.get("profile", ""), parent
         models[uuid] = models.get(parent, "")
         nodes[instance, uuid] = nodes.get((instance, parent), "")
-    return GpuIdentities(models, nodes, profiles, parents, slots)
+    return GpuIdentities(models, nodes, profiles, parents, addresses)
 
 
 async def read_pod_label(

@@ -7,17 +7,24 @@ may exist in several namespaces. What is not there raises JobNotFound, what is a
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Final
 
 from gpuscope.engines.query_engine import QueryEngine
 from gpuscope.errors import UsageError
 from gpuscope.go_quote import quote
+from gpuscope.prometheus_duration import duration_text
 from gpuscope.reports.job_receipt import JobKind
 
 HELD_SECONDS: Final = "gpuscope_owner_held_seconds_total"
 DAY_MS: Final = 86_400_000
 MAX_NAME: Final = 400
 MAX_NAMED: Final = 5
+MINUTE_MS: Final = 60_000
+MAX_RUN_POINTS: Final = 10_000
+MAX_RUNS: Final = 20
+MIN_RUN_SECONDS: Final = 30.0
+"""Two starts that differ by less are one."""
 
 
 class JobNotFound(UsageError):
@@ -74,6 +81,32 @@ async def find_job(engine: QueryEngine, question: JobQuestion) -> JobQuestion:
             f"{question.name} is an array of {len(tasks)} tasks; ask for one of them: {_some(tasks)}"
         )
     return replace(question, array_tasks=tasks)
+
+
+async def find_later_runs(engine: QueryEngine, question: JobQuestion) -> list[int]:
+    """When the second and later runs began, in milliseconds: of a job that Slurm started again, or of a pod
+    that was created again with the same name. Only what the history proves: processes may come and go."""
+    step_ms = max(MINUTE_MS, (question.end_ms - question.start_ms) // MAX_RUN_POINTS)
+    span = question.start_ms, question.end_ms, step_ms
+    of_job = question.process_matchers
+    if question.kind == "job":
+        started = f"gpuscope_slurm_job_start_timestamp_seconds{{{of_job}}}"
+        found = await engine.range(f"max(last_over_time({started}[{duration_text(step_ms)}]))", *span)
+        times = sorted(set(found.values[0][found.present[0]].tolist())) if found.labels else []
+        begins = [round(1000 * late) for early, late in pairwise(times) if late - early > MIN_RUN_SECONDS]
+    else:
+        processes = f"gpuscope_process_memory_bytes{{{of_job}}}"
+        found = await engine.range(
+            f"count by (program) (gpuscope_process_info and on (instance, uuid, pid) {processes})", *span
+        )
+        first_ms: dict[str, int] = {}
+        for labels, present in zip(found.labels, found.present, strict=True):
+            uid = dict(labels).get("program", "").rpartition("/")[0]
+            if uid and uid != question.text and present.any():
+                at_ms = int(found.times_ms[int(present.argmax())]) - step_ms
+                first_ms[uid] = min(at_ms, first_ms.get(uid, at_ms))
+        begins = sorted(first_ms.values())[1:]
+    return [begin_ms for begin_ms in begins if question.start_ms < begin_ms < question.end_ms][-MAX_RUNS:]
 
 
 async def not_found(engine: QueryEngine, question: JobQuestion) -> JobNotFound:

@@ -61,6 +61,18 @@ class ReceiptNote:
     """The one command that helps."""
 
 
+@dataclass(frozen=True, slots=True)
+class ReceiptRun:
+    """One run of a job that was requeued, or one of several pods that had the same name."""
+
+    started_at: float
+    ended_at: float
+    run_seconds: float
+    gpus: int
+    held_hours: float
+    efficiency: float | None
+
+
 @dataclass(slots=True)
 class JobReceipt:
     kind: JobKind
@@ -85,8 +97,9 @@ class JobReceipt:
     xids: dict[str, int] = field(default_factory=dict)
     """By code."""
     wait_shares: dict[str, float] = field(default_factory=dict)
-    """By kind of finding (`waits_for_data`): share of its time in which its processes showed this cause. Read
-    only for a job of low efficiency."""
+    """By kind of finding (`waits_for_data`): share of its time in which the finding held for its GPUs."""
+    runs: list[ReceiptRun] = field(default_factory=list)
+    """All of them, oldest first; the receipt is of the last one."""
     notes: list[ReceiptNote] = field(default_factory=list)
     not_known: list[ReportSentence] = field(default_factory=list)
 
@@ -146,6 +159,16 @@ class JobReceipt:
     @property
     def unused_gpus(self) -> int:
         return sum(1 for gpu in self.gpus if gpu.busy_ratio is not None and gpu.busy_ratio < 0.01)
+
+    def as_run(self) -> ReceiptRun:
+        return ReceiptRun(
+            self.started_at,
+            self.started_at + self.run_seconds,
+            self.run_seconds,
+            len(self.gpus),
+            self.held_hours,
+            self.efficiency,
+        )
 
     def efficiency_line(self) -> str:
         """In one line."""

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuscope.reports.job_receipt import JobReceipt, ReceiptGpu
-from gpuscope.reports.receipt_text import duration_text, gib_text, percent_text, receipt_facts, receipt_name
+from gpuscope.reports.receipt_text import (
+    duration_text,
+    gib_text,
+    percent_text,
+    receipt_facts,
+    receipt_name,
+    run_rows,
+)
 from gpuscope.reports.report_page import legend, page, scrolling, sentences
 from gpuscope.reports.svg_plots import one_bar
 
@@ -42,6 +49,15 @@ def _parts(receipt: JobReceipt, title: str) -> Iterator[str]:
     left_out = len(receipt.gpus) - MAX_GPU_ROWS
     if left_out > 0:
         yield f'<p class="soft">{left_out} more GPUs are left out here; the numbers above have them.</p>'
+    if len(receipt.runs) > 1:
+        titles = ("started", "run time", "GPUs", "GPU-hours", "busy")
+        head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in run_rows(receipt)
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        yield "<h2>Runs</h2>" + scrolling("runs", table)
     if receipt.notes:
         items = "".join(
             f"<li>{html.escape(note.text)}<br><code>{html.escape(note.command)}</code></li>"

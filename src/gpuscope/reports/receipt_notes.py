@@ -42,6 +42,10 @@ def _notes(receipt: JobReceipt) -> Iterator[ReceiptNote]:
         yield ReceiptNote(sentence, f"gpuscope explain xid {code}")
     yield from _unused(receipt)
     yield from _low_use(receipt)
+    waited = receipt.wait_shares.get("waits_for_rank", 0.0)
+    if waited >= MIN_WAIT_SHARE:
+        sentence = ReportSentence("receipt.waits_for_rank", percent=round(100 * waited))
+        yield ReceiptNote(sentence, "py-spy dump --pid PID  # of the slower rank")
     for reason, seconds in sorted(receipt.throttled_seconds.items(), key=lambda one: -one[1]):
         share = seconds / receipt.seen_seconds
         if share > THROTTLED_SHARE and reason not in EXPECTED_UNDER_LOAD:
@@ -110,7 +114,9 @@ def _end_command(receipt: JobReceipt) -> str:
 
 def _too_much(receipt: JobReceipt) -> Iterator[ReceiptNote]:
     memory = receipt.peak_memory_ratio
-    if memory is not None and memory < LOW_MEMORY and receipt.unused_gpus < len(receipt.gpus):
+    # A GPU that is busy is not too large, however little memory the job needs.
+    is_busy = receipt.efficiency is None or receipt.efficiency >= EXPLAINED_EFFICIENCY
+    if memory is not None and memory < LOW_MEMORY and not is_busy and receipt.unused_gpus < len(receipt.gpus):
         yield ReceiptNote(
             ReportSentence("receipt.low_memory", percent=round(100 * memory)),
             "sinfo -o '%P %G'" if receipt.kind == "job" else "kubectl describe nodes | grep nvidia.com/",

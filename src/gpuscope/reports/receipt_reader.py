@@ -20,9 +20,9 @@ from gpuscope.reports.counter_growth import ChunkGrid, CounterGrowth, counter_gr
 from gpuscope.reports.gpu_identities import GpuIdentities, read_gpu_identities
 from gpuscope.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher
 from gpuscope.reports.gpu_weights import slice_share
-from gpuscope.reports.job_question import HELD_SECONDS, JobQuestion, find_job, not_found
+from gpuscope.reports.job_question import HELD_SECONDS, JobQuestion, find_job, find_later_runs, not_found
 from gpuscope.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
-from gpuscope.reports.receipt_notes import EXPLAINED_EFFICIENCY, find_notes
+from gpuscope.reports.receipt_notes import find_notes
 from gpuscope.reports.report_range import RangePiece
 from gpuscope.reports.report_sentence import ReportSentence
 from gpuscope.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units, released_chunks
@@ -31,6 +31,8 @@ RUNNING_MS: Final = 120_000
 """A job whose last sample is younger runs."""
 MARGIN_MS: Final = 60_000
 MIN_SPAN_MS: Final = 1_000
+KEPT_MS: Final = 360_000
+"""How long an agent keeps the counters of a job that ended, and a scrape."""
 MINUTE_MS: Final = 60_000
 MAX_WAIT_POINTS: Final = 500
 FINE_MS: Final = 5_000
@@ -59,20 +61,40 @@ async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt
     if filled_until_ms is not None and is_filling:
         question = replace(question, end_ms=filled_until_ms)
     question = await find_job(engine, question)
+    begins = await find_later_runs(engine, question)
+    runs: list[JobReceipt] = []
+    ends = [*(begin_ms - MIN_SPAN_MS for begin_ms in begins), question.end_ms]
+    for begin_ms, end_ms in zip([0, *begins], ends, strict=True):
+        of_run = replace(question, start_ms=max(begin_ms, question.start_ms), end_ms=end_ms)
+        receipt = await _read_run(engine, of_run, begin_ms)
+        if receipt is not None:
+            runs.append(receipt)
+    if not runs:
+        raise await not_found(engine, question)
+    receipt = runs[-1]
+    receipt.runs = [run.as_run() for run in runs]
+    if len(runs) > 1 and receipt.waited_seconds is not None:  # since the run before
+        waited = max(0.0, receipt.started_at - receipt.runs[-2].ended_at)
+        receipt.waited_seconds = min(receipt.waited_seconds, waited)
+    receipt.notes = find_notes(receipt)
+    if is_filling and receipt.is_running:
+        receipt.not_known.insert(0, ReportSentence("unknown.filling", at=question.end_ms // 1000))
+    return receipt
+
+
+async def _read_run(engine: QueryEngine, question: JobQuestion, begin_ms: int) -> JobReceipt | None:
+    """None if the history has nothing of the job in this time; nothing before `begin_ms` is of this run."""
     spans = [await _find_span(engine, question), await _find_allocated_span(engine, question)]
     found = [span for span in spans if span is not None]
     if not found:
-        raise await not_found(engine, question)
-    start_ms, last_ms = found[0]
+        return None
+    start_ms, last_ms = max(found[0][0], begin_ms), found[0][1]
     # Its processes end with it or before it; what Slurm says of it is read once a minute.
     if found[-1][1] - last_ms > RUNNING_MS:
         last_ms = found[-1][1]
     reader = _ReceiptReader(engine, question, start_ms, max(last_ms, start_ms + MIN_SPAN_MS))
     receipt = await reader.read()
     receipt.is_running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
-    receipt.notes = find_notes(receipt)
-    if is_filling and receipt.is_running:
-        receipt.not_known.insert(0, ReportSentence("unknown.filling", at=question.end_ms // 1000))
     return receipt
 
 
@@ -97,8 +119,11 @@ async def _find_span(engine: QueryEngine, question: JobQuestion) -> tuple[int, i
         return int(coarse.times_ms[first]), int(coarse.times_ms[last])
     # The first value is for how long the agent had seen it then.
     start_ms = int(began.times_ms[there[0]]) - round(float(began.values[0, there[0]]) * 1000)
-    # Its counters are there for minutes after its end: it ended when they stopped.
-    grown = await engine.range(f"sum(last_over_time({selector}[{duration_text(2 * MINUTE_MS)}]))", *steps(last))
+    # Its counters are there for minutes after its end, perhaps in the next chunk: it ended when they stopped.
+    begin_ms, end_ms, _ = steps(last)
+    grown = await engine.range(
+        f"sum(last_over_time({selector}[{duration_text(2 * MINUTE_MS)}]))", begin_ms - KEPT_MS, end_ms, fine_ms
+    )
     there = np.flatnonzero(grown.present[0]) if grown.labels else there[:0]
     if not len(there):
         return start_ms, int(coarse.times_ms[last])
@@ -141,6 +166,8 @@ class _ReceiptReader:
         self._start_ms = start_ms - MARGIN_MS
         self._end_ms = min(end_ms + MARGIN_MS, question.end_ms)
         self._reporters = ALL_REPORTERS
+        self._is_slurm_read = False
+        """Slurm was read while the job ran, but the job was not in its lists."""
         self._slurm_seconds = 0.0
         """From its start to its end, if Slurm's start is known."""
 
@@ -164,8 +191,7 @@ class _ReceiptReader:
         # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
         boards = {one.uuid: gpus.board(one.uuid) for one in receipt.gpus}
         await self._read_throttling_and_xids(receipt, boards)
-        if receipt.efficiency is not None and receipt.efficiency < EXPLAINED_EFFICIENCY:
-            await self._read_waits(receipt)
+        await self._read_waits(receipt)
         await self._note_unread(receipt, boards)
         self._note_missing(receipt)
         return receipt
@@ -294,6 +320,8 @@ class _ReceiptReader:
             receipt.waited_seconds = max(0.0, started - submitted)
         if ends is not None and started is not None and ends > started:
             receipt.limit_seconds = ends - started
+        if submitted is None or receipt.requested_gpus is None:
+            self._is_slurm_read = await self._last("gpuscope_slurm_up") == 1
         if started is not None:
             receipt.started_at = started
             self._slurm_seconds = self._ended_ms / 1000 - started
@@ -327,10 +355,10 @@ class _ReceiptReader:
                 receipt.xids[code] = receipt.xids.get(code, 0) + round(total)
 
     async def _read_waits(self, receipt: JobReceipt) -> None:
-        """How much of the time a process of the job was above the threshold of each cause."""
+        """How much of the time each finding about waiting held for a GPU of the job."""
         start_ms, end_ms = self._began_ms, self._ended_ms
         step_ms = max(MINUTE_MS, (end_ms - start_ms) // MAX_WAIT_POINTS)
-        for kind in WAITS:
+        for kind in (*WAITS, "waits_for_rank"):
             of_job = f"gpuscope_process_memory_bytes{{{self._question.process_matchers}}}"
             expression = f"count(({CHECKS[kind].promql}) and on (instance, uuid) {of_job})"
             matrix = await self._engine.range(expression, start_ms, end_ms, step_ms)
@@ -371,10 +399,11 @@ class _ReceiptReader:
         unknown = receipt.not_known
         if receipt.unknown_hours > 0.001:
             unknown.append(ReportSentence("unknown.work", hours=receipt.unknown_hours))
+        not_listed = "_not_listed" if self._is_slurm_read else ""
         if receipt.requested_gpus is None:
-            unknown.append(ReportSentence(f"unknown.requested_{receipt.kind}"))
+            unknown.append(ReportSentence(f"unknown.requested_{receipt.kind}{not_listed}"))
         if receipt.kind == "job" and receipt.waited_seconds is None:
-            unknown.append(ReportSentence("unknown.waited"))
+            unknown.append(ReportSentence(f"unknown.waited{not_listed}"))
         if all(gpu.memory_peak_bytes is None for gpu in receipt.gpus):
             unknown.append(ReportSentence("unknown.memory"))
         if receipt.energy_kwh is None:

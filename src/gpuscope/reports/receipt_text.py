@@ -45,6 +45,11 @@ def receipt_lines(receipt: JobReceipt, escape: Escape) -> Iterator[str]:
     yield f"{'peak GPU memory':>18}  {_meter(receipt.peak_memory_ratio)}"
     yield ""
     yield from _gpu_table(receipt, escape)
+    if len(receipt.runs) > 1:
+        yield ""
+        yield f"{'Runs, the last one above':<34}{'run time':>12}{'GPUs':>6}{'GPU-hours':>11}{'busy':>7}"
+        for started, length, gpus, hours, busy in run_rows(receipt):
+            yield f"  {started:<32}{length:>12}{gpus:>6}{hours:>11}{busy:>7}"
     if receipt.notes:
         yield ""
         yield "Notes"
@@ -56,6 +61,13 @@ def receipt_lines(receipt: JobReceipt, escape: Escape) -> Iterator[str]:
         yield "Not known"
         for sentence in receipt.not_known:
             yield from _wrap(f"* {escape(sentence)}", "  ")
+
+
+def run_rows(receipt: JobReceipt) -> Iterator[tuple[str, str, str, str, str]]:
+    """Of each run: when it started, for how long it ran, its GPUs, GPU-hours and busy share."""
+    for run in receipt.runs:
+        started, length = to_rfc3339(int(run.started_at)), duration_text(run.run_seconds)
+        yield started, length, str(run.gpus), f"{run.held_hours:.2f}", percent_text(run.efficiency)
 
 
 def receipt_name(receipt: JobReceipt) -> str:
@@ -71,6 +83,8 @@ def receipt_facts(receipt: JobReceipt) -> Iterator[tuple[str, str]]:
     if receipt.partition:
         yield "partition", receipt.partition
     yield "state", "running" if receipt.is_running else "ended"
+    if len(receipt.runs) > 1:
+        yield "runs", f"{len(receipt.runs)}; this is the last"
     yield "started", to_rfc3339(int(receipt.started_at))
     run = duration_text(receipt.run_seconds)
     yield "run time", f"{run} of {duration_text(receipt.limit_seconds)}" if receipt.limit_seconds else run

@@ -9,7 +9,7 @@ and MPS shares are left out too: how much of a GPU they are is not known.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -47,14 +47,16 @@ async def allocated_units(
     engine: QueryEngine, matchers: str, start_ms: int, end_ms: int
 ) -> dict[str, set[UnitKey]]:
     """By job; `matchers` is the inside of a selector's braces."""
-    given = await engine.series([f'{JOB_GRES}{{{matchers},gres="gpu"}}'], start_ms, end_ms)
-    if not given:
+    # A list of series may have those of a time around the range: another run of the job.
+    span = duration_text(max(end_ms - start_ms, 1000))
+    given = await engine.instant(f'count_over_time({JOB_GRES}{{{matchers},gres="gpu"}}[{span}])', end_ms)
+    if not given.labels:
         return {}
-    if len(given) > MAX_ALLOCATIONS:
-        raise TooManyAllocations(len(given))
+    if len(given.labels) > MAX_ALLOCATIONS:
+        raise TooManyAllocations(len(given.labels))
     nodes = await _gpus_of_nodes(engine, start_ms, end_ms)
     units: dict[str, set[UnitKey]] = defaultdict(set)
-    for pairs in given:
+    for pairs in given.labels:
         labels = dict(pairs)
         units[labels.get("slurm_job", "")].update(_units_of(labels, nodes))
     return dict(units)
@@ -68,12 +70,19 @@ def _units_of(labels: Mapping[str, str], nodes: NodeGpus) -> Iterator[UnitKey]:
             yield instance, gpu.uuid
 
 
-async def _gpus_of_nodes(engine: QueryEngine, start_ms: int, end_ms: int) -> NodeGpus:
+async def _gpus_of_nodes(
+    engine: QueryEngine, start_ms: int, end_ms: int, read: Mapping[UnitKey, Collection[str]] | None = None
+) -> NodeGpus:
+    """With `read`, only GPUs that were read in the range: an engine lists the series of whole blocks, and a GPU
+    that appears after the range would change which one has an index of Slurm."""
     infos: dict[str, dict[str, dict[str, str]]] = defaultdict(dict)
     names: dict[str, str] = {}  # MIG instances have no label `node`
     for pairs in await engine.series(["gpuscope_gpu_info", "gpuscope_mig_info"], start_ms, end_ms):
         labels = dict(pairs)
         instance = labels.get("instance", "")
+        indices = None if read is None else read.get((instance, labels.get("uuid", "")), ())
+        if indices is not None and not (indices if "gpu" not in labels else labels["gpu"] in indices):
+            continue
         names[instance] = labels.get("node", "") or names.get(instance, "")
         infos[instance][labels.get("uuid", "")] = labels
     window = duration_text(max(end_ms - start_ms, 1000))
@@ -125,9 +134,14 @@ class UnusedAllocations:
 
 
 async def unused_allocations(
-    engine: QueryEngine, start_ms: int, end_ms: int, reporters: GpuReporters
+    engine: QueryEngine,
+    start_ms: int,
+    end_ms: int,
+    reporters: GpuReporters,
+    read: Mapping[UnitKey, Collection[str]],
 ) -> UnusedAllocations | None:
-    """Time that agents counted as free and Slurm had given away; None where Slurm gave nothing.
+    """Time that agents counted as free and Slurm had given away; None where Slurm gave nothing. `read` has the
+    indices of each unit that has samples in the range.
 
     In each chunk a unit was given for the share of the cluster agent's samples that say so. What is held of
     that is used; the rest is not, as far as the unit was free. Raises TooManyAllocations.
@@ -136,7 +150,7 @@ async def unused_allocations(
     if not units:
         return None
     chunks = ChunkGrid.of(start_ms, end_ms)
-    shares = await _given_shares(engine, chunks, await _gpus_of_nodes(engine, start_ms, end_ms))
+    shares = await _given_shares(engine, chunks, await _gpus_of_nodes(engine, start_ms, end_ms, read))
     uuids = quote("|".join(sorted({uuid for _, uuid in shares if uuid.replace("-", "").isalnum()})))
     free = await _growth_of_units(
         engine, f"gpuscope_gpu_free_seconds_total{{uuid=~{uuids}}}", chunks, reporters

@@ -144,6 +144,13 @@ class _Boards:
     stranded: RangeGrowth
     wall_by_bucket: Floats
 
+    def indices(self) -> dict[UnitKey, set[str]]:
+        """Of each unit that has samples in the range; a GPU may have got another index."""
+        found: defaultdict[UnitKey, set[str]] = defaultdict(set)
+        for labels in (*self.free.totals, *self.held.totals, *self.observed.totals):
+            found[_unit_key(labels)].add(dict(labels).get("gpu", ""))
+        return found
+
 
 @dataclass(slots=True)
 class _RowGaps:
@@ -179,7 +186,7 @@ class _UsageReader:
         history = UsageHistory(engine, buckets, pieces, with_daily, reporters)
         boards = await self._boards(history, spans, gpus)
         gaps = _RowGaps()
-        unused = await self._unused_allocations(pieces, reporters, gaps)
+        unused = await self._unused_allocations(pieces, reporters, boards, gaps)
         seconds = _move_to_held(boards, unused, buckets) if unused is not None else {}
         rows, owners = await self._rows(history, gpus, unused, seconds, gaps)
         held = boards.held.total / HOUR
@@ -254,7 +261,7 @@ class _UsageReader:
         )
 
     async def _unused_allocations(
-        self, pieces: list[RangePiece], reporters: GpuReporters, gaps: _RowGaps
+        self, pieces: list[RangePiece], reporters: GpuReporters, boards: _Boards, gaps: _RowGaps
     ) -> UnusedAllocations | None:
         """What Slurm gave away and no process used, on nodes whose agents do not know it."""
         if not pieces:
@@ -264,7 +271,8 @@ class _UsageReader:
                 ReportSentence("missing.allocations_rolled_up", hours=rolled_up_hours)
             )
         try:
-            return await unused_allocations(self._engine, pieces[0].start_ms, pieces[-1].end_ms, reporters)
+            span = pieces[0].start_ms, pieces[-1].end_ms
+            return await unused_allocations(self._engine, *span, reporters, boards.indices())
         except TooManyAllocations as error:
             gaps.sentences_about_allocations.append(ReportSentence("missing.allocations", count=error.count))
         except EngineBadQuery:

@@ -78,7 +78,7 @@ class Server:
         """The loop of `Judging.run`, and the findings of a picture at its end."""
         end = self.now + after_seconds
         while self.now <= end:
-            self._clock.at_ms = int(self.now * 1000)
+            self._clock.at = int(self.now * 1000)
             asyncio.run(self.judging.evaluate_due())
             self.now += PAUSE_SECONDS
         self.now = end

@@ -55,6 +55,7 @@ export const reports: Record<ReportTextKey, string> = {
     "GPU の稼働は時間の {busy} % で、時間の {percent} % はネットワークを待っていました。",
   "receipt.low_memory": "GPU メモリの使用は最大 {percent} % でした。より小さい GPU か MIG インスタンスで足ります。",
   "receipt.short": "実行時間は制限の {percent} % でした。制限の短いジョブほど早く始まります。",
+  "receipt.waits_for_rank": "時間の {percent} % の間、GPU がより遅い GPU を待っていました。",
   "receipt.throttled": "時間の {percent} % で GPU が減速しました（{reason}）。",
   "receipt.uneven": "GPU の稼働に偏りがあり、時間の {low} % から {high} % まで差があります。",
   "receipt.unused": "GPU {gpus} 基のうち {count} 基は一度も使われませんでした。",
@@ -69,7 +70,9 @@ export const reports: Record<ReportTextKey, string> = {
   "unknown.host": "CPU とメインメモリ: `{command}` で確認できます",
   "unknown.memory": "GPU メモリの最大使用量",
   "unknown.requested_job": "要求した GPU 数: Slurm を読むエージェントがありません（docs/slurm.md）",
+  "unknown.requested_job_not_listed": "要求した GPU 数: Slurm を読んだとき一覧にこのジョブがありませんでした",
   "unknown.requested_pod": "要求した GPU 数: 履歴に割り当てがありません",
+  "unknown.waited_not_listed": "待機時間: Slurm を読んだとき一覧にこのジョブがありませんでした",
   "unknown.waited": "待機時間: Slurm を読むエージェントがありません（docs/slurm.md）",
   "unknown.work": "{hours} GPU時間の作業量: ドライバがプロセス別に報告しません",
 };

@@ -51,6 +51,7 @@ export const reports: Record<ReportTextKey, string> = {
   "receipt.low.waits_for_network": "GPU 사용은 시간의 {busy} %였고, 시간의 {percent} % 동안 네트워크를 기다렸습니다.",
   "receipt.low_memory": "GPU 메모리를 최대 {percent} %만 사용했습니다. 더 작은 GPU나 MIG 인스턴스로 충분합니다.",
   "receipt.short": "시간 제한의 {percent} %만 실행했습니다. 제한이 짧은 작업이 더 빨리 시작합니다.",
+  "receipt.waits_for_rank": "시간의 {percent} % 동안 GPU가 더 느린 GPU를 기다렸습니다.",
   "receipt.throttled": "시간의 {percent} % 동안 GPU가 느려졌습니다({reason}).",
   "receipt.uneven": "GPU들이 고르게 일하지 않았습니다. 시간의 {low} %부터 {high} %까지 차이가 납니다.",
   "receipt.unused": "GPU {gpus}개 중 {count}개를 한 번도 사용하지 않았습니다.",
@@ -65,7 +66,9 @@ export const reports: Record<ReportTextKey, string> = {
   "unknown.host": "CPU와 주 메모리: `{command}`로 볼 수 있습니다",
   "unknown.memory": "GPU 메모리 최대 사용량",
   "unknown.requested_job": "요청한 GPU 수: Slurm을 읽는 에이전트가 없습니다(docs/slurm.md)",
+  "unknown.requested_job_not_listed": "요청한 GPU 수: Slurm을 읽을 때 목록에 이 작업이 없었습니다",
   "unknown.requested_pod": "요청한 GPU 수: 기록에 할당이 없습니다",
+  "unknown.waited_not_listed": "대기한 시간: Slurm을 읽을 때 목록에 이 작업이 없었습니다",
   "unknown.waited": "대기한 시간: Slurm을 읽는 에이전트가 없습니다(docs/slurm.md)",
   "unknown.work": "{hours} GPU시간의 작업량: 드라이버가 프로세스별로 알려 주지 않습니다",
 };

@@ -46,6 +46,7 @@ export const reports: Record<ReportTextKey, string> = {
   "receipt.low.waits_for_network": "GPU 忙碌时间为 {busy} %；{percent} % 的时间在等待网络。",
   "receipt.low_memory": "最多使用 GPU 显存的 {percent} %；更小的 GPU 或 MIG 实例就够用。",
   "receipt.short": "只运行了时限的 {percent} %；时限较短的作业会更早开始。",
+  "receipt.waits_for_rank": "{percent} % 的时间里 GPU 在等待较慢的 GPU。",
   "receipt.throttled": "有 {percent} % 的时间 GPU 被降速（{reason}）。",
   "receipt.uneven": "各 GPU 工作不均，从 {low} % 到 {high} % 的时间不等。",
   "receipt.unused": "{gpus} 块 GPU 中有 {count} 块从未使用。",
@@ -60,7 +61,9 @@ export const reports: Record<ReportTextKey, string> = {
   "unknown.host": "CPU 和主内存：用 `{command}` 查看",
   "unknown.memory": "GPU 显存峰值",
   "unknown.requested_job": "请求的 GPU 数：没有代理读取 Slurm（docs/slurm.md）",
+  "unknown.requested_job_not_listed": "请求的 GPU 数：读取 Slurm 时列表中没有该作业",
   "unknown.requested_pod": "请求的 GPU 数：历史中没有分配记录",
+  "unknown.waited_not_listed": "等待时间：读取 Slurm 时列表中没有该作业",
   "unknown.waited": "等待时间：没有代理读取 Slurm（docs/slurm.md）",
   "unknown.work": "{hours} GPU 小时的工作量：驱动不按进程报告",
 };

@@ -136,9 +136,7 @@ function Filters({ period, findings, query, children }: FilterProps): JSX.Elemen
       >
         <option value="">{t("findings.any_kind")}</option>
         {kinds.map((one) => (
-          <option key={one} value={one}>
-            {tName("kind", one)}
-          </option>
+          <option key={one}>{one}</option>
         ))}
       </select>
       <SearchBox label={t("findings.search")} />

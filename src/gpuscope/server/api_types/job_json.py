@@ -37,6 +37,17 @@ class JobNoteJson(SentenceJson):
     command: str
 
 
+class JobRunJson(TypedDict):
+    """One run of a job that was requeued, or one of several pods that had the same name."""
+
+    started_at: float
+    ended_at: float
+    run_seconds: float
+    gpus: int
+    gpu_hours: float
+    efficiency: float | None
+
+
 class JobAnswer(TypedDict):
     """The receipt of a Slurm job or a pod. Times are seconds since the epoch; null is not known."""
 
@@ -72,6 +83,8 @@ class JobAnswer(TypedDict):
     """By reason, of the GPU that was throttled longest."""
     xids: dict[str, int]
     """Number of XID errors by code."""
+    runs: list[JobRunJson]
+    """All of them, oldest first; the receipt is of the last one."""
     notes: list[JobNoteJson]
     """At most five, each with the command that helps."""
     not_known: list[str]

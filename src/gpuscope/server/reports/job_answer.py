@@ -38,6 +38,17 @@ def job_answer(receipt: JobReceipt) -> JobAnswer:
         "energy_is_estimate": receipt.is_energy_estimate,
         "throttled_seconds": dict(receipt.throttled_seconds),
         "xids": dict(receipt.xids),
+        "runs": [
+            {
+                "started_at": run.started_at,
+                "ended_at": run.ended_at,
+                "run_seconds": run.run_seconds,
+                "gpus": run.gpus,
+                "gpu_hours": run.held_hours,
+                "efficiency": run.efficiency,
+            }
+            for run in receipt.runs
+        ],
         "notes": [
             {**sentence_json(note.text), "text": note.text, "command": note.command} for note in receipt.notes
         ],
