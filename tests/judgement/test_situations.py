@@ -32,14 +32,6 @@ T = TypeVar("T")
 FILES = sorted(FOLDER.glob("*.yml"))
 KNOWN_WRONG = {
     "a11-swapped-card",
-    "a13-daily-digests-in-autumn",
-    "a13-daily-digests-in-spring",
-    "a13-monthly-digests-in-autumn",
-    "a13-weekly-digests-in-autumn",
-    "a14-busy-and-waiting-for-a-rank",
-    "a14-busy-job-with-little-memory",
-    "a14-recreated-pod",
-    "a14-requeued-job",
     "a19-backfill-older-than-a-day",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",

@@ -38,7 +38,12 @@ class GpuWeights:
                 self._boards[key[0]].append(key)
 
     def boards(self, instance: str) -> list[GpuKey]:
-        return self._boards.get(instance, [])
+        """One for each slot: of a card that was swapped, the new one."""
+        return list({self._slot(key): key for key in self._boards.get(instance, ())}.values())
+
+    def _slot(self, key: GpuKey) -> str:
+        labels = self._labels[key]
+        return labels.get("pci_bus_id", "") or labels.get("gpu", "") or key[1]
 
     def other_reporters(self, key: GpuKey) -> list[GpuKey]:
         """The same GPU, as other instances have it."""
