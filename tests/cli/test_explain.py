@@ -15,6 +15,7 @@ from gpuscope.health.states import STATES
 from gpuscope.health.throttles import THROTTLES
 from gpuscope.health.xids import XIDS
 from gpuscope.metrics.families.native.table import NATIVE_METRICS
+from gpuscope.owners.gpu_work import MEANING_OF_WORK
 from tests.local_server import QuietHandler, serving_http
 from tests.reports.histories import STEP_MS, History
 
@@ -39,6 +40,14 @@ def test_an_xid_has_its_meaning_and_next_step(capsys: pytest.CaptureFixture[str]
     assert printed.startswith("XID 79 FALLEN_OFF_THE_BUS\n")
     for text in (XIDS[79].meaning, XIDS[79].next_step, "no, it is suspect", "no server was queried"):
         assert text in printed
+
+
+@pytest.mark.parametrize("state", ["held", "busy"])
+def test_a_state_of_use_says_what_work_is(state: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "state", state, *NOBODY]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert MEANING_OF_WORK in said
+    assert "1 % of the time" in said
 
 
 def test_the_gpus_on_which_it_was_seen(capsys: pytest.CaptureFixture[str]) -> None:

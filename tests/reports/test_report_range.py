@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import zoneinfo
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import cache
@@ -12,7 +13,11 @@ import pytest
 
 from gpuscope.errors import UsageError
 from gpuscope.local_time import parse_time_zone, to_local
+from gpuscope.reports.board_spans import OBSERVED
 from gpuscope.reports.report_range import DAY_MS, HOUR_MS, Buckets, RangePiece, parse_range
+from gpuscope.reports.usage_history import UsageHistory
+from gpuscope.series import Labels, Series
+from tests.reports.test_usage import SampleEngine
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")
 NOW = datetime(2026, 11, 18, 12, tzinfo=UTC).timestamp()
@@ -146,3 +151,18 @@ def test_buckets_of_a_day_begin_at_midnight_in_every_zone(days: int) -> None:
 def test_buckets_of_an_hour_are_those_of_the_clock() -> None:
     asked = parse_range("2026-10-25", "2026-10-26", NOW, BERLIN)
     assert Buckets.of(asked.start_ms, asked.end_ms, BERLIN).count == 25
+
+
+@pytest.mark.parametrize(
+    "month", [("2026-10", "2026-11"), ("2026-03", "2026-04"), ("2026-10-20", "2026-10-30")]
+)
+def test_rollups_of_a_month_with_a_change_of_the_clocks_are_in_their_days(month: tuple[str, str]) -> None:
+    asked = parse_range(*month, NOW, BERLIN)
+    ends_ms = np.arange(asked.start_ms, asked.end_ms + HOUR_MS + 1, HOUR_MS) + 37_000
+    name: Labels = (("__name__", OBSERVED.growth_by_hour), ("instance", "n1"), ("uuid", "GPU-1"))
+    engine = SampleEngine([Series(name, ends_ms, np.full(len(ends_ms), 3600.0))])
+    buckets = Buckets.of(asked.start_ms, asked.end_ms, BERLIN)
+    pieces = [RangePiece(asked.start_ms, asked.end_ms, "hourly")]
+    grown = asyncio.run(UsageHistory(engine, buckets, pieces, pieces).growth(OBSERVED))
+    assert grown.by_bucket == pytest.approx(np.diff(buckets.edges_ms) / 1000)
+    assert grown.total == pytest.approx((asked.end_ms - asked.start_ms) / 1000)
