@@ -274,6 +274,7 @@ export const REPORT_TEXTS = {
   "receipt.throttled": "A GPU was slowed down ({reason}) for {percent} % of the time.",
   "receipt.uneven": "Its GPUs worked unevenly, from {low} to {high} % of the time.",
   "receipt.unused": "{count} of {gpus} GPUs were never used.",
+  "receipt.waits_for_rank": "Its GPUs spun and waited for a slower one {percent} % of the time.",
   "receipt.xid": "XID {xid} occurred {count} times on its GPUs.",
   "receipt.xid_once": "XID {xid} occurred once on its GPUs.",
   "unknown.array": "{count} more tasks of the array: each has a receipt, {job}_TASK",
@@ -285,8 +286,10 @@ export const REPORT_TEXTS = {
   "unknown.host": "CPU and main memory; `{command}` shows them",
   "unknown.memory": "its peak GPU memory",
   "unknown.requested_job": "how many GPUs it requested: no agent reads Slurm (docs/slurm.md)",
+  "unknown.requested_job_not_listed": "how many GPUs it requested: Slurm did not list it when it was read",
   "unknown.requested_pod": "how many GPUs it requested: the history has no allocation of it",
   "unknown.waited": "how long it waited: no agent reads Slurm (docs/slurm.md)",
+  "unknown.waited_not_listed": "how long it waited: Slurm did not list it when it was read",
   "unknown.work": "the work of {hours} GPU-hours: the driver does not measure it by process",
 } as const;
 export type ReportTextKey = keyof typeof REPORT_TEXTS;
@@ -974,6 +977,16 @@ export interface JobNoteJson extends SentenceJson {
   command: string;
 }
 
+/** One run of a job that was requeued, or one of several pods that had the same name. */
+export interface JobRunJson {
+  started_at: number;
+  ended_at: number;
+  run_seconds: number;
+  gpus: number;
+  gpu_hours: number;
+  efficiency: number | null;
+}
+
 /** The receipt of a Slurm job or a pod. Times are seconds since the epoch; null is not known. */
 export interface JobAnswer {
   kind: "job" | "pod";
@@ -1008,6 +1021,8 @@ export interface JobAnswer {
   throttled_seconds: Record<string, number>;
   /** Number of XID errors by code. */
   xids: Record<string, number>;
+  /** All of them, oldest first; the receipt is of the last one. */
+  runs: JobRunJson[];
   /** At most five, each with the command that helps. */
   notes: JobNoteJson[];
   /** English sentences. */
