@@ -185,13 +185,13 @@ def test_throttling_that_flickers_keeps_its_beginning() -> None:
 
 
 def test_a_check_that_cannot_be_evaluated_keeps_its_result_for_a_minute() -> None:
-    judgement, bad = Judgement(), [*node(), *gpu("0"), HOT]
+    judgement, bad = Judgement(), [*node(), *gpu("0"), *NARROW]
     evaluate(judgement, bad)
-    judgement.fail(CHECKS["throttled"], "timeout", NOW + 30)
-    assert [one.kind for one in findings(judgement, bad)] == ["throttled"]
-    judgement.fail(CHECKS["throttled"], "timeout", NOW + 90)
+    judgement.fail(CHECKS["pcie_degraded"], "timeout", NOW + 30)
+    assert [one.kind for one in findings(judgement, bad)] == ["pcie_degraded"]
+    judgement.fail(CHECKS["pcie_degraded"], "timeout", NOW + 90)
     assert findings(judgement, bad) == []
-    assert judgement.failed == {"throttled": "timeout"}
+    assert judgement.failed == {"pcie_degraded": "timeout"}
 
 
 def test_ids_are_stable_and_different() -> None:

@@ -35,7 +35,6 @@ KNOWN_WRONG = {
     "a19-backfill-older-than-a-day",
     "a19-new-gpus-do-not-change-a-closed-range",
     "a19-three-of-four-gpus",
-    "interactive-shell-without-a-program",
 }
 
 

@@ -24,7 +24,7 @@ from gpuscope.engines.engine_errors import (
     EngineQueryError,
     EngineQueryTimeout,
 )
-from gpuscope.engines.query_engine import EngineInfo, check_size
+from gpuscope.engines.query_engine import EngineInfo, check_size, or_why_not
 from gpuscope.promql import BadQueryError, Engine, PromQLError, QueryTimeoutError
 from gpuscope.promql.ast_json import parse_selector
 from gpuscope.promql.evaluate import Frames
@@ -73,16 +73,14 @@ class EmbeddedEngine:
     ) -> list[Vector | EngineError]:
         """Several at one time, which share the parts that they have in common."""
         shared: Frames = {}
-        found: list[Vector | EngineError] = []
-        for expression in expressions:
-            try:
-                evaluate = partial(self._instant_sharing, expression, at_ms, timeout_seconds, shared)
-                vector = _to_vector(await self._run(evaluate))
-                check_size(len(vector.labels), max_series, "series")
-                found.append(vector)
-            except EngineError as error:
-                found.append(error)
-        return found
+
+        async def query(expression: str) -> Vector:
+            evaluate = partial(self._instant_sharing, expression, at_ms, timeout_seconds, shared)
+            vector = _to_vector(await self._run(evaluate))
+            check_size(len(vector.labels), max_series, "series")
+            return vector
+
+        return [await or_why_not(query(expression)) for expression in expressions]
 
     def _instant_sharing(
         self,

@@ -6,7 +6,7 @@ Results are the arrays of `promql.result`: a `Vector` for one time, a `Matrix` f
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
@@ -120,14 +120,22 @@ async def instants(
     """Of each expression the value at one time, or why there is none."""
     if isinstance(engine, SharingEngine):
         return await engine.instants(expressions, at_ms, max_series=max_series, timeout_seconds=timeout_seconds)
-    found: list[Vector | EngineError] = []
-    for expression in expressions:
-        try:
-            query = engine.instant(expression, at_ms, max_series=max_series, timeout_seconds=timeout_seconds)
-            found.append(await query)
-        except EngineError as error:
-            found.append(error)
-    return found
+    return [
+        await or_why_not(
+            engine.instant(expression, at_ms, max_series=max_series, timeout_seconds=timeout_seconds)
+        )
+        for expression in expressions
+    ]
+
+
+async def or_why_not(query: Awaitable[Vector]) -> Vector | EngineError:
+    """One expression that fails, also by a defect of ours, takes no other down."""
+    try:
+        return await query
+    except EngineError as error:
+        return error
+    except Exception as error:
+        return EngineError(f"unexpected {type(error).__name__}: {error}")
 
 
 async def describe(engine: QueryEngine) -> EngineInfo:

@@ -47,6 +47,15 @@ def test_health_checks_and_page_files_need_no_login(site: Site) -> None:
     assert client.post("/").status_code == 401
 
 
+def test_what_an_alert_means_needs_no_login(site: Site) -> None:
+    """A message is read where nobody is logged in; the page has no data of the fleet."""
+    client = site.client()
+    assert client.get("/explain/alert/HeldIdle").status_code == 200
+    assert client.get("/explain/alert/Nothing").status_code == 404
+    assert client.get("/explain/alert/%2e%2e/%2e%2e/api/live").status_code == 401
+    assert client.post("/explain/alert/HeldIdle").status_code == 401
+
+
 @pytest.mark.parametrize(
     "path",
     [

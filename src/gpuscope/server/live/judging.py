@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final, TypedDict
 
 from gpuscope.engines.engine_errors import EngineError
-from gpuscope.engines.query_engine import QueryEngine, instants, labelled_values
+from gpuscope.engines.query_engine import QueryEngine, instants, labelled_values, or_why_not
 from gpuscope.episode_log import EpisodeLog
 from gpuscope.go_quote import quote
 from gpuscope.health.check import Check
@@ -110,16 +110,12 @@ class Judging:
                 await asyncio.wait_for(self._evaluated.wait(), FIRST_SECONDS)
 
     async def _take(self, check: Check, vector: Vector | EngineError, at: float) -> None:
-        if isinstance(vector, EngineError):
-            self._judgement.fail(check, str(vector), at)
-            return
-        try:
-            others = await self._instant(check.others, at) if check.others and vector.labels else None
-        except EngineError as error:
-            self._judgement.fail(check, str(error), self._clock())
-            return
-        except Exception as error:
-            self._judgement.fail(check, f"unexpected {type(error).__name__}: {error}", self._clock())
+        others: Vector | EngineError | None = None
+        if check.others and not isinstance(vector, EngineError) and vector.labels:
+            others = await or_why_not(self._instant(check.others, at))
+        if isinstance(vector, EngineError) or isinstance(others, EngineError):
+            failed = vector if isinstance(vector, EngineError) else others
+            self._judgement.fail(check, str(failed), self._clock())
             return
         self._judgement.apply(check, vector, at, others)
         self._judgement.expire(self._clock())

@@ -129,7 +129,7 @@ def _refusal_of(error: str) -> Response | None:
 def is_page_file(path: str) -> bool:
     """What a browser shows before a login: the page's own files, and what the shipped alerts mean."""
     if path.startswith(EXPLAIN_PATH):
-        return True
+        return "/" not in path.removeprefix(EXPLAIN_PATH)
     return path == "/" or (not path.startswith("/api/") and page_file(path.removeprefix("/")) is not None)
 
 
