@@ -23,7 +23,8 @@ ORDER = (
 LEAVES = (
     "blocking_http", "readings", "settings", "setting_values", "limits", "errors", "clock", "rfc3339", "varint",
     "anchored_regex", "atomic_write", "command_runner", "config_values", "episode_log", "go_quote",
-    "http_config", "label_columns", "local_time", "portioned_sort", "prometheus_duration", "regular_file", "series",
+    "http_config", "label_columns", "local_time", "portioned_sort", "prometheus_duration", "regular_file",
+    "series",
     "series_columns", "slurm_gpu_index", "source_plan", "whole_lines", "worker", "yaml_file", "yaml_mistakes",
 )  # fmt: skip
 # These import nothing of ours: everything else rests on them.

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.past_findings import PastFindings, past_findings
+from tests.examples import examples
 from tests.reports.histories import START_MS, History
 
 HOURS = 5
@@ -76,7 +77,7 @@ def ages_from(begin: int) -> Callable[[int], float]:
     return lambda minute: 60.0 * (minute - begin)
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.integers(0, 2**32))
 def test_what_findings_cost_is_never_more_than_the_time_of_the_gpus(seed: int) -> None:
     found, now = read(fleet(seed))
@@ -88,7 +89,7 @@ def test_what_findings_cost_is_never_more_than_the_time_of_the_gpus(seed: int) -
     assert max(now.values(), default=0.0) <= HOURS + 1e-6
 
 
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=examples(6), deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abcd"), st.integers(1, 70)), min_size=1, max_size=4))
 def test_owners_of_an_idle_gpu_pay_by_their_memory_as_in_the_report(held: list[tuple[str, int]]) -> None:
     """The agent's counters split the time by memory while nobody works."""

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 MINUTE_NS = 60_000_000_000
 DEFAULT = [
     "gpuscope-node", "gpuscope-node-slow", "gpuscope-gpu", "gpuscope-gpu-slow", "gpuscope-use",
-    "gpuscope-slurm", "gpuscope-slurm-slow", "gpuscope-service",
+    "gpuscope-use-slow", "gpuscope-slurm", "gpuscope-slurm-slow", "gpuscope-service",
 ]  # fmt: skip
 
 
@@ -39,7 +39,7 @@ def test_a_group_of_the_same_name_replaces_a_shipped_one(tmp_path: Path) -> None
     groups = with_default_groups(own, MINUTE_NS, load_templates())
     assert [group.name for group in groups].count("gpuscope-use") == 1
     assert [len(group.rules) for group in groups if group.name == "gpuscope-use"] == [0]
-    assert {group.name for group in groups} == {*DEFAULT, "more"}
+    assert {group.name for group in groups} == {*DEFAULT, "more"} - {"gpuscope-use-slow"}
 
 
 def test_a_group_is_replaced_with_its_slow_part(tmp_path: Path) -> None:

@@ -53,7 +53,6 @@ class FailingEngine(EmbeddedEngine):
             raise self.error
         return await super().instant(expression, at_ms, max_series=max_series, timeout_seconds=timeout_seconds)
 
-
     async def instants(
         self,
         expressions: Sequence[str],
