@@ -14,30 +14,35 @@ import pytest
 
 from gpuscope.engines.engine_errors import EngineFailed
 from gpuscope.exposition.text import encode_text
+from gpuscope.health.checks import CHECKS
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql.result import Matrix
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.server.api_types import findings_json
 from gpuscope.server.api_types.findings_json import PastFindingsAnswer
 from gpuscope.server.http.routing import Router
+from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import FleetSamples, by_node
 from gpuscope.server.live.live_fleet import LiveFleet
+from gpuscope.server.live.sample_judge import SampleJudge
 from gpuscope.server.page_routes import page_files, page_routes
 from gpuscope.server.reports.findings_over_time import FindingsOverTime
 from tests.goldens import check_golden
-from tests.health.fleets import gpu, node
+from tests.health.fleets import NOW, gpu, node
 from tests.reports.histories import History
 from tests.server.client import Client, run
 from tests.server.test_api_golden import OVER_TIME, conform
 
 
 def history() -> History:
-    """A day: alice holds two GPUs idle, one GPU is free, one is throttled, and n2 is down in the end."""
+    """A day: alice holds two GPUs idle, one GPU is free since the day before, one is throttled, and n2 is down
+    in the end."""
     made = History()
     for number in range(2):
         labels = made.gpu(number, processes=1.0)
         made.process(labels, str(number), idle_since=240, user="alice", slurm_job="17")
-    made.gpu(2, model="NVIDIA L4", processes=0.0)
+    free = made.gpu(2, model="NVIDIA L4", processes=0.0)
+    made.add("gpuscope_gpu_free_seconds", lambda minute: 86400.0 + 60.0 * (minute + 1), **free)
     hot = made.gpu(3, processes=1.0)
     made.add("gpuscope_gpu_clock_hertz", 1e9, **hot, clock="sm")
     made.add("gpuscope_gpu_clock_max_hertz", 2e9, **hot, clock="sm")
@@ -53,11 +58,14 @@ def history() -> History:
 def service(
     made: History, filled_until_ms: Callable[[], int | None] = lambda: None, **settings: Any
 ) -> tuple[FindingsOverTime, Router]:
-    async def read() -> FleetSamples:
-        return by_node([*node(at=made.end_ms / 1000), *gpu("0", up=0.0)])
+    samples, judgement = [*node(), *gpu("0", up=0.0)], SampleJudge()
+    judgement.add(samples, NOW)
 
-    live = LiveFleet(read, "test", clock=lambda: made.end_ms / 1000)
-    ledger = FindingLedger(made.engine(), filled_until_ms=filled_until_ms)
+    async def read() -> FleetSamples:
+        return by_node(samples)
+
+    live = LiveFleet(read, "test", judge=FleetJudge(judgement), clock=lambda: NOW)
+    ledger = FindingLedger(made.engine(), offload=asyncio.to_thread, filled_until_ms=filled_until_ms)
     past = FindingsOverTime(ledger, live, clock=lambda: made.end_ms / 1000 + 60, **settings)
     return past, Router(page_routes(live, None, past.answer), page_files)
 
@@ -190,7 +198,7 @@ class FailingEngine:
 def test_a_kind_that_the_engine_refuses_is_named_and_costs_only_itself() -> None:
     made = history()
     engine = FailingEngine(made)
-    engine.failing_words = "gpuscope_process_idle_since_seconds and"
+    engine.failing_words = CHECKS["held_idle"].promql
     past = FindingsOverTime(
         FindingLedger(engine), LiveFleet(_nothing, "test"), clock=lambda: made.end_ms / 1000 + 60
     )
