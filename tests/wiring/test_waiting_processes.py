@@ -1,14 +1,16 @@
 """Real processes that really wait, on GPUs of the fake driver: the findings name the cause and the owner.
 
-The agent's parts run in this process, with shorter windows and a clock for timestamps that runs ahead.
+The agent's parts run in this process. Its clock runs ahead, ten seconds with each cycle, and the processes are
+an hour older than they are; what they do on the CPU is measured in real time.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -22,10 +24,10 @@ from gpuscope.health.findings import FindingMaker
 from gpuscope.owners.owner_join import OwnerJoin
 from gpuscope.owners.proc import Proc
 from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.owners.process_lookup import ProcessLookup
+from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup
 from gpuscope.owners.process_work import ProcessWorkReader
 from gpuscope.owners.users import UserNames
-from gpuscope.readings import Snapshot
+from gpuscope.readings import ProcessWork, Snapshot
 from gpuscope.server.live.collector_samples import snapshot_samples
 from gpuscope.server.live.sample_judge import SampleJudge
 from tests.fake_nvml.driver import FakeDriver, Process
@@ -38,9 +40,23 @@ from tests.sources.nvml_rig import Rig
 __all__ = ["driver"]
 
 NOW = time.time()
-CYCLES, CYCLE_SECONDS = 24, 0.1
-WINDOW_SECONDS = 10.0
+CYCLES, SLEEP_SECONDS = 70, 0.03
+CYCLE_SECONDS = 10.0
+"""On the agent's clock."""
+CYCLES_PER_JUDGEMENT = 6
+OLDER_SECONDS = 3600.0
 TOTAL_KBPS = 5_000_000
+LOAD = "data, batch = open('/dev/zero', 'rb', buffering=0), bytearray(1 << 24)\n"
+POLITE = "os.nice(19)\n"  # the machine may have as few cores as there are busy programs
+LOAD_ALWAYS = POLITE + LOAD + "while True: data.readinto(batch)"
+LOAD_FROM_NETWORK = f"""{LOAD}
+listener = socket.create_server(('127.0.0.1', 0))
+sender, receiver = socket.create_connection(listener.getsockname()), listener.accept()[0]
+def send():
+    while True: sender.send(b'.'); time.sleep(0.05)
+threading.Thread(target=send, daemon=True).start()
+while receiver.recv(1): data.readinto(batch)
+"""
 READ_SLOWLY = "f = open({file!r}, 'rb', buffering=0)\nwhile True: f.read(4096)"
 
 
@@ -50,35 +66,39 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
         yield rig
 
 
+class RealTimeWork(ProcessWorkReader):
+    """What the kernel counts does not run ahead."""
+
+    def advance(self, keys: Iterable[ProcessKey], at: float) -> Mapping[ProcessKey, ProcessWork]:
+        return super().advance(keys, time.monotonic())
+
+
 def composer() -> SnapshotComposer:
-    proc = Proc()
+    proc = Proc(since_boot=lambda: time.clock_gettime(time.CLOCK_BOOTTIME) + OLDER_SECONDS)
     enricher = ProcessEnricher(
         idle_after=0.2,
         proc=proc,
         lookup=ImmediateLookup(ProcessLookup(proc, UserNames("/"))),
-        work=ProcessWorkReader(proc, sample_seconds=CYCLE_SECONDS / 2, window_seconds=WINDOW_SECONDS),
+        work=RealTimeWork(proc, sample_seconds=SLEEP_SECONDS / 2, window_seconds=100 * SLEEP_SECONDS),
     )
     return SnapshotComposer(
         "n1",
         ledger=XidLedger(None),
         integrator=Integrator(max_gap_seconds=30.0),
         owners=OwnerJoin(enricher),
-        trends=GpuTrends(window_seconds=WINDOW_SECONDS),
+        trends=GpuTrends(),
     )
 
 
 def watch(rig: Rig) -> dict[str, Finding]:
-    """The findings after some seconds, in which a quarter of an hour passes on the clock of timestamps."""
+    """The findings after some seconds, in which more than ten minutes pass on the agent's clock."""
     composing, judge, snapshot = composer(), SampleJudge(), Snapshot(node="n1", taken_at=NOW)
-    before = time.monotonic()
     for cycle in range(CYCLES):
-        time.sleep(CYCLE_SECONDS)  # the processes need time to wait in
-        monotonic = time.monotonic()
-        reading = rig.tick(monotonic - before)
-        before = monotonic
-        now = NOW + 40 * cycle
-        snapshot = composing.compose([reading], (), now=now, monotonic=monotonic, sources=())
-        judge.add(snapshot_samples(snapshot), now)
+        time.sleep(SLEEP_SECONDS)  # the processes need time to wait in
+        now = NOW + CYCLE_SECONDS * cycle
+        snapshot = composing.compose([rig.tick(CYCLE_SECONDS)], (), now=now, monotonic=now, sources=())
+        if cycle % CYCLES_PER_JUDGEMENT == 0:
+            judge.add(snapshot_samples(snapshot), now)
     fleet = sort_samples(snapshot_samples(snapshot), snapshot.taken_at)
     found = FindingMaker(fleet.nodes, others=judge.others).make(judge.open_now())
     return {one.kind: one for one in found if one.kind != "persistence_off"}
@@ -95,8 +115,9 @@ def load(
     dram: float = 0.0,
 ) -> None:
     links = ("pcie_tx_kbps", "pcie_rx_kbps", "nvlink_tx_kibps", "nvlink_rx_kibps")
-    flows = dict.fromkeys(links, kbps)
-    rig.driver.set(gpu, ago=1.0, util=util, power_mw=700_000 * power_share, dram=dram, **flows)
+    flows: dict[str, Any] = dict.fromkeys(links, kbps)
+    power_mw, clock_mhz = 700_000 * power_share, 1900.0
+    rig.driver.set(gpu, ago=1.0, util=util, power_mw=power_mw, clock_sm=clock_mhz, dram=dram, **flows)
     rig.driver.processes(gpu, [Process(pid, memory=1 << 30, name="python3", share=1.0)])
 
 
@@ -104,9 +125,12 @@ def test_causes_are_told_apart(rig: Rig, tmp_path: Path) -> None:
     disk = tmp_path / "disk"
     disk.mkdir()
     with ExitStack() as stack:
-        load(rig, 0, stack.enter_context(program(BUSY)), 20.0)
-        load(rig, 1, stack.enter_context(program(NETWORK)), 20.0)
-        load(rig, 2, stack.enter_context(program(BUSY)), 95.0)  # it works: nothing is wrong
+        loads_always = stack.enter_context(program(LOAD_ALWAYS))
+        load(rig, 0, loads_always, 20.0)
+        load(rig, 1, stack.enter_context(program(LOAD_FROM_NETWORK)), 20.0)
+        load(rig, 2, loads_always, 95.0)  # it works: nothing is wrong
+        load(rig, 4, stack.enter_context(program(POLITE + BUSY)), 20.0)  # a server may poll
+        load(rig, 5, stack.enter_context(program(NETWORK)), 20.0)  # or sleep until a request comes
         if not is_possible():
             file = stack.enter_context(slow_disk(disk, read_seconds=0.1))
             load(rig, 3, stack.enter_context(program(READ_SLOWLY.format(file=str(file)))), 20.0)

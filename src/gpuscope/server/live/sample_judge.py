@@ -27,29 +27,26 @@ class RecentSamples:
     """A `Storage` of the last five minutes."""
 
     def __init__(self) -> None:
-        self._columns: dict[Labels, list[tuple[int, float]]] = {}
+        self._columns: dict[str, dict[Labels, list[tuple[int, float]]]] = {}  # by metric name
 
     def add(self, samples: Iterable[Sample], at_ms: int) -> None:
-        seen: set[Labels] = set()
+        before, self._columns = self._columns, {}
         for name, labels, value in samples:
             key = tuple(sorted([("__name__", name), *labels.items()]))
-            seen.add(key)
-            self._columns.setdefault(key, []).append((at_ms, value))
-        # A series that is not there any more has ended: it is not looked up in the minutes before.
-        self._columns = {
-            key: [one for one in column if at_ms - one[0] < KEPT_MS]
-            for key, column in self._columns.items()
-            if key in seen
-        }
+            # A series that is not there any more has ended: it is not looked up in the minutes before.
+            recent = [one for one in before.get(name, {}).get(key, ()) if at_ms - one[0] < KEPT_MS]
+            self._columns.setdefault(name, {})[key] = [*recent, (at_ms, value)]
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
         accept = [(one.name, predicate(one)) for one in matchers]
+        accept_name = [accepts for label, accepts in accept if label == "__name__"]
         found: list[Series] = []
-        for labels, column in self._columns.items():
-            values = dict(labels)
-            if all(accepts(values.get(name, "")) for name, accepts in accept):
+        for name, columns in self._columns.items():
+            # Hundreds of names: the labels of those that are not asked for are not looked at.
+            for labels, column in columns.items() if all(accepts(name) for accepts in accept_name) else ():
+                values = dict(labels)
                 inside = [one for one in column if start_ms <= one[0] <= end_ms]
-                if inside:
+                if inside and all(accepts(values.get(label, "")) for label, accepts in accept):
                     times = np.array([at for at, _ in inside], np.int64)
                     found.append(Series(labels, times, np.array([value for _, value in inside], np.float64)))
         return found
