@@ -14,34 +14,40 @@ from functools import cache, cached_property
 from statistics import median
 
 import numpy as np
-from gpuscope.health.lost_time import LOST_TIME
 
+from gpuscope.health.checks import CHECKED_METRICS
 from gpuscope.health.facts import sort_samples
 from gpuscope.health.finding import Finding
-from gpuscope.health.findings import judge
+from gpuscope.health.findings import FindingMaker
+from gpuscope.health.judgement import EVALUATED, Judgement
 from gpuscope.metrics.families.native.builder import NativeBuilder
 from gpuscope.metrics.selection import MetricSelection
-from gpuscope.readings import Snapshot
+from gpuscope.promql import Engine
+from gpuscope.readings import Owner, Snapshot
 from gpuscope.reports.finding_ledger import WINDOW_MS
-from gpuscope.series import Labels, Series
+from gpuscope.series import Series
 from gpuscope.server.live.collector_samples import snapshot_samples
 from gpuscope.settings import Settings
 from gpuscope.sources.demo.curve import POWER
 from gpuscope.sources.demo.people import PEOPLE
-from gpuscope.sources.demo.scenarios import FAILING_RUN_SECONDS
 from gpuscope.sources.demo.simulated_gpu import Gpu
 from gpuscope.wiring.demo import build_demo
-from tests.promql.memory import STALE, to_labels
+from tests.health.judged import query
+from tests.promql.memory import STALE, MemoryStorage, to_labels
 from tests.reports.histories import START_MS
 
 LEAD_MINUTES, MINUTES = 20, 90
 HOURS = MINUTES / 60
+UNRECORDED_MINUTES = 3
+"""How often an agent reads whose samples are not needed."""
 MINUTE_LOST = 30
 """When a GPU is lost, or a node stops to answer, in the scenes in which this happens."""
 NEEDED = (
     "gpuscope_mig_info",
     "gpuscope_gpu_info",
-    *{name for row in LOST_TIME for name in re.findall(r"\bgpuscope_\w+", row.promql)},
+    "gpuscope_gpu_processes",
+    *CHECKED_METRICS,
+    *{name for check in EVALUATED for name in re.findall(r"\bgpuscope_\w+", check.lost)},
 )
 
 
@@ -71,8 +77,18 @@ class Simulated:
 
     @cached_property
     def live(self) -> dict[str, Finding]:
-        found = judge(sort_samples(snapshot_samples(self.last), self.last.taken_at)).findings
-        return {one.kind: one for one in found}
+        """What a server says that has the samples of the scene."""
+        storage, judgement, now = MemoryStorage(), Judgement(), self.last.taken_at
+        for one in self.series:
+            storage.add(dict(one.labels), zip(one.timestamps.tolist(), one.values.tolist(), strict=True))
+        engine = Engine(storage)
+        for check in EVALUATED:
+            vector = query(engine, check.promql, now)
+            others = query(engine, check.others, now) if check.others and vector.labels else None
+            judgement.apply(check, vector, now, others)
+        nodes = sort_samples(snapshot_samples(self.last), now).nodes
+        maker = FindingMaker(nodes, others=judgement.others)
+        return {one.kind: one for one in maker.make(judgement.open_now())}
 
     def hours_waited(self, gpus: str) -> float:
         """Hours that these GPUs did not work, in the minutes in which they waited."""
@@ -90,12 +106,11 @@ class Simulated:
             used += joules / gpu.model.power_limit / 3600
         return len(gpus) * HOURS - used
 
-    def job_on_first_gpu(self) -> str:
-        """Its Slurm id."""
+    def job_on_first_gpu(self) -> Owner:
         gpu = self.gpus[0]
         moment = gpu.timelines[0].moment(self.begin)
         (tenant,) = moment.activity.tenants
-        return str(gpu.run_of(tenant, moment.round_start, moment.round_number, self.begin).owner.job)
+        return gpu.run_of(tenant, moment.round_start, moment.round_number, self.begin).owner
 
     def clocks(self, index: int) -> list[float]:
         """The SM clock at every minute, as a share of the highest one."""
@@ -116,6 +131,8 @@ class Scene:
     starts_at_minute: int = MINUTES
     """When the program starts: an event, such as the loss of a GPU, happens then; a state began before."""
     node_ends_at_minute: int | None = None
+    hours_before: int = 0
+    """How long the agent has watched before the samples begin."""
 
 
 def _causes(simulated: Simulated) -> Sequence[Truth]:
@@ -130,9 +147,14 @@ def _causes(simulated: Simulated) -> Sequence[Truth]:
 def _hang_heat_and_idle(simulated: Simulated) -> Sequence[Truth]:
     return (
         Truth("hung", "01", 2 * HOURS, PEOPLE[10].user),
-        Truth("throttled", "2", sum(1 - clock for clock in simulated.clocks(2)) / 60),
+        Truth("hw_thermal", "2", sum(1 - clock for clock in simulated.clocks(2)) / 60),
         Truth("held_idle", "4567", 4 * HOURS, PEOPLE[2].user),
     )
+
+
+def _jobs_wait(_: Simulated) -> Sequence[Truth]:
+    """Another node of the simulated cluster, with as many GPUs, is down."""
+    return Truth("queue_waits", "01234567", 8 * HOURS), Truth("slurm_nodes_down", "", 8 * HOURS)
 
 
 def _slow_sibling(simulated: Simulated) -> Sequence[Truth]:
@@ -141,13 +163,9 @@ def _slow_sibling(simulated: Simulated) -> Sequence[Truth]:
 
 
 def _broken_gpus(simulated: Simulated) -> Sequence[Truth]:
-    began = simulated.begin + 60 * MINUTE_LOST - 8 * 3600  # a state has lasted for eight hours at the start
-    failures = [began + FAILING_RUN_SECONDS * number for number in range(1, 100)]
-    failed = sum(simulated.begin <= at < simulated.end for at in failures)
     return (
         Truth("orphan_memory", "6", _orphaned_share(simulated.gpus[6]) * HOURS),
         Truth("gpu_lost", "5", (MINUTES - MINUTE_LOST) / 60),
-        Truth("failed_jobs", "1", failed * FAILING_RUN_SECONDS / 3600),
     )
 
 
@@ -161,10 +179,16 @@ SCENES: dict[str, Scene] = {
     "hang-heat-idle": Scene(("hang", "thermal", "held-idle"), _hang_heat_and_idle),
     "asked-for-all": Scene(
         ("asked-for-all",),
-        lambda simulated: (Truth("allocated_unused", "234567", 6 * HOURS, simulated.job_on_first_gpu()),),
+        lambda simulated: (Truth("allocated_unused", "234567", 6 * HOURS, simulated.job_on_first_gpu().user),),
     ),
-    "jobs-wait": Scene(("unused",), lambda _: (Truth("queue_waits", "01234567", 8 * HOURS),)),
-    "unused": Scene(("unused",), lambda _: (Truth("unused", "01234567", 8 * HOURS),), has_slurm=False),
+    "jobs-wait": Scene(("unused",), _jobs_wait),
+    "unused": Scene(
+        ("unused",),
+        lambda _: (Truth("unused", "01234567", 8 * HOURS),),
+        has_slurm=False,
+        starts_at_minute=-17 * 60,
+        hours_before=25,
+    ),
     "one-works": Scene(
         ("one-works",), lambda _: (Truth("only_some_work", "1234567", 7 * HOURS, PEOPLE[0].user),)
     ),
@@ -182,6 +206,10 @@ SCENES: dict[str, Scene] = {
 
 def begin_of(number: int) -> float:
     return (START_MS + number * WINDOW_MS) / 1000 + 60 * LEAD_MINUTES
+
+
+_Key = tuple[str, tuple[tuple[str, str], ...]]
+"""A metric and the labels of a sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,29 +232,30 @@ def simulate(name: str) -> Simulated:
     (node,) = demo.nodes
     composer = node.build_composer()
     names = [one for one in NEEDED if scene.has_slurm or not one.startswith("gpuscope_slurm_")]
-    builder, points = NativeBuilder(MetricSelection(names)), dict[Labels, list[tuple[float, float]]]()
+    builder, points = NativeBuilder(MetricSelection(names)), dict[_Key, list[tuple[float, float]]]()
     snapshot = Snapshot(node="", taken_at=begin)
+    for minute in range(-LEAD_MINUTES - 60 * scene.hours_before, -LEAD_MINUTES, UNRECORDED_MINUTES):
+        node.compose_past(composer, begin + 60 * minute, begin + 60 * minute - 60)
     for minute in range(-LEAD_MINUTES, MINUTES + 1):
         at = begin + 60 * minute
         is_up = scene.node_ends_at_minute is None or minute < scene.node_ends_at_minute
         if is_up:
             snapshot = node.compose_past(composer, at, at - 60)
-        _add(points, at, float(is_up), __name__="up", instance=snapshot.node, job="gpuscope")
+        points.setdefault(("up", ()), []).append((at, float(is_up)))
         for family in builder.to_families(snapshot) if is_up else ():
             for labels, value in family.samples:
-                pairs = dict(labels.pairs)
-                _add(points, at, float(value), __name__=family.name, instance=snapshot.node, **pairs)
-    return Simulated(number, demo.fleet.node(0).gpus, _to_series(points, begin + 60 * MINUTES), snapshot)
+                points.setdefault((family.name, labels.pairs), []).append((at, float(value)))
+    series = _to_series(points, {"instance": snapshot.node, "job": "gpuscope"}, begin + 60 * MINUTES)
+    return Simulated(number, demo.fleet.node(0).gpus, series, snapshot)
 
 
-def _add(points: dict[Labels, list[tuple[float, float]]], at: float, value: float, **labels: str) -> None:
-    points.setdefault(to_labels(labels), []).append((at, value))
-
-
-def _to_series(points: dict[Labels, list[tuple[float, float]]], end: float) -> list[Series]:
+def _to_series(
+    points: dict[_Key, list[tuple[float, float]]], target: dict[str, str], end: float
+) -> list[Series]:
     """With the marks that a scrape leaves where a series is missing."""
     found = []
-    for labels, samples in points.items():
+    for (name, pairs), samples in points.items():
+        labels = to_labels({**dict(pairs), **target, "__name__": name})
         times, values = [], []
         for place, (at, value) in enumerate(samples):
             times.append(int(at * 1000))

@@ -7,9 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-from gpuscope.health.lost_time import PRICED
 
 from gpuscope.engines.query_engine import QueryEngine
+from gpuscope.health.check import Share
+from gpuscope.health.checks import CHECKS
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.reports.past_findings import PastFinding, PastFindings, past_findings
 from tests.reports.filled_engines import ENGINES, Fill
@@ -55,13 +56,19 @@ def test_every_priced_kind_costs_what_the_demo_knows(filled: Fill, tmp_path: Pat
         found: Mapping[str, PastFindings] = asyncio.run(read_scenes(new_engine()))
     for name in SCENES:
         check(name, simulate(name), found[name])
+    job = str(simulate("asked-for-all").job_on_first_gpu().job)
+    assert job in one_finding(found["asked-for-all"], "allocated_unused", "lei").jobs
+    failing = one_finding(found["broken-gpus"], "failed_jobs", "").finding
+    assert (failing.gpus, failing.cost_gpu_hours) == (("1",), None)
     # A job that waits claims the idle GPUs first.
     assert "unused" not in {one.finding.kind for one in found["jobs-wait"].findings}
 
 
 def test_every_priced_kind_has_a_scene() -> None:
     shown = {truth.kind for name, scene in SCENES.items() for truth in scene.truths(simulate(name))}
-    assert shown == {row.kind for row in PRICED}
+    priced = {check.kind for check in CHECKS.values() if check.share is not Share.NONE}
+    assert shown <= priced
+    assert priced - shown == {"throttled", "sw_thermal", "power_brake"}, "they cost what `hw_thermal` costs"
 
 
 def test_live_the_causes_are_named() -> None:
@@ -75,8 +82,8 @@ def test_live_the_causes_are_named() -> None:
 
 def test_live_a_job_that_asked_for_eight_and_uses_two() -> None:
     live = simulate("asked-for-all").live["allocated_unused"]
-    assert (live.gpus, live.args) == (tuple("234567"), {"asked": 8, "used": 2})
-    assert "was allocated 8 GPUs and uses 2" in live.why
+    assert (live.gpus, live.args) == (tuple("234567"), {"used": 2})
+    assert "(lei) uses 2 of its allocated GPUs: no process on GPU 2–7" in live.why
 
 
 def test_live_memory_without_an_owner() -> None:

@@ -122,7 +122,7 @@ class FindingMaker:
             self._nodes.get(subject.instance),
             self._gpus.get((subject.instance, subject.uuid)),
             self._missing,
-            [one for one in self._others.get(subject.kind, ()) if owner_of(one) == owner_of(condition.labels)],
+            [one for one in self._others.get(subject.kind, ()) if _is_same_owner(one, condition.labels)],
         )
 
     def _finding(self, key: tuple[str, ...], members: Sequence[OpenEpisode]) -> Finding:
@@ -239,3 +239,9 @@ def _close_in_time(group: list[OpenEpisode]) -> Iterator[list[OpenEpisode]]:
 def shown_kinds() -> Iterator[str]:
     """The kinds that can be findings."""
     return (kind for kind in CHECKS if kind not in NOT_FINDINGS)
+
+
+def _is_same_owner(labels: Mapping[str, str], others: Mapping[str, str]) -> bool:
+    """Whose job it is, only some series say."""
+    one, other = owner_of(labels), owner_of(others)
+    return (one.kind, one.namespace, one.name) == (other.kind, other.namespace, other.name)

@@ -43,7 +43,8 @@ ENDED_BY_XID: Final = (
 )
 """Processes that ended within five minutes after an XID of their GPU; the value is how long they had run by
 then."""
-_FAILED: Final = f"max_over_time(({ENDED_BY_XID})[1d:5m])"
+# With a scrape a minute a process that ended so is seen for three minutes: a longer step misses it.
+_FAILED: Final = f"max_over_time(({ENDED_BY_XID})[1d:3m])"
 _WITH_MODEL: Final = (
     "* on (instance, uuid) group_left (model) max by (instance, uuid, model) (gpuscope_gpu_info)"
 )
