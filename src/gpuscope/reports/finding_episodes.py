@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpuscope.health.check import Check, Share, Subject
 from gpuscope.health.condition import SubjectKey
-from gpuscope.reports.finding_windows import STEP_MS, LostSpan, Window
+from gpuscope.reports.finding_windows import STEP_MS, LostSpan, Window, continued
 from gpuscope.reports.gpu_weights import GpuKey, GpuWeights
 
 TimeSpan = tuple[int, int]
@@ -102,7 +102,7 @@ class _Joining:
         """Spans in the order of their times. One whose own age reaches back to the one before continues it."""
         key = subject.instance, subject.uuid
         joined: list[Episode] = []
-        for span in spans:
+        for span in continued([], spans):  # a window that ends does not end an episode
             lead_ms = int(1000 * (span.age_seconds or lead_seconds))
             before = joined[-1] if joined else None
             rate = span.lost_seconds / span.seconds

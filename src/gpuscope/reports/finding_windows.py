@@ -14,7 +14,7 @@ works.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
@@ -119,7 +119,7 @@ def join_windows(before: Window, after: Window) -> Window:
     """
     spans = dict(before.spans)
     for subject, found in after.spans.items():
-        spans[subject] = _continued(spans.get(subject, []), found)
+        spans[subject] = continued(spans.get(subject, []), found)
     return Window(
         before.start_ms,
         after.end_ms,
@@ -133,10 +133,10 @@ def join_windows(before: Window, after: Window) -> Window:
 
 
 def _continued_by_gpu(before: _Spans, after: _Spans) -> _Spans:
-    return before | {key: _continued(before.get(key, []), spans) for key, spans in after.items()}
+    return before | {key: continued(before.get(key, []), spans) for key, spans in after.items()}
 
 
-def _continued(before: list[LostSpan], after: list[LostSpan]) -> list[LostSpan]:
+def continued(before: Iterable[LostSpan], after: Iterable[LostSpan]) -> list[LostSpan]:
     """A span that begins where another one ends continues it."""
     joined = list(before)
     for span in after:

@@ -108,6 +108,7 @@ def test_most_expensive_first_with_evidence_and_next_step() -> None:
     costs = [one["cost_gpu_hours"] for one in answer["findings"] if one["cost_gpu_hours"] is not None]
     assert costs == sorted(costs, reverse=True)
     assert [one["kind"] for one in answer["findings"]][:2] == ["held_idle", "unused"]
+    assert costs[0] == pytest.approx(40.0), "it lasts, through four windows"
     for one in answer["findings"]:
         assert one["evidence"]
         assert one["next"]

@@ -171,10 +171,14 @@ class FindingsOverTime:
             began = time.monotonic()
             if await self._cover(start_ms, now_ms):
                 await asyncio.sleep(min(MAX_PAUSE_SECONDS, PAUSE_SHARE * (time.monotonic() - began)))
-            elif start_ms > oldest_ms and self._ledger.has_older_losses():
+            elif start_ms > oldest_ms and await self._has_older_losses():
                 start_ms -= WINDOW_MS
             else:
                 return
+
+    async def _has_older_losses(self) -> bool:
+        async with self._reading:  # what is known does not change meanwhile
+            return await asyncio.to_thread(self._ledger.has_older_losses)
 
     def families(self) -> Iterator[MetricFamily]:
         counts = self._live.finding_counts
