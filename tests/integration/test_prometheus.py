@@ -45,6 +45,7 @@ scrape_configs:
 
 
 SNAPSHOTS = "gpuscope_agent_snapshots_total[]"
+SNAPSHOT_AGE = "gpuscope_agent_snapshot_age_seconds[]"
 
 
 def until(condition: Callable[[], Any]) -> Any:
@@ -83,6 +84,7 @@ def check(agent: Agent, needs: str) -> None:
             return found if found.get(SNAPSHOTS) in served[SNAPSHOTS] else None
 
         stored = until(stored_scrape)
+        assert 0 <= stored.pop(SNAPSHOT_AGE) < 30, "each scrape has its own"
         wrong = {
             name: (value, served.get(name))
             for name, value in stored.items()
