@@ -39,7 +39,7 @@ SERVICE_MATCHERS: Final = f'type!="{GRAPHICS}",command!~"{_SERVICE}"'
 """PromQL: of the series of processes those that are no service."""
 
 
-@lru_cache(maxsize=1024)
+@lru_cache(maxsize=128)  # the programs of now: every run may have another name
 def is_service_program(kind: str, command: str) -> bool:
     return kind == GRAPHICS or _IS_SERVICE.fullmatch(command) is not None
 
