@@ -2,8 +2,9 @@
 
 A condition that begins while it is watched began then. One that was there at the first evaluation, or after a
 gap, began when the history says so; until that is read, its beginning is not known. A value that is an age says
-it itself. Nothing here takes the earliest of several answers: a history that is filled in later dates an
-episode anew. A condition that comes back within five minutes, as throttling often does, keeps its beginning.
+it itself. If the history says that it began earlier, it did: its samples came late. No earlier answer is kept,
+so a history that changes dates an episode anew. A condition that comes back within five minutes, as throttling
+often does, keeps its beginning.
 """
 
 from __future__ import annotations
@@ -91,15 +92,15 @@ class OpenEpisodes:
 
 
 def _since(watched: _Watched, began: Began) -> float | None:
-    condition = watched.condition
-    in_history = began(condition.subject)
-    since = watched.first_at if watched.first_at is not None else in_history
-    if condition.check.value_is_age:
-        since = watched.seen_at - condition.value
-        if in_history is not None:  # an agent that restarted knows less than the history
-            since = min(since, in_history)
-    elif since is not None and condition.check.lead_seconds and since is watched.first_at:
-        since -= condition.check.lead_seconds
+    check, in_history = watched.condition.check, began(watched.condition.subject)
+    since = None
+    if check.value_is_age:
+        since = watched.seen_at - watched.condition.value
+    elif watched.first_at is not None:
+        since = watched.first_at - check.lead_seconds
+    # The history knows more than an agent that restarted, or than an engine that the samples reached late.
+    if in_history is not None and (since is None or in_history < since - SAME_SECONDS):
+        since = in_history
     before = watched.since
     if since is not None and before is not None and abs(since - before) < SAME_SECONDS:
         return before

@@ -14,15 +14,16 @@ from gpuscope.engines.embedded_engine import EmbeddedEngine
 from gpuscope.engines.engine_errors import EngineError, EngineUnreachable
 from gpuscope.engines.query_engine import or_why_not
 from gpuscope.health.checks import CHECKS
-from gpuscope.health.condition import Condition
+from gpuscope.health.condition import Condition, SubjectKey
 from gpuscope.health.facts import Sample, sort_samples
 from gpuscope.health.finding import Finding
 from gpuscope.health.findings import FindingMaker
-from gpuscope.health.judgement import UNKNOWN_SECONDS
+from gpuscope.health.judgement import NOT_EVALUATED, UNKNOWN_SECONDS
 from gpuscope.health.missing import NOTHING_MISSING, Gone, Missing
 from gpuscope.health.open_episodes import KEEP_SECONDS, OpenEpisode, OpenEpisodes
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Vector
+from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.judging import PAUSE_SECONDS, Judging
@@ -223,6 +224,35 @@ def test_a_condition_that_flickers_keeps_its_beginning_and_one_that_returns_late
         episodes.update("gpu_lost", [], float(at))
     episodes.update("gpu_lost", [lost_at("0")], again)
     assert [one.since for one in episodes.open_now(lambda key: None)] == [again]
+
+
+def test_samples_that_come_late_date_an_episode_anew() -> None:
+    """An agent that sends what it kept: the condition is first seen when the newest sample arrives."""
+    episodes = OpenEpisodes()
+    episodes.update("gpu_lost", [], NOW - 60)
+    episodes.update("gpu_lost", [lost_at("0")], NOW)
+    began: dict[SubjectKey, float] = {}
+    for in_history, since in ((None, NOW), (NOW - 30, NOW), (NOW - 3000, NOW - 3000), (NOW - 1200, NOW - 1200)):
+        if in_history is not None:
+            began[lost_at("0").subject] = in_history
+        assert [one.since for one in episodes.open_now(began.get)] == [since]
+
+
+def test_nothing_is_judged_while_the_past_is_filled_in(server: Server) -> None:
+    """The samples of now are stored after those of the past: until then every check would see none."""
+    filled_until_ms: list[int | None] = [int((NOW - 3600) * 1000)]
+    ledger = FindingLedger(server.engine, filled_until_ms=lambda: filled_until_ms[0])
+    judging = Judging(server.engine, ledger, clock=lambda: server.now)
+    asyncio.run(judging.evaluate_due())
+    assert judging.open_now() == []
+    assert judging.not_known["gpu_metrics_missing"] == NOT_EVALUATED
+    asyncio.run(asyncio.wait_for(judging.wait_for_first(), 1.0))
+    filled_until_ms[0] = None
+    server.scrape(machine(up=0.0))
+    asyncio.run(judging.evaluate_due())
+    (lost,) = judging.open_now()
+    assert (lost.condition.subject.kind, lost.since) == ("gpu_lost", None), "since when only the history says"
+    assert judging.not_known == {}
 
 
 def made(*conditions: Condition, nodes: Iterable[Sample] = ()) -> list[Finding]:
