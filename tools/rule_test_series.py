@@ -174,15 +174,21 @@ NODE_CASES: Final[dict[str, Case]] = {
                        detail="It is off by 100ms."),
 }  # fmt: skip
 
+_POWER_CYCLE: Final = (
+    "drain the node and power-cycle it (a reset cannot reach the GPU); if it returns, reseat or replace"
+)
 GPU_CASES: Final[dict[str, Case]] = {
     # The processes of a lost GPU are gone with it; who used it ten minutes ago is still named.
     "GpuNotAnswering": Case(
-        {"gpuscope_gpu_up{{G}}": "1x2 0x20", "gpuscope_process_memory_bytes{{P}}": "1x2 stale"},
-        {"gpuscope_gpu_up{{G}}": "1x20"}, "11m"),
+        {"gpuscope_gpu_up{{G}}": "1x2 0x20", "gpuscope_process_memory_bytes{{P}}": "1x2 stale",
+         f'{XID_AGE}{{{{G}},xid="79"}}': "0+60x20", f'{XID_AGE}{{{{G}},xid="74"}}': "60+60x20"},
+        {"gpuscope_gpu_up{{G}}": "1x20"}, "11m",
+        detail="XID 79 came before: The GPU does not answer on PCIe any more.",
+        expected={"next_step": _POWER_CYCLE}),
     "GpuRecoveryAction": _gauge("gpuscope_gpu_recovery_action", 2, 0, "1m", "Recovery action 2."),
     "XidHardware": _xid(
         79, 13, "The GPU does not answer on PCIe any more.",
-        "drain the node and power-cycle it (a reset cannot reach the GPU); if it returns, reseat or replace"),
+        _POWER_CYCLE),
     "XidNvlink": _xid(
         74, 79, "An NVLink failed, or the GPU at its other end did (Ampere, Hopper).",
         "look at the peer's XIDs and NVLink counters; reset both GPUs or reboot; if it stays, call the vendor"),

@@ -54,8 +54,8 @@ def test_a_gpu_that_falls_off_the_bus_reaches_the_channels(tmp_path: Path) -> No
         ]  # fmt: skip
         started = time.time()
         with running(command, f"{url}/-/healthy"):
-            body = wait_for(lambda: hook_body(sink, "XidHardware"), "the webhook's body")
-            message = wait_for(lambda: mail_about(smtp, "XidHardware"), "the mail")
+            body = wait_for(lambda: hook_body(sink, "GpuNotAnswering"), "the webhook's body")
+            message = wait_for(lambda: mail_about(smtp, "GpuNotAnswering"), "the mail")
             wait_for(lambda: [path for _, path, _ in sink.requests if path == "/beat"], "the heartbeat")
             wait_for(lambda: not get(url, "api/notifications?outcome=sending")["notifications"], "all outcomes")
             history = get(url, "api/notifications")["notifications"]
@@ -73,11 +73,11 @@ def test_a_gpu_that_falls_off_the_bus_reaches_the_channels(tmp_path: Path) -> No
     assert alert["annotations"]["next_step"].startswith("drain the node and power-cycle it")
     assert alert["generatorURL"].startswith(f"{url}/graph?")
     assert message is not None
-    assert message["subject"] == f"[FIRING:1] XidHardware critical ({alert['labels']['instance']} GPU 3)"
+    assert message["subject"] == f"[FIRING:1] GpuNotAnswering critical ({alert['labels']['instance']} GPU 3)"
     plain = message.get_body(("plain",))
     assert plain is not None
     check_text(plain.get_content(), alert, url)
-    told = {one["channel"]: one for one in history if one["group_labels"].get("alertname") == "XidHardware"}
+    told = {one["channel"]: one for one in history if one["group_labels"].get("alertname") == "GpuNotAnswering"}
     assert {name: one["outcome"] for name, one in told.items()} == {
         "notify/email[0]": "sent",
         "notify/webhook[0]": "sent",

@@ -116,7 +116,7 @@ def test_rendering_again_keeps_what_the_user_edits_and_replaces_the_rest(
     edited = [targets, project / "alertmanager/alertmanager.yml"]
     for path in edited:
         path.write_text(path.read_text() + "# mine\n")
-    rules = project / "rules/instances.rules.yml"
+    rules = project / "rules/gpuscope-gpu.rules.yml"
     rules.write_text("groups: []\n")
     render(project, "--force")
     assert all(path.read_text().endswith("# mine\n") for path in edited)

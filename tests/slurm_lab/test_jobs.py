@@ -13,12 +13,14 @@ import pytest
 
 from gpuscope.exposition.text import encode_text
 from gpuscope.health.facts import FleetFacts, Sample, sort_samples
+from gpuscope.health.slurm_checks import STRANGERS
 from gpuscope.health.slurm_join import join_slurm
 from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.owners.job_files import JobFiles, read_job_files
 from gpuscope.owners.process_lookup import ProcessKey
 from gpuscope.owners.slurm_environment import parse_environment
 from gpuscope.owners.slurm_pids import SlurmPids
+from gpuscope.promql import Engine
 from gpuscope.readings import ABSENT, Snapshot
 from gpuscope.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.sources.slurm.slurm_source import SlurmSource
@@ -30,6 +32,7 @@ from tests.health.fleets import NOW
 from tests.health.fleets import gpu as fleet_gpu
 from tests.health.fleets import node as fleet_node
 from tests.health.fleets import process as fleet_process
+from tests.health.judged import StandingSamples, query
 from tests.integration.agent_process import to_series
 from tests.slurm_lab.cluster import SlurmCluster
 
@@ -183,7 +186,10 @@ def test_components_of_a_heterogeneous_job(cluster: SlurmCluster) -> None:
         fleet = fleet_facts("gpu3", [*samples, *process_samples])
         gpu = fleet.gpus["gpu3:9400", f"GPU-gpu3-{index}"]
         assert [(one.labels["slurm_job"], *one.plain.values()) for one in gpu.allocations] == [(number, 1)]
-        assert gpu.plain["gpuscope_gpu_unallocated_processes"] == 0
+        strangers = query(
+            Engine(StandingSamples(node_samples("gpu3", [*samples, *process_samples]))), STRANGERS, NOW
+        )
+        assert not strangers.labels
 
 
 def slurm_samples(cluster: SlurmCluster) -> list[Sample]:
@@ -201,11 +207,15 @@ def slurm_samples(cluster: SlurmCluster) -> list[Sample]:
     ]
 
 
-def fleet_facts(node: str, samples: list[Sample]) -> FleetFacts:
+def node_samples(node: str, samples: list[Sample]) -> list[Sample]:
     """With the GPUs of that node, as its agent shows them."""
     count = 2 if node == "mps1" else 4
     boards = [sample for index in range(count) for sample in fleet_gpu(str(index), node)]
-    fleet = sort_samples([*fleet_node(node), *boards, *samples], NOW)
+    return [*fleet_node(node), *boards, *samples]
+
+
+def fleet_facts(node: str, samples: list[Sample]) -> FleetFacts:
+    fleet = sort_samples(node_samples(node, samples), NOW)
     join_slurm(fleet)
     return fleet
 

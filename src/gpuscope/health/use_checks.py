@@ -182,8 +182,8 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         # It grows and never falls: neither a second model nor batches of different lengths are a leak.
         promql=(
-            "gpuscope_process_memory_bytes > gpuscope_process_memory_bytes offset 40m "
-            "and gpuscope_process_memory_bytes + 7200 * deriv(gpuscope_process_memory_bytes[30m]) "
+            "(gpuscope_process_memory_bytes > gpuscope_process_memory_bytes offset 40m) "
+            "+ 7200 * deriv(gpuscope_process_memory_bytes[30m]) "
             # max: an agent that two jobs scrape has two series of each GPU, which cannot be joined.
             f"> {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes) "
             "and min_over_time(deriv(gpuscope_process_memory_bytes[10m])[30m:5m]) > 0 "

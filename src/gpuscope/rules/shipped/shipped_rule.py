@@ -12,6 +12,7 @@ from typing import Final
 
 from gpuscope.health.check import Check, Severity, Subject
 from gpuscope.health.source_steps import SOURCE_STEPS
+from gpuscope.health.thresholds import RECENT_XID_SECONDS
 from gpuscope.health.xids import (
     APPLICATION_XIDS,
     CONTAINED_MEMORY_XIDS,
@@ -116,21 +117,23 @@ _LOOKUPS: Final[dict[Subject, dict[str, str]]] = {
 }
 
 
-def xid_text(codes: Iterable[int], text_of: Callable[[Xid], str], otherwise: str = "") -> str:
-    """A template: the text of the XID in `$labels.xid`."""
-    return label_text("xid", {str(code): text_of(XIDS[code]) for code in sorted(codes)}, otherwise)
+def xid_text(
+    codes: Iterable[int], text_of: Callable[[Xid], str], otherwise: str = "", xid: str = "$labels.xid"
+) -> str:
+    """A template: the text of the XID that `xid` is."""
+    return value_text(xid, {str(code): text_of(XIDS[code]) for code in sorted(codes)}, otherwise)
 
 
-def label_text(label: str, texts: Mapping[str, str], otherwise: str = "") -> str:
-    """A template: the text that belongs to the value of a label."""
+def value_text(value_of: str, texts: Mapping[str, str], otherwise: str = "") -> str:
+    """A template: the text that belongs to a value, such as that of a label."""
     by_text: dict[str, list[str]] = {}
     for value, text in texts.items():
         by_text.setdefault(text, []).append(value)
     branches: list[str] = []
     for text, values in by_text.items():
-        condition = f'eq $labels.{label} "{values[0]}"'
+        condition = f'eq {value_of} "{values[0]}"'
         if len(values) > 1:
-            condition = f'match "^({"|".join(values)})$" $labels.{label}'
+            condition = f'match "^({"|".join(values)})$" {value_of}'
         branches.append(f"{{{{- {'else if' if branches else 'if'} {condition} }}}}{text}")
     if otherwise:
         branches.append(f"{{{{- else }}}}{otherwise}")
@@ -154,6 +157,20 @@ _XID_STEPS: Final = {
     "xid_contained": CONTAINED_MEMORY_XIDS,
     "xid_application": APPLICATION_XIDS,
 }
+_LOSING_XIDS: Final = HARDWARE_XIDS | NVLINK_XIDS | DRIVER_XIDS
+
+
+def _with_last_xid(text: str, otherwise: str = "") -> str:
+    """A template: a text in which `$xid` is the last XID that may have made the alert's GPU unreachable."""
+    codes = "|".join(map(str, sorted(_LOSING_XIDS)))
+    ages = f'gpuscope_gpu_xid_age_seconds{{instance=%q,uuid=%q,xid=~"{codes}"}}'
+    asked = f"bottomk(1, {ages} < {RECENT_XID_SECONDS:g})"
+    return (
+        f"{{{{- with printf `{asked}` $labels.instance $labels.uuid | query }}}}"
+        f'{{{{ $xid := . | first | label "xid" }}}}{text}{{{{ else }}}}{otherwise}{{{{ end }}}}'
+    )
+
+
 _SLURM_NODES: Final = "{{ with $labels.node }}Node {{ . }}{{ else }}Nodes: {{ $value }}{{ end }}."
 # A count stands behind its noun: "1 nodes" would be wrong, and a template has no plural.
 _DETAILS: Final = {
@@ -170,6 +187,9 @@ _DETAILS: Final = {
     "host_memory_low": "{{ $value | humanizePercentage }} is available.",
     "disk_filling": "{{ $labels.mountpoint }}.",
     "clock_skew": "It is off by {{ $value | humanizeDuration }}.",
+    "gpu_lost": _with_last_xid(
+        '{{ " " }}XID {{ $xid }} came before:{{ " " }}\n' + xid_text(_LOSING_XIDS, _meaning_of, xid="$xid")
+    ),
     "recovery_action": "Recovery action {{ $value }}.",
     "xid_hardware": _XID_DETAIL.format(xid_text(HARDWARE_XIDS, _meaning_of)),
     "xid_nvlink": _XID_DETAIL.format(xid_text(NVLINK_XIDS, _meaning_of)),
@@ -206,8 +226,12 @@ def rule_of_check(check: Check) -> ShippedRule:
     lookups = _LOOKUPS[check.subject]
     codes = _XID_STEPS.get(check.kind)
     next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
+    if check.kind == "gpu_lost":
+        next_step = _with_last_xid(
+            xid_text(_LOSING_XIDS, _next_step_of, check.next_step, xid="$xid"), check.next_step
+        )
     if check.kind == "source_down":
-        next_step = label_text("source", SOURCE_STEPS, check.next_step)
+        next_step = value_text("$labels.source", SOURCE_STEPS, check.next_step)
     return ShippedRule(
         check=check,
         expression=check.promql,
