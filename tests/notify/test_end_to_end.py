@@ -100,5 +100,5 @@ def check_text(text: str, alert: dict[str, Any], url: str) -> None:
     assert lines["Next step"].startswith("drain the node and power-cycle it")
     assert lines["GPU page"] == f"{url}/#/gpu/{labels['uuid']}"
     assert lines["Expression"].startswith(f"{url}/graph?")
-    assert "Runbook" not in lines, "a path in this repository is no link"
+    assert lines["Runbook"] == f"{url}/explain/alert/GpuNotAnswering"
     assert f"All alerts: {url}/#/alerts" in text
