@@ -10,11 +10,15 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from gpuscope.exposition.parser import parse_once
+from gpuscope.series import Series
 from tests.cli.test_server import eventually, server, vector
 from tests.engines import engine, free_port, running_prometheus
-from tests.integration.agent_process import Agent, running_agent
+from tests.integration.agent_process import Agent, of_gpu, running_agent
+from tests.promql.prometheus import fill
 
 DEMO = ("--source", "demo", "--demo-gpus", "4", "--demo-model", "4090", "--node", "a")
 
@@ -32,7 +36,7 @@ def scraped_agent(address: str) -> Iterator[Agent]:
         yield agent
 
 
-def check_after_restart(url: str, started_at: float) -> None:
+def check_after_restart(url: str, started_at: float) -> dict[str, Any]:
     def complete() -> dict[str, Any] | None:
         found = findings(url)
         lost, off = found.get("gpu_lost"), found.get("persistence_off")
@@ -45,9 +49,8 @@ def check_after_restart(url: str, started_at: float) -> None:
     assert lost["owner"]["kind"] in ("job", "user")
     assert "power-cycle" in lost["next"]
     assert started_at - 60 < lost["since"] < time.time()
-    # The history is younger than the setting, so that is as far as it is known.
-    assert started_at - 60 < found["persistence_off"]["since"] <= time.time()
     assert vector(url, lost["evidence"]), "the evidence shows the finding"
+    return found
 
 
 def until_lost(url: str) -> None:
@@ -65,19 +68,42 @@ def test_over_its_own_store(tmp_path: Path) -> None:
             stack.enter_context(scraped_agent(address))
             until_lost(url)
         with server(tmp_path / "data", *flags) as (url, _):
-            check_after_restart(url, started_at)
+            found = check_after_restart(url, started_at)
+    # The history is younger than the setting, so that is as far as it is known.
+    assert started_at - 60 < found["persistence_off"]["since"] <= time.time()
+
+
+def samples_of(instance: str, text: str, start: float, end: float) -> Iterator[Series]:
+    """What a scrape every 15 seconds would have stored of an agent that says the same all the time."""
+    times = np.arange(int(start * 1000), int(end * 1000), 15_000)
+    for pairs, _, value in parse_once(text):
+        labels = sorted({**dict(pairs), "instance": instance, "job": "gpus"}.items())
+        yield Series(tuple(labels), times, np.full(len(times), value))
 
 
 @pytest.mark.engine("prometheus")
 def test_over_a_real_prometheus(tmp_path: Path) -> None:
+    """Its history says that the GPU was lost five minutes ago; the agent still says so."""
     engine("prometheus")
-    started_at, address = time.time(), f"127.0.0.1:{free_port()}"
+    address = f"127.0.0.1:{free_port()}"
     scrape = f"""
 global: {{scrape_interval: 1s}}
 scrape_configs:
   - {{job_name: gpus, static_configs: [{{targets: ["{address}"]}}]}}
 """
-    with running_prometheus(scrape) as behind, scraped_agent(address):
-        until_lost(behind)
-        with server(tmp_path / "unused", "--store", behind) as (url, _):
-            check_after_restart(url, started_at)
+    with scraped_agent(address) as agent:
+        agent.until(lambda series: any(name.startswith("gpuscope_process_memory_bytes") for name in series))
+        before = agent.text()
+        agent.until(lambda series: of_gpu(series, "gpuscope_gpu_up", 3) == 0)
+        lost_at = time.time() - 300
+        with running_prometheus(data=tmp_path / "prometheus") as behind:
+            fill(behind, [*samples_of(address, before, lost_at - 300, lost_at)])
+            fill(behind, [*samples_of(address, agent.text(), lost_at, time.time())])
+        with (
+            running_prometheus(scrape, data=tmp_path / "prometheus") as behind,
+            server(tmp_path / "unused", "--store", behind) as (url, _),
+        ):
+            eventually(lambda: vector(behind, "gpuscope_gpu_up == 0"))
+            found = check_after_restart(url, lost_at)
+    assert abs(found["gpu_lost"]["since"] - lost_at) <= 60
+    assert abs(found["persistence_off"]["since"] - (lost_at - 300)) <= 60
