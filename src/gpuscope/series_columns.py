@@ -7,7 +7,7 @@ Values may also be one array per series: a store that has them so need not copy 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -19,6 +19,9 @@ from gpuscope.series import Admit, Matcher, Series
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
+
+Choose = Callable[[LabelColumns], NDArray[np.intp]]
+"""Rows of label sets that are needed."""
 
 MAX_KEY = 1 << 62
 _CELLS_PER_PORTION = 1 << 17
@@ -192,13 +195,23 @@ class ColumnStorage(Protocol):
     ) -> Sequence[Series]: ...
 
     def select_columns(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit,
+        choose: Choose | None = None,
     ) -> SeriesColumns:
-        """As `Storage.select`."""
+        """As `Storage.select`; with `choose` at least the chosen ones of the series that match."""
         ...
 
     def latest_columns(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit,
+        choose: Choose | None = None,
     ) -> SeriesColumns:
         """As `select_columns`, with only the newest sample of each series."""
         ...

@@ -7,6 +7,7 @@ that do not depend on the step, such as a selector with `@`, are evaluated at th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import cast
@@ -18,6 +19,14 @@ from gpuscope.promql import aggregate, calendar, functions, matching, rank, sele
 from gpuscope.promql.annotations import Annotations
 from gpuscope.promql.budget import SAMPLES_PER_SERIES, Budget
 from gpuscope.promql.frame import Floats, Frame, Ints, Steps
+from gpuscope.promql.label_filter import (
+    LabelFilters,
+    filter_by,
+    needed_rows,
+    operand_filters,
+    reaches_back_ms,
+    side_filters,
+)
 from gpuscope.promql.operators import OPERATORS
 from gpuscope.promql.query_errors import BadQueryError, ExecutionError
 from gpuscope.promql.syntax import (
@@ -47,10 +56,12 @@ MAX_SUBQUERY_STEPS = 5_000_000
 # Functions whose result depends on the evaluation time even if their arguments do not.
 _CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
 
-DAY_MS = 86_400_000
+HOUR_MS = 3_600_000
+DAY_MS = 24 * HOUR_MS
 MAX_PORTION_SAMPLES = 1_000_000
 
-_Select = Callable[[Sequence[Matcher], int, int], SeriesColumns]
+_Select = Callable[..., SeriesColumns]
+"""Of matchers, start and end; a `ColumnStorage` also takes `choose`."""
 _SelectSeries = Callable[[Sequence[Matcher], int, int], Sequence[Series]]
 
 
@@ -63,8 +74,8 @@ class EvaluationSettings:
     lookback_ms: int
     subquery_step_ms: int
     skips_unneeded: bool = False
-    """The right side of an operator is not evaluated where the left one is empty. Its errors and warnings are
-    then missing, so it is not for queries of others."""
+    """One side of an operator is read only for the label sets that the other one has (`label_filter`). Errors
+    and warnings of what is not read are then missing, so it is not for queries of others."""
 
 
 Frames = dict[tuple[Expr, Steps], Frame]
@@ -88,12 +99,16 @@ class Evaluator:
             self._all: _Select = partial(columns.select_columns, admit=budget.admit)
             self._newest: _Select = partial(columns.latest_columns, admit=budget.admit)
             self._one_by_one: _SelectSeries = partial(columns.select, admit=budget.admit)
+            self._can_choose = settings.skips_unneeded
         else:
             self._all = self._newest = partial(_to_columns, storage)
             self._one_by_one = storage.select
+            self._can_choose = False
         self._settings = settings
         self._shared = shared
-        self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int], SeriesColumns] = {}
+        self._filters: LabelFilters = ()
+        """Which label sets of the node that is being evaluated are needed."""
+        self._selected: dict[tuple[_Select, tuple[Matcher, ...], int, int, LabelFilters], SeriesColumns] = {}
         # By identity: the tree lives longer than the evaluator, and hashing a node hashes its whole subtree.
         self._constant: dict[int, bool] = {}
         self.budget = budget
@@ -148,10 +163,27 @@ class Evaluator:
             return self._evaluate(expr, steps)
         frame = shared.get((expr, steps))
         if frame is None:
-            frame = shared[expr, steps] = self._evaluate(expr, steps)
+            frame = self._evaluate(expr, steps)
+            if not operand_filters(expr, self._filters):  # others need all of it
+                shared[expr, steps] = frame
         return frame
 
     def _evaluate(self, expr: Expr, steps: Steps) -> Frame:
+        if self._filters and not isinstance(expr, Binary):
+            with self._needing(operand_filters(expr, self._filters)):
+                return self._evaluate_node(expr, steps)
+        return self._evaluate_node(expr, steps)
+
+    @contextmanager
+    def _needing(self, filters: LabelFilters) -> Iterator[None]:
+        """Evaluate an operand of a node."""
+        before, self._filters = self._filters, filters
+        try:
+            yield
+        finally:
+            self._filters = before
+
+    def _evaluate_node(self, expr: Expr, steps: Steps) -> Frame:
         match expr:
             case VectorSelector():
                 frame = self.latest(expr, steps)
@@ -171,6 +203,10 @@ class Evaluator:
 
     def scalar(self, expr: Expr, steps: Steps) -> Floats:
         """Return one number per step."""
+        with self._needing(()):
+            return self._scalar(expr, steps)
+
+    def _scalar(self, expr: Expr, steps: Steps) -> Floats:
         self.budget.charge(steps.count)
         match expr:
             case Number():
@@ -270,14 +306,17 @@ class Evaluator:
 
     def _select(self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> SeriesColumns:
         """Return the series of a selector; a query may contain the same selector several times."""
-        key = (select, selector.matchers, start_ms, end_ms)
+        key = (select, selector.matchers, start_ms, end_ms, self._filters)
         series = self._selected.get(key)
         if series is None:
             series = self._selected[key] = self._load(select, selector, start_ms, end_ms)
         return series
 
     def _load(self, select: _Select, selector: VectorSelector, start_ms: int, end_ms: int) -> SeriesColumns:
-        series = select(selector.matchers, start_ms, end_ms)
+        if self._filters and self._can_choose:
+            series = select(selector.matchers, start_ms, end_ms, choose=partial(needed_rows, self._filters))
+        else:
+            series = select(selector.matchers, start_ms, end_ms)
         self.budget.charge(series.count_samples(), len(series) * SAMPLES_PER_SERIES)
         return series
 
@@ -301,13 +340,42 @@ class Evaluator:
         left_is_scalar = value_type(expr.left) is ValueType.SCALAR
         if left_is_scalar or value_type(expr.right) is ValueType.SCALAR:
             return self._with_scalar(expr, steps, left_is_scalar)
-        left = self.vector(expr.left, steps)
-        if self._settings.skips_unneeded and expr.op != "or" and not len(left.labels):
-            return left
-        right = self.vector(expr.right, steps)
+        left, right = self._sides(expr, steps)
         if expr.op in SET_OPERATORS:
             return matching.combine_sets(expr.op, left, right, expr.matching, self.budget)
         return matching.combine(expr, left, right, self.budget)
+
+    def _sides(self, expr: Binary, steps: Steps) -> tuple[Frame, Frame]:
+        """Evaluate both sides of an operator, the second only for label sets that the first one leaves open."""
+        if not self._settings.skips_unneeded:
+            return self.vector(expr.left, steps), self.vector(expr.right, steps)
+        on_left = side_filters(expr, "left", self._filters)
+        on_right = side_filters(expr, "right", self._filters)
+        if self._right_is_first(expr, steps):
+            with self._needing(on_right):
+                right = self.vector(expr.right, steps)
+            if not len(right.labels) and expr.op == "and":
+                return Frame.empty(steps.count), right
+            with self._needing((*on_left, *_other_side(expr, right, keeps=expr.op == "and"))):
+                return self.vector(expr.left, steps), right
+        with self._needing(on_left):
+            left = self.vector(expr.left, steps)
+        if not len(left.labels) and expr.op != "or":
+            return left, Frame.empty(steps.count)
+        new: LabelFilters = ()
+        if expr.op != "or":
+            new = _other_side(expr, left, keeps=True)
+        elif reaches_back_ms(expr.right) > HOUR_MS:
+            new = _other_side(expr, left, keeps=False)
+        with self._needing((*on_right, *new)):
+            return left, self.vector(expr.right, steps)
+
+    def _right_is_first(self, expr: Binary, steps: Steps) -> bool:
+        """Whether the left side is expensive, because it reads the past, and the right one tells how much of it
+        is needed."""
+        if expr.op not in ("and", "unless") or reaches_back_ms(expr.right) > self._settings.lookback_ms:
+            return False
+        return reaches_back_ms(expr.left) + steps.step_ms * steps.count > HOUR_MS
 
     def _with_scalar(self, expr: Binary, steps: Steps, left_is_scalar: bool) -> Frame:
         if left_is_scalar:
@@ -344,6 +412,11 @@ class Evaluator:
                 return self._is_constant(expr.left) and self._is_constant(expr.right)
             case FunctionCall():
                 return expr.name not in _CLOCK_FUNCTIONS and all(map(self._is_constant, expr.args))
+
+
+def _other_side(expr: Binary, frame: Frame, *, keeps: bool) -> LabelFilters:
+    """Return which label sets of the other side are needed: those of this one, or all others."""
+    return filter_by(frame.labels if keeps else frame.always_present(), expr.matching, keeps=keeps)
 
 
 def _to_columns(storage: Storage, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> SeriesColumns:

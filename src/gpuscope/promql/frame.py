@@ -94,6 +94,11 @@ class Frame:
         reserve_running_copy(len(kept) * self.values.shape[1])
         return self.rows(kept)
 
+    def always_present(self) -> LabelColumns:
+        """Return the label sets that have a sample at every step."""
+        always = self.present.all(axis=1)
+        return self.labels if always.all() else self.labels.take(np.flatnonzero(always))
+
     def set_label(
         self,
         target: str,

@@ -15,6 +15,7 @@ from gpuscope.label_columns import LabelColumns, concatenate, unified
 from gpuscope.promql import labels as label_sets
 from gpuscope.promql.budget import Budget
 from gpuscope.promql.frame import Bools, Frame
+from gpuscope.promql.label_filter import signatures
 from gpuscope.promql.operators import OPERATORS
 from gpuscope.promql.query_errors import ExecutionError
 from gpuscope.promql.syntax import COMPARISONS, Binary, Matching
@@ -22,17 +23,11 @@ from gpuscope.promql.syntax import COMPARISONS, Binary, Matching
 Index = NDArray[np.intp]
 
 
-def _signatures(labels: LabelColumns, matching: Matching) -> LabelColumns:
-    if matching.on:
-        return labels.keep(matching.labels)
-    return labels.drop((*matching.labels, label_sets.METRIC_NAME))
-
-
 def _match_numbers(left: Frame, right: Frame, matching: Matching, budget: Budget) -> tuple[Index, Index, int]:
     """Return a number for each row of both sides, equal for rows with equal matching labels, and how many
     numbers there are."""
     budget.check()
-    groups = concatenate(_signatures(side.labels, matching) for side in (left, right)).groups
+    groups = concatenate(signatures(side.labels, matching) for side in (left, right)).groups
     count = len(left.labels)
     return groups.member[:count], groups.member[count:], len(groups.first)
 
@@ -154,7 +149,7 @@ def _check_unique(
     members = np.flatnonzero(one_match == one_match[row])
     step = int(np.argmax((one.present[members].sum(axis=0) > 1) & active))
     twice = [label_sets.render(one.labels[m]) for m in members.tolist() if one.present[m, step]][:2]
-    key = label_sets.render(_signatures(one.labels, matching)[row])
+    key = label_sets.render(signatures(one.labels, matching)[row])
     raise ExecutionError(
         f"many-to-many matching not allowed: {key} has several series on the {side} "
         f"side: {', '.join(twice)}; matching labels must be unique on one side"

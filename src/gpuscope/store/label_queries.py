@@ -9,7 +9,7 @@ import numpy as np
 
 from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Admit, Matcher, Series
-from gpuscope.series_columns import SeriesColumns
+from gpuscope.series_columns import Choose, SeriesColumns
 from gpuscope.store.column_reader import MAX_FEW_SERIES, ColumnReader
 from gpuscope.store.contents import Contents
 from gpuscope.store.head_view import Samples
@@ -54,16 +54,26 @@ class LabelQueries:
         return self.latest_columns(matchers, start_ms, end_ms, admit).series()
 
     def select_columns(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None = None,
+        choose: Choose | None = None,
     ) -> SeriesColumns:
-        chosen, admit = self._choose(matchers, start_ms, end_ms, admit)
+        chosen, admit = self._choose(matchers, start_ms, end_ms, admit, choose)
         return self._columns.read(chosen, start_ms, end_ms, admit)
 
     def _choose(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None,
+        choose: Choose | None = None,
     ) -> tuple[SeriesSelection, Admit | None]:
         """Return the selection, and what its samples need: None for few."""
-        chosen = self.selections.find(matchers, admit)
+        chosen = self._find(matchers, admit, choose)
         if admit is not None:
             count = len(chosen.series)
             if count * (end_ms - start_ms) <= MAX_UNCHECKED_SERIES_MS:
@@ -73,12 +83,21 @@ class LabelQueries:
         return chosen, admit
 
     def latest_columns(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None = None,
+        choose: Choose | None = None,
     ) -> SeriesColumns:
-        chosen = self.selections.find(matchers, admit)
+        chosen = self._find(matchers, admit, choose)
         if admit is not None:
             admit(len(chosen.series), 0)
         return self._columns.latest(chosen, start_ms, end_ms)
+
+    def _find(self, matchers: Sequence[Matcher], admit: Admit | None, choose: Choose | None) -> SeriesSelection:
+        chosen = self.selections.find(matchers, admit)
+        return chosen if choose is None else chosen.part(choose(chosen.labels))
 
     def newest_samples(
         self, is_wanted: IsWanted, lookback_ms: int, is_target: IsTarget | None = None

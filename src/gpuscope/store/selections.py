@@ -15,6 +15,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Admit, Matcher
@@ -144,6 +145,12 @@ class SeriesSelection:
             self.series, self.targets = series[order], ordered[starts]
             self.first_rows = [*starts.tolist(), len(series)]
         self._head_columns: dict[int, HeadColumns] = {}
+
+    def part(self, rows: NDArray[np.intp]) -> SeriesSelection:
+        """Return a selection of these rows; the whole one if they are most of it, because of what is kept."""
+        if 2 * len(rows) > len(self.series):
+            return self
+        return SeriesSelection(self._index, np.sort(self.series[rows]))
 
     @property
     def groups(self) -> Groups:

@@ -20,7 +20,7 @@ import numpy as np
 
 from gpuscope.label_columns import LabelColumns
 from gpuscope.series import Admit, Labels, Matcher, Series
-from gpuscope.series_columns import SeriesColumns
+from gpuscope.series_columns import Choose, SeriesColumns
 from gpuscope.store.delete import delete_samples
 from gpuscope.store.export import export_openmetrics
 from gpuscope.store.folder import make_private
@@ -232,16 +232,26 @@ class Store:
         return self.queries.latest(matchers, start_ms, end_ms, admit)
 
     def select_columns(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None = None,
+        choose: Choose | None = None,
     ) -> SeriesColumns:
-        """As `select`, in flat arrays."""
-        return self.queries.select_columns(matchers, start_ms, end_ms, admit)
+        """As `select`, in flat arrays; with `choose` at least the chosen ones of the series that match."""
+        return self.queries.select_columns(matchers, start_ms, end_ms, admit, choose)
 
     def latest_columns(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
+        self,
+        matchers: Sequence[Matcher],
+        start_ms: int,
+        end_ms: int,
+        admit: Admit | None = None,
+        choose: Choose | None = None,
     ) -> SeriesColumns:
-        """As `latest`, in flat arrays."""
-        return self.queries.latest_columns(matchers, start_ms, end_ms, admit)
+        """As `latest`, in flat arrays; `choose` is as in `select_columns`."""
+        return self.queries.latest_columns(matchers, start_ms, end_ms, admit, choose)
 
     def any_latest(
         self,
