@@ -6,6 +6,7 @@ for them and skips by name what the machine lacks.
 
 from __future__ import annotations
 
+import gzip
 import os
 import subprocess
 import sys
@@ -119,9 +120,31 @@ def test_over_its_own_store(server: str, run_in_chromium: RunInChromium) -> None
     run_in_chromium("over-demo.mjs", GPUSCOPE_URL=server)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("--demo-nodes", "1", "--scenario", "held-idle"), id="one node"),
+        pytest.param((), id="make demo", marks=pytest.mark.slow),
+    ],
+)
+def test_the_first_minute_of_a_demo(
+    options: tuple[str, ...], run_in_chromium: RunInChromium, tmp_path: Path
+) -> None:
+    address = _free_address()
+    with _running("up", "--demo", *options, "--data", str(tmp_path), "--listen", address) as process:
+        _wait_until_ready(f"http://{address}/", process)
+        run_in_chromium("first-minute.test.mjs", GPUSCOPE_URL=f"http://{address}/")
+
+
 @pytest.fixture(scope="module")
 def built_page() -> None:
     assert page.is_built(), "the page in the package is older than web/src: run tools/page.py"
+
+
+def test_the_page_is_within_its_budget(built_page: None) -> None:
+    """All views in four languages, compressed as a browser gets them."""
+    files = [one for one in page.OUTPUT.rglob("*") if one.is_file() and not one.name.startswith(".")]
+    assert sum(len(gzip.compress(one.read_bytes(), 9)) for one in files) <= 150_000
 
 
 def test_pictures_of_the_main_views(built_page: None, run_in_chromium: RunInChromium) -> None:

@@ -595,6 +595,8 @@ export interface LivePicture {
   counts: LiveCounts;
   /** Nodes for which there is no room (`live_max_subjects`): they are in no list and no count. Nodes that this server reads itself, and those whose write token is bound to them, come first. */
   left_out: number;
+  /** Checks that say nothing of now: they cannot be evaluated, or the history is still filled in. `/api/findings` says which, and why. */
+  not_known: number;
   nodes: LiveNode[];
   gpus: LiveGpu[];
   sessions: LiveSession[];
@@ -706,6 +708,7 @@ export interface LiveDifference {
   taken_at?: number;
   counts?: LiveCounts;
   left_out?: number;
+  not_known?: number;
   nodes?: NodeChanges;
   gpus?: GpuChanges;
   sessions?: SessionChanges;

@@ -24,6 +24,7 @@ export function applyDifference(columns: StreamColumns, old: LivePicture, change
     ...(change.taken_at === undefined ? {} : { taken_at: change.taken_at }),
     ...(change.counts ? { counts: change.counts } : {}),
     ...(change.left_out === undefined ? {} : { left_out: change.left_out }),
+    ...(change.not_known === undefined ? {} : { not_known: change.not_known }),
     ...(change.targets ? { targets: change.targets } : {}),
     nodes: applyChanges(old.nodes, change.nodes, columns.nodes),
     gpus: applyChanges(old.gpus, change.gpus, columns.gpus),

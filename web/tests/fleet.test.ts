@@ -36,6 +36,7 @@ const picture = (gpus: LiveGpu[], sessions: LiveSession[] = [], more: Partial<Li
   sessions,
   targets: [],
   left_out: 0,
+  not_known: 0,
   findings: [],
   ...more,
 });

@@ -60,6 +60,11 @@ it("has a key for every word of a legend", () => {
   expect(worded.filter((legend) => !Object.hasOwn(en, `legend.${legend}`))).toEqual([]);
 });
 
+it("has a name for every kind of finding", () => {
+  const kinds = Object.keys(FINDING_TEXTS).map((key) => key.replace(/^past\./, "").split(".")[0] ?? "");
+  expect([...new Set(kinds)].filter((kind) => !Object.hasOwn(en, `kind.${kind}`))).toEqual([]);
+});
+
 it("uses every key", () => {
   const code = Object.values(SOURCES).join("\n");
   expect(code.length).toBeGreaterThan(10_000);

@@ -65,6 +65,8 @@ class Check:
     """How long the condition has lasted when the expression begins to see it."""
     value_is_age: bool = False
     """The value says for how many seconds it has lasted."""
+    nothing_works: bool = False
+    """It says that no process works on the GPU: a newer reading of one that does ends it at once."""
     share: Share = Share.NONE
     lost: str = ""
     """The expression of the lost share, where it is not `promql`; with the labels of `promql`."""

@@ -22,7 +22,7 @@ def read_events(text: bytes) -> list[tuple[str, str, Any]]:
 
 def apply_difference(columns: Any, picture: Any, change: Any) -> Any:
     new = copy.deepcopy(picture)
-    for key in ("now", "taken_at", "counts", "left_out", "targets"):
+    for key in ("now", "taken_at", "counts", "left_out", "not_known", "targets"):
         if key in change:
             new[key] = change[key]
     for table in ("nodes", "gpus", "sessions", "jobs", "findings"):

@@ -51,7 +51,7 @@ ROWS = st.lists(
 def picture_of(gpus: Any, findings: Any, now: float) -> Any:
     return {
         "now": now, "simulated": False, "source": "test", "counts": {"units": len(gpus)},
-        "left_out": len(gpus) % 3, "nodes": [],
+        "left_out": len(gpus) % 3, "not_known": len(gpus) % 2, "nodes": [],
         "gpus": gpus, "sessions": [], "jobs": [], "targets": [], "findings": findings,
     }  # fmt: skip
 

@@ -26,11 +26,12 @@ from gpuscope.promql.result import Vector
 from gpuscope.reports.finding_ledger import FindingLedger
 from gpuscope.series import STALE_NAN_BITS, Labels
 from gpuscope.server.live.fleet_judge import FleetJudge
+from gpuscope.server.live.fleet_samples import by_node
 from gpuscope.server.live.judging import PAUSE_SECONDS, Judging
 from gpuscope.server.live.live_fleet import LiveFleet
 from gpuscope.server.live.store_samples import StoreSamples
 from gpuscope.store import Store, StoreOptions, Tick
-from tests.health.fleets import NOW, gpu, gpu_labels, node, of_gpu
+from tests.health.fleets import NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.store.support import HandClock
 
 STALE = float(np.array([STALE_NAN_BITS], dtype=np.int64).view(np.float64)[0])
@@ -253,6 +254,21 @@ def test_nothing_is_judged_while_the_past_is_filled_in(server: Server) -> None:
     (lost,) = judging.open_now()
     assert (lost.condition.subject.kind, lost.since) == ("gpu_lost", None), "since when only the history says"
     assert judging.not_known == {}
+
+
+def test_a_reading_that_shows_work_ends_an_accusation_at_once(server: Server) -> None:
+    """The check is evaluated twice a minute; the picture beside it has changed before."""
+    idle = machine(*process("0", "7", idle_for=3000.0), *process("0", "8", idle_for=3000.0))
+    works = machine(*process("0", "7", idle_for=3001.0), *process("0", "8"))
+    server.scrape(idle)
+    server.evaluate()
+
+    def kinds(samples: list[Sample]) -> list[str]:
+        return [one.kind for one in server.judge.judge(by_node(samples), NOTHING_MISSING, server.now).findings]
+
+    assert kinds(idle) == ["held_idle"]
+    assert kinds(works) == []
+    assert kinds(idle) == ["held_idle"], "it is the evaluation that ends the episode"
 
 
 def made(*conditions: Condition, nodes: Iterable[Sample] = ()) -> list[Finding]:

@@ -92,6 +92,8 @@ export const en = {
   "attention.title": "Needs attention",
   "attention.none": "Nothing needs you. {count} GPUs answer.",
   "attention.none.one": "Nothing needs you. The GPU answers.",
+  "attention.not_known": "{count} checks say nothing yet.",
+  "attention.not_known.one": "1 check says nothing yet.",
   "attention.more": "Show all {count}",
   "attention.less": "Show fewer",
   "attention.who": "Who",

@@ -100,6 +100,8 @@ export const language: Language = {
     "attention.title": "対応が必要",
     "attention.none": "対応は不要です。GPU {count} 基が応答しています。",
     "attention.none.one": "対応は不要です。GPU は応答しています。",
+    "attention.not_known": "{count} 件のチェックがまだ評価されていません。",
+    "attention.not_known.one": "1 件のチェックがまだ評価されていません。",
     "attention.more": "{count} 件すべて表示",
     "attention.less": "減らす",
     "attention.who": "誰が",

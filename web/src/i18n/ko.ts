@@ -100,6 +100,8 @@ export const language: Language = {
     "attention.title": "조치 필요",
     "attention.none": "조치할 것이 없습니다. GPU {count}개가 응답합니다.",
     "attention.none.one": "조치할 것이 없습니다. GPU가 응답합니다.",
+    "attention.not_known": "검사 {count}개를 아직 평가하지 못했습니다.",
+    "attention.not_known.one": "검사 1개를 아직 평가하지 못했습니다.",
     "attention.more": "{count}건 모두 보기",
     "attention.less": "줄여 보기",
     "attention.who": "누가",

@@ -99,6 +99,8 @@ export const language: Language = {
     "attention.title": "需要处理",
     "attention.none": "无需处理。{count} 块 GPU 正常响应。",
     "attention.none.one": "无需处理。GPU 正常响应。",
+    "attention.not_known": "还有 {count} 项检查未评估。",
+    "attention.not_known.one": "还有 1 项检查未评估。",
     "attention.more": "显示全部 {count} 条",
     "attention.less": "收起",
     "attention.who": "谁",

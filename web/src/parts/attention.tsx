@@ -4,7 +4,7 @@ import { useState } from "preact/hooks";
 import { formatDuration, formatHours, formatMoment, localNumber } from "../format";
 import { costOf, isAboutOwner, nextText, ownerLabel, whyText } from "../finding-text";
 import { t, useLanguage } from "../i18n";
-import { serverNow, type Finding, type GpuState } from "../live";
+import { serverNow, type Finding, type GpuState, type LivePicture } from "../live";
 import { linkTo } from "../router";
 import { Name, Swatch } from "./marks";
 
@@ -51,7 +51,15 @@ export function FindingMark({ finding }: { finding: Finding }): JSX.Element | nu
   );
 }
 
-export function Attention({ findings, gpus }: { findings: Finding[]; gpus: number }): JSX.Element {
+/** That there is no finding is only said of checks that were evaluated. */
+export function nothingFound({ not_known, counts }: LivePicture): string {
+  if (not_known) return t("attention.not_known", { count: not_known });
+  const answering = counts.units - (counts.states["lost"] ?? 0) - (counts.states["gone"] ?? 0);
+  return t("attention.none", { count: answering });
+}
+
+export function Attention({ picture }: { picture: LivePicture }): JSX.Element {
+  const { findings } = picture;
   const [all, setAll] = useState(false);
   const shown = all ? findings : findings.slice(0, FEW);
   return (
@@ -60,7 +68,7 @@ export function Attention({ findings, gpus }: { findings: Finding[]; gpus: numbe
         <h2 id="attention-title">{t("attention.title")}</h2>
         {findings.length > 0 && <span class="soft">{localNumber(findings.length, 0)}</span>}
       </header>
-      {findings.length === 0 && <p class="soft">{t("attention.none", { count: gpus })}</p>}
+      {findings.length === 0 && <p class="soft">{nothingFound(picture)}</p>}
       <Findings findings={shown} heading="h3" />
       {findings.length > FEW && (
         <button onClick={() => setAll(!all)}>

@@ -40,9 +40,8 @@ const STACK = ["busy", "idle", "unknown", "free", "lost"] as const;
 export function HourPlot({ report, before }: { report: Report; before?: Report }): JSX.Element {
   useLanguage();
   const most = Math.max(...[...report.buckets, ...(before?.buckets ?? [])].map(heightOf), 1e-9);
-  const width = 1000 / report.buckets.length;
-  const line = before ? lineOf(before.buckets, width, most) : "";
-  const seconds = (report.end - report.start) / report.buckets.length;
+  const line = before ? lineOf(before, most) : "";
+  const seconds = Math.max(...report.buckets.map((one) => one.end - one.start), 0);
   return (
     <figure class="panel section">
       <p class="small soft">{t("reports.axis", { length: formatDuration(seconds), hours: formatHours(most) })}</p>
@@ -61,9 +60,9 @@ export function HourPlot({ report, before }: { report: Report; before?: Report }
             return (
               <rect
                 key={`${at}${part}`}
-                x={at * width + 0.5}
+                x={placeOf(report, bucket.start) + 0.5}
                 y={top}
-                width={Math.max(width - 1, 0.5)}
+                width={Math.max(placeOf(report, bucket.end) - placeOf(report, bucket.start) - 1, 0.5)}
                 height={high}
                 class={`hour-${part}`}
               />
@@ -91,15 +90,18 @@ export function HourPlot({ report, before }: { report: Report; before?: Report }
   );
 }
 
+/** By time: a day is shorter or longer when the clocks are changed. */
+const placeOf = ({ start, end }: Report, at: number): number => (1000 * (at - start)) / (end - start || 1);
+
 /** Hours that were held; a part of the period in which nothing was read is a gap. */
-const lineOf = (buckets: readonly ReportBucket[], width: number, most: number): string =>
-  buckets
+const lineOf = (report: Report, most: number): string =>
+  report.buckets
     .map((one, at) => {
       if (!heightOf(one)) return "";
-      const previous = buckets[at - 1];
+      const previous = report.buckets[at - 1];
       const isFirst = !previous || !heightOf(previous);
       const y = HEIGHT - ((one.busy + one.idle + one.unknown) / most) * HEIGHT;
-      return `${isFirst ? "M" : "L"}${at * width} ${y}H${(at + 1) * width}`;
+      return `${isFirst ? "M" : "L"}${placeOf(report, one.start)} ${y}H${placeOf(report, one.end)}`;
     })
     .join("");
 

@@ -10,7 +10,7 @@ import { ABSENT, formatDuration, formatHours, formatLength, formatMoment } from 
 import { t, tName, useLanguage } from "../i18n";
 import { serverNow, type Finding, type LivePicture } from "../live";
 import { AskedState, useAsked } from "../parts/asked";
-import { FindingMark } from "../parts/attention";
+import { FindingMark, nothingFound } from "../parts/attention";
 import { SearchBox, Segments } from "../parts/controls";
 import { CsvButton, DataTable, type Column } from "../parts/data-table";
 import { Name } from "../parts/marks";
@@ -57,7 +57,7 @@ export function FindingsView({ picture }: { picture: LivePicture }): JSX.Element
           columns={columns}
           keyOf={(one) => `${one.id}/${one.since ?? ""}`}
           sort="-cost"
-          empty={findings.length ? t("findings.none_match") : t("attention.none", { count: picture.gpus.length })}
+          empty={findings.length ? t("findings.none_match") : nothingFound(picture)}
           rowClass={(one) => (one.severity === "critical" ? "severe" : "")}
         />
       )}
@@ -136,7 +136,9 @@ function Filters({ period, findings, query, children }: FilterProps): JSX.Elemen
       >
         <option value="">{t("findings.any_kind")}</option>
         {kinds.map((one) => (
-          <option key={one}>{one}</option>
+          <option key={one} value={one}>
+            {tName("kind", one)}
+          </option>
         ))}
       </select>
       <SearchBox label={t("findings.search")} />

@@ -51,7 +51,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
   const by = FLEET_GROUPINGS.find((one) => one === query["by"]) ?? "node";
   const labels = useNodeLabels(by);
   const groups = useMemo(() => regroup(nodes, by, labels, query["label"] ?? ""), [nodes, by, labels, query["label"]]);
-  if (!counts.gpus) return <NoGpus nodes={nodes} findings={<Attention findings={findings} gpus={0} />} />;
+  if (!counts.gpus) return <NoGpus nodes={nodes} findings={<Attention picture={picture} />} />;
   const overTime = query["v"] === "time";
   return (
     <div class="data">
@@ -61,10 +61,7 @@ export function Fleet({ picture }: { picture: LivePicture }): JSX.Element {
       <Controls measure={overTime ? undefined : measure} states={states} counts={counts} />
       <Arrangement by={by} label={query["label"] ?? ""} choices={labelChoices(labels)} overTime={overTime} />
       <div class="fleet aside">
-        <Attention
-          findings={findings}
-          gpus={counts.units - (counts.states["lost"] ?? 0) - (counts.states["gone"] ?? 0)}
-        />
+        <Attention picture={picture} />
         <div>
           {overTime ? (
             <OverTime nodes={nodes} picture={picture} search={query["q"] ?? ""} states={states} gpus={counts.gpus} />

@@ -2,9 +2,9 @@
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
 import { getJson } from "../api";
-import type { JobAnswer, JobGpuJson } from "../api-types";
+import type { JobAnswer, JobGpuJson, JobRunJson } from "../api-types";
 import { formatDuration, formatHours, formatMoment, formatValue } from "../format";
-import { t, tName, useLanguage } from "../i18n";
+import { spoken, t, tName, useLanguage } from "../i18n";
 import { serverNow, type LivePicture } from "../live";
 import { panelById, toRegex } from "../panels";
 import { AskedState, useAsked } from "../parts/asked";
@@ -113,6 +113,7 @@ function Receipt({ receipt, endsAt }: { receipt: JobAnswer; endsAt: number | und
         )}
       </Facts>
       <Troubles receipt={receipt} />
+      <Runs receipt={receipt} />
       <section class="section">
         <div class="controls">
           <h2>{t("job.by_gpu")}</h2>
@@ -128,6 +129,25 @@ function Receipt({ receipt, endsAt }: { receipt: JobAnswer; endsAt: number | und
         />
       </section>
     </>
+  );
+}
+
+/** Of a job that was requeued, or a pod that was made again; the receipt is of the last one. */
+function Runs({ receipt }: { receipt: JobAnswer }): JSX.Element | null {
+  // A server of an earlier version has none.
+  const runs = receipt.runs ?? [];
+  if (runs.length < 2) return null;
+  return (
+    <section class="section">
+      <h2>{t("job.all_runs", { count: runs.length })}</h2>
+      <DataTable
+        name={t("job.all_runs", { count: runs.length })}
+        rows={runs}
+        columns={runColumns()}
+        keyOf={(one) => String(one.started_at)}
+        empty=""
+      />
+    </section>
   );
 }
 
@@ -192,6 +212,40 @@ function Charts({ receipt }: { receipt: JobAnswer }): JSX.Element | null {
       </div>
     </section>
   );
+}
+
+function runColumns(): Column<JobRunJson>[] {
+  const now = serverNow();
+  return [
+    {
+      id: "started",
+      title: t("job.started"),
+      cell: (one) => formatMoment(one.started_at, now, spoken.get().code),
+      value: (one) => one.started_at,
+    },
+    {
+      id: "run",
+      title: t("slurm.runs"),
+      number: true,
+      cell: (one) => formatDuration(one.run_seconds),
+      value: (one) => one.run_seconds,
+    },
+    { id: "gpus", title: t("fleet.gpus"), number: true, cell: (one) => String(one.gpus), value: (one) => one.gpus },
+    {
+      id: "hours",
+      title: t("job.held"),
+      number: true,
+      cell: (one) => t("unit.gpu_hours", { hours: formatHours(one.gpu_hours) }),
+      value: (one) => one.gpu_hours,
+    },
+    {
+      id: "efficiency",
+      title: t("job.share"),
+      number: true,
+      cell: (one) => formatValue(one.efficiency, "ratio"),
+      value: (one) => one.efficiency ?? undefined,
+    },
+  ];
 }
 
 function gpuColumns(): Column<JobGpuJson>[] {

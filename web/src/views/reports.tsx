@@ -1,7 +1,7 @@
 // Reports: who used how many GPU-hours and how many of them idly, over a period, beside the period before.
 import type { JSX } from "preact";
 import { useMemo } from "preact/hooks";
-import { getJson } from "../api";
+import { getJson, QueryError } from "../api";
 import { formatHours, formatLength, formatRange, formatValue } from "../format";
 import { t, useLanguage } from "../i18n";
 import { serverNow } from "../live";
@@ -21,6 +21,9 @@ const GROUPINGS = ["user", "account", "pod", "namespace", "job", "node", "model"
 const PERIODS = ["1d", "7d", "30d", "90d"] as const;
 const EVERY_MS = 300_000;
 
+const askReport = (parameters: Record<string, string>, signal: AbortSignal): Promise<Report> =>
+  getJson<Report>(`api/report?${new URLSearchParams(parameters)}`, signal, 120_000);
+
 export function Reports(): JSX.Element {
   const language = useLanguage();
   const { query } = useStore(route);
@@ -33,7 +36,13 @@ export function Reports(): JSX.Element {
     async (signal: AbortSignal): Promise<Report> => {
       const now = serverNow();
       const parameters = { kind, by, start: String(Math.floor(now - since)), end: String(Math.floor(now - until)) };
-      return getJson<Report>(`api/report?${new URLSearchParams(parameters)}`, signal, 120_000);
+      return askReport({ ...parameters, time_zone: Intl.DateTimeFormat().resolvedOptions().timeZone }, signal).catch(
+        // A machine without the time zone database knows only UTC.
+        (error: unknown) => {
+          if (!(error instanceof QueryError && error.message.includes("time_zone"))) throw error;
+          return askReport(parameters, signal);
+        },
+      );
     };
   const length = parseDuration(period) ?? 604_800;
   const asked = useAsked(ask(length, 0), `${kind}/${by}/${period}`, EVERY_MS);

@@ -203,6 +203,9 @@ class LivePicture(TypedDict):
     left_out: int
     """Nodes for which there is no room (`live_max_subjects`): they are in no list and no count. Nodes that this
     server reads itself, and those whose write token is bound to them, come first."""
+    not_known: int
+    """Checks that say nothing of now: they cannot be evaluated, or the history is still filled in.
+    `/api/findings` says which, and why."""
     nodes: list[LiveNode]
     gpus: list[LiveGpu]
     sessions: list[LiveSession]

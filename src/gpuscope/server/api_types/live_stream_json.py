@@ -131,6 +131,7 @@ class LiveDifference(TypedDict):
     taken_at: NotRequired[float]
     counts: NotRequired[LiveCounts]
     left_out: NotRequired[int]
+    not_known: NotRequired[int]
     nodes: NotRequired[NodeChanges]
     gpus: NotRequired[GpuChanges]
     sessions: NotRequired[SessionChanges]

@@ -140,6 +140,9 @@ class FleetJudge:
         self._clusters_of_nodes: list[NodesOfCluster] = []
         self._findings: list[Finding] = []
         self._made_of: Hashable = None
+        self._episodes: Sequence[OpenEpisode] = ()
+        self._episodes_of: Hashable = None
+        """The version of the judgement that `_episodes` are of."""
         self._reasons: Mapping[str, Reasons] = {}
 
     def judge(self, samples: FleetSamples, missing: Missing, now: float) -> JudgedFleet:
@@ -160,11 +163,14 @@ class FleetJudge:
         )
 
     def _make_findings(self, nodes: Mapping[str, NodeFacts], missing: Missing) -> None:
-        made_of = self._judgement.version, tuple(missing.nodes.items()), len(nodes)
+        if self._judgement.version != self._episodes_of:
+            self._episodes, self._episodes_of = self._judgement.open_now(), self._judgement.version
+        refuted = {id(one) for one in self._episodes if _is_refuted(one, nodes)}
+        made_of = self._episodes_of, frozenset(refuted), tuple(missing.nodes.items()), len(nodes)
         if made_of == self._made_of:
             return
         self._made_of = made_of
-        episodes = self._judgement.open_now()
+        episodes = [one for one in self._episodes if id(one) not in refuted]
         maker = FindingMaker(nodes, missing, self._judgement.others, self._judgement.owners_before)
         known = {one.id: one for one in self._findings}
         # A finding that says the same stays the same object, so that the picture sees what has changed.
@@ -254,6 +260,16 @@ class FleetJudge:
             is_gone, is_unread = gone is not None, unread is not None
             states = states_of(one.node, reasons, gone=is_gone, unread=is_unread, now=now)
         return JudgedNode(instance, one, gone, unread, stale, reasons, states)
+
+
+def _is_refuted(episode: OpenEpisode, nodes: Mapping[str, NodeFacts]) -> bool:
+    """Whether a process works that did not when the check was evaluated."""
+    subject, node = episode.condition.subject, nodes.get(episode.condition.subject.instance)
+    if not episode.condition.check.nothing_works or node is None:
+        return False
+    return any(
+        process.is_active for gpu in node.gpus if gpu.labels["uuid"] == subject.uuid for process in gpu.holders
+    )
 
 
 def _repeated_gpus(nodes: Collection[JudgedNode]) -> set[GpuKey]:

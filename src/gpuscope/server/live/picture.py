@@ -133,6 +133,7 @@ class LivePictures:
             "source": self._source,
             "counts": _counts(gpus),
             "left_out": judged.left_out,
+            "not_known": len(judged.not_known),
             "nodes": nodes,
             "gpus": gpus,
             "sessions": _joined(shown, [one.sessions for one in shown], _session_place),

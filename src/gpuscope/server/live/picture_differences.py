@@ -152,6 +152,8 @@ def difference(old: LiveTables, new: LiveTables) -> LiveDifference:
         found["counts"] = new.picture["counts"]
     if old.picture["left_out"] != new.picture["left_out"]:
         found["left_out"] = new.picture["left_out"]
+    if old.picture["not_known"] != new.picture["not_known"]:
+        found["not_known"] = new.picture["not_known"]
     if changes := _changes(old.nodes, new.nodes):
         found["nodes"] = changes
     if changes := _changes(old.gpus, new.gpus):
