@@ -14,6 +14,8 @@ import pytest
 
 from gpuscope.collect.simulated_node import SimulatedNode
 from gpuscope.engines.embedded_engine import EmbeddedEngine
+from gpuscope.health.checks import CHECKS
+from gpuscope.health.thresholds import UNUSED_SECONDS
 from gpuscope.promql import Engine
 from gpuscope.promql.result import Matrix, Vector
 from gpuscope.readings import ABSENT, Pid, Snapshot, Uuid
@@ -314,3 +316,13 @@ def test_a_large_fleet_has_a_shorter_past(
 ) -> None:
     monkeypatch.setattr(simulated_history, "HISTORY_SECONDS", 6 * 3600)
     assert history_seconds(nodes, step) == hours * 3600
+
+
+def test_a_state_that_lasts_longer_than_the_history_has_its_whole_age(store: Store, clock: FakeClock) -> None:
+    rig = Rig(store, clock, scenario=("unused",))
+    with rig.live():
+        rig.history.run(NEVER)
+        rig.tick(1.0)
+        rig.tick(1.0)
+    assert [value > UNUSED_SECONDS for value in rig.ask(CHECKS["unused"].promql)] == [True, True]
+    assert rig.ask("count_over_time(gpuscope_gpus_seen[30h])")[0] <= HISTORY_SECONDS / 60 + 3, "not stored"

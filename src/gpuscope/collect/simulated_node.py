@@ -11,6 +11,8 @@ from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.readings import Snapshot, SourceStatus
 from gpuscope.sources.demo import DemoSource
 
+UNSTORED_STEP_SECONDS = 150.0
+"""After more than 180 s without a reading, durations begin anew."""
 SIMULATED = (SourceStatus(name="demo", up=True, why="simulated"),)
 
 
@@ -20,6 +22,17 @@ class SimulatedNode:
     collector: Collector
     build_composer: Callable[[], SnapshotComposer]
     clock: Clock
+
+    def composer_at(self, at: float) -> SnapshotComposer:
+        """One that has seen the scenarios from their beginning until `at`: a state that lasts longer than the
+        history that is stored, such as a GPU that is free for a day, has its whole age."""
+        composer = self.build_composer()
+        since = min(at, self.source.scenarios_begin)
+        while since + UNSTORED_STEP_SECONDS < at:
+            self.compose_past(composer, since + UNSTORED_STEP_SECONDS, since)
+            since += UNSTORED_STEP_SECONDS
+        composer.take_new_xids()
+        return composer
 
     def compose_past(self, composer: SnapshotComposer, at: float, since: float) -> Snapshot:
         """The snapshot at `at`, after one at `since`; `composer` has composed that one before."""

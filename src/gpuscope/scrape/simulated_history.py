@@ -61,12 +61,14 @@ class _NodeFill:
         """The time of the next snapshot of the past."""
         self.count = 0
         self._step = step
-        self._composer = node.build_composer()
+        self._composer: SnapshotComposer | None = None
         self._past: _Past | None = None
         self._is_filled = False
 
     def submit_next(self) -> Future[Appended]:
         since = self.next_at - self._step
+        if self._composer is None:
+            self._composer = self.node.composer_at(since)
         snapshot = self.node.compose_past(self._composer, self.next_at, since)
         storing = self.feed.submit(snapshot)
         self.next_at += self._step
@@ -75,7 +77,7 @@ class _NodeFill:
 
     def finish(self, *, is_complete: bool) -> None:
         """Called by the filling thread, which does not touch the feed afterwards."""
-        if is_complete and self.count:
+        if is_complete and self._composer is not None:
             self._past = _Past(self._composer, self.next_at - self._step)
         self._is_filled = True
 

@@ -57,6 +57,10 @@ class DemoSource:
         self.read_until = max(self.read_until, now)
         return reading
 
+    @property
+    def scenarios_begin(self) -> float:
+        return self._fleet.scenarios_begin(self._index)
+
     def read_at(self, at: float, since: float) -> Reading:
         """The node at any time, past or future, after a reading at `since`."""
         return self._fleet.reading(self._index, at, since)

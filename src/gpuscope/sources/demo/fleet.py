@@ -133,6 +133,11 @@ class DemoFleet:
             self._slurm = SimulatedSlurm([(node.machine, node.gpus) for node in nodes])
         return self._slurm.state_at(at) if self._slurm.has_nodes else ABSENT
 
+    def scenarios_begin(self, index: int) -> float:
+        """When the oldest scenario of a node begins; the program's start if it has none."""
+        begins = [one.begins(self.started_at) for one in self._scenarios if index == 0]
+        return min([self.started_at, *begins])
+
     def _is_in_slurm(self, index: int) -> bool:
         # Scenarios start Slurm jobs on the first node, whatever else runs there.
         return ROLES[self._kind(index)[1]].manager == SLURM or (index == 0 and bool(self._scenarios))

@@ -35,6 +35,7 @@ from gpuscope.sources.demo.workload import (
 )
 
 LASTED_SECONDS: Final = 8 * 3600.0  # how long a state without a start time has lasted
+UNUSED_SECONDS: Final = 30 * 3600.0  # as above; a GPU is called unused after a day
 LEAK_SECONDS: Final = 1800.0
 FAILING_RUN_SECONDS: Final = 1500.0
 MAX_FAILING_RUNS: Final = 1000  # then the last one goes on; more than two weeks
@@ -59,6 +60,7 @@ class Scenario:
     meaning: str
     apply: Callable[[ScenarioNode, float], None]
     lasting: bool = False  # a state rather than an event
+    lasted_seconds: float = LASTED_SECONDS  # a state, when the program starts
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +73,7 @@ class ScheduledScenario:
     def begins(self, started_at: float) -> float:
         if self.after is not None:
             return started_at + self.after
-        return started_at - (LASTED_SECONDS if self.scenario.lasting else 0.0)
+        return started_at - (self.scenario.lasted_seconds if self.scenario.lasting else 0.0)
 
 
 def _job(name: str, work: Workload, person: int, slot: int = 0) -> Job:
@@ -282,7 +284,7 @@ _TABLE: Final = (
     Scenario("slow-rank", "in the upper half of the first node ranks wait for the last one", _slow_rank, True),
     Scenario("hang", "GPUs 0 and 1 of the first node hang in a collective operation", _hang, True),
     Scenario("asked-for-all", "a job has every GPU of the first node and uses two", _asked_for_all, True),
-    Scenario("unused", "nobody uses the first node", _unused, True),
+    Scenario("unused", "nobody uses the first node", _unused, True, UNUSED_SECONDS),
     Scenario("slow-sibling", "GPU 3 of the first node is slower than the others under the same load",
              _slow_sibling, True),
     Scenario("orphan-memory", "half of the memory of GPU 6 of the first node is taken, without a process",
