@@ -55,11 +55,12 @@ def test_the_monitor_shows_what_the_load_did(cuda: FakeCuda) -> None:
     assert answer["agrees"] is True
     assert [gpu["gpu"] for gpu in answer["gpus"]] == ["0", "1"]
     for gpu in answer["gpus"]:
-        # Not sharper: a load that waits for a core of this machine does less. test_duty_cycle has exact shares.
-        assert gpu["busy_ratio"] == pytest.approx(0.6, abs=0.1)
+        # A load that waits for a core of this machine does less than 60 %, never more, and the monitor shows what
+        # it did. test_duty_cycle has exact shares.
+        assert 0 < gpu["busy_ratio"] < 0.65
         seen = {row["metric"]: row["seen"] for row in gpu["metrics"] if "seen" in row}
-        assert seen["utilization_ratio"] == pytest.approx(0.6, abs=0.15)
-        assert seen["fp32_active_ratio"] == pytest.approx(0.54, abs=0.15)
+        assert seen["utilization_ratio"] == pytest.approx(gpu["busy_ratio"], abs=0.15)
+        assert seen["fp32_active_ratio"] == pytest.approx(0.9 * gpu["busy_ratio"], abs=0.15)
         assert seen["tensor_active_ratio"] == 0
         assert gpu["rate"] > 1e12
     assert cuda.misuse() == []
