@@ -13,7 +13,7 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.metrics.families import load_family
 from gpuscope.owners.owner_accounts import OwnerAccounts
 from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.proc import Proc, ProcessRelations, ProcessStat
+from gpuscope.owners.proc import Proc, ProcessRelations, ProcessStat, ProcessStatus
 from gpuscope.owners.process_enricher import ProcessEnricher
 from gpuscope.owners.process_lookup import ProcessLookup
 from gpuscope.owners.users import UserNames
@@ -33,11 +33,8 @@ class BusyProc(Proc):
     def stat(self, pid: int) -> ProcessStat:
         return ProcessStat("short", 100 + pid)
 
-    def relations(self, pid: int) -> ProcessRelations:
-        return ProcessRelations("short", 1, pid, pid)
-
-    def ids(self, pid: int) -> tuple[int, int]:
-        return 1_000_000 + pid, 1_000_000 + pid
+    def status(self, pid: int) -> ProcessStatus:
+        return ProcessStatus(1_000_000 + pid, 1_000_000 + pid, ProcessRelations(1, pid, pid))
 
     def cgroup(self, pid: int) -> str:
         return pod_cgroup(f"00000000-0000-0000-0000-{pid:012x}", f"{pid:064x}")

@@ -13,7 +13,7 @@ import pytest
 
 from gpuscope.owners.attribution import program_of
 from gpuscope.owners.launchers import LauncherLookup
-from gpuscope.owners.proc import Proc, ProcessGone, parse_relations
+from gpuscope.owners.proc import Proc, ProcessGone, ProcessRelations, parse_relations
 from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup
 from gpuscope.owners.users import UserNames
 from gpuscope.readings import ABSENT, Owner
@@ -126,7 +126,7 @@ def test_children_of_a_known_launcher_are_one_in_whatever_session(name: str, tmp
     program.write_text(f"#!{sys.executable}\n{TWO_SESSIONS}")
     program.chmod(0o755)
     with run("bash", "-c", f"set -m; exec 3<&0; {program} <&3 & wait", new_session=True) as (_, *pids):
-        (launcher,) = {Proc().relations(pid).parent for pid in pids}
+        (launcher,) = {Proc().relations(pid)[1].parent for pid in pids}
         assert programs(pids) == [f"pid-{launcher}"] * 2
 
 
@@ -175,5 +175,4 @@ def test_the_program_of_an_owner(owner: Owner, program: str) -> None:
 
 
 def test_relations_of_a_process_with_an_odd_name() -> None:
-    relations = parse_relations(b"7 (a) b) (c) S 1 2 3 0 -1 0")
-    assert (relations.comm, relations.parent, relations.group, relations.session) == ("a) b) (c", 1, 2, 3)
+    assert parse_relations(b"7 (a) b) (c) S 1 2 3 0 -1 0") == ("a) b) (c", ProcessRelations(1, 2, 3))

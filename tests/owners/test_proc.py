@@ -12,7 +12,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.errors import SourceError
-from gpuscope.owners.proc import Proc, ProcessGone, parse_boot_time, parse_ids, parse_stat
+from gpuscope.owners.proc import (
+    Proc,
+    ProcessGone,
+    ProcessRelations,
+    ProcessStatus,
+    parse_boot_time,
+    parse_stat,
+    parse_status,
+)
 from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup, keys_of, parse_command_line
 from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
 from gpuscope.owners.users import UserNames, parse_names, parse_ranges
@@ -42,7 +50,7 @@ def test_a_name_may_hold_anything(comm: str, ticks: int) -> None:
 
 @given(st.binary(max_size=200))
 def test_garbage_in_proc_is_said_to_be_garbage(text: bytes) -> None:
-    for parse in (parse_stat, parse_ids, parse_boot_time):
+    for parse in (parse_stat, parse_status, parse_boot_time):
         with contextlib.suppress(SourceError, ProcessGone):
             parse(text)
 
@@ -51,10 +59,33 @@ def test_this_very_process() -> None:
     proc = Proc()
     stat = proc.stat(os.getpid())
     assert stat.comm
-    assert proc.ids(os.getpid()) == (os.getuid(), os.getgid())
+    status = proc.status(os.getpid())
+    assert (status.uid, status.gid) == (os.getuid(), os.getgid())
+    assert status.relations == ProcessRelations(os.getppid(), os.getpgid(0), os.getsid(0))
+    assert status.relations == proc.relations(os.getpid())[1]
     assert abs(proc.started_at(stat.start_ticks) - time.time()) < 86400 * 365
     assert proc.started_at(stat.start_ticks) <= time.time() + 2
     assert "\n" in proc.cgroup(os.getpid()) or ":" in proc.cgroup(os.getpid())
+
+
+STATUS = (
+    "Name:\tevil\\nPPid:\t66\nState:\tS (sleeping)\nPid:\t7\nPPid:\t3\nTracerPid:\t0\nUid:\t1001\t0\t0\t0\n"
+    "Gid:\t1002\t0\t0\t0\nFDSize:\t64\nGroups:\t{groups}\nNStgid:\t7\t1\nNSpid:\t7\t1\nNSpgid:\t5\t1\nNSsid:\t4\t1\n"
+    "VmPeak:\t2928 kB\n"
+)
+
+
+def test_relations_are_numbers_of_the_machine_s_namespace() -> None:
+    """Those of a container come behind them."""
+    assert parse_status(STATUS.format(groups="27").encode()) == ProcessStatus(
+        1001, 1002, ProcessRelations(3, 5, 4)
+    )
+
+
+@pytest.mark.parametrize("cut_at", ["NSpgid", "NSsid", "4\t1\nVmPeak", "\nVmPeak"])
+def test_relations_behind_a_long_list_of_groups_are_read_elsewhere(cut_at: str) -> None:
+    text = STATUS.format(groups=" ".join(map(str, range(800))))
+    assert parse_status(text.partition(cut_at)[0].encode()) == ProcessStatus(1001, 1002, None)
 
 
 def test_a_process_that_has_ended_is_gone() -> None:

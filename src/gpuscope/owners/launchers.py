@@ -55,13 +55,16 @@ class LauncherLookup:
 
     def __init__(self, proc: Proc) -> None:
         self._proc = proc
-        self._relations: dict[int, ProcessRelations | None] = {}
+        self._relations: dict[int, tuple[str, ProcessRelations] | None] = {}
+        """With their names; None of one that cannot be read."""
         self._outermost: dict[int, int | None] = {}
         """Of an ancestor: the outermost known launcher from it on."""
 
-    def launcher_of(self, pid: int, environment: bytes = b"") -> str:
-        """`pid-` and the PID of the launcher, or of the process itself. ProcessGone if it has ended."""
-        relations = self._proc.relations(pid)
+    def launcher_of(self, pid: int, environment: bytes = b"", relations: ProcessRelations | None = None) -> str:
+        """`pid-` and the PID of the launcher, or of the process itself. Relations that are not given are read;
+        ProcessGone if it has ended."""
+        if relations is None:
+            _, relations = self._proc.relations(pid)
         known = self._known_launcher(relations.parent)
         if known is not None:
             return f"pid-{known}"
@@ -79,10 +82,11 @@ class LauncherLookup:
         if first not in self._outermost:
             outermost, pid = None, first
             for _ in range(MAX_ANCESTORS):
-                relations = self._read(pid)
-                if pid <= 1 or relations is None:
+                ancestor = self._read(pid)
+                if pid <= 1 or ancestor is None:
                     break
-                if self._is_launcher(pid, relations.comm):
+                comm, relations = ancestor
+                if self._is_launcher(pid, comm):
                     outermost = pid
                 pid = relations.parent
             self._outermost[first] = outermost
@@ -100,12 +104,15 @@ class LauncherLookup:
 
     def _leads(self, leader: int, of: Literal["group", "session"]) -> bool:
         """Whether the leader still runs, and starts what belongs together."""
-        relations = self._read(leader)
-        if relations is None or leader <= 1 or getattr(relations, of) != leader:
+        found = self._read(leader)
+        if found is None or leader <= 1:
             return False
-        return relations.comm not in UNRELATED and not relations.comm.startswith(_UNRELATED_BEGINNINGS)
+        comm, relations = found
+        if getattr(relations, of) != leader:
+            return False
+        return comm not in UNRELATED and not comm.startswith(_UNRELATED_BEGINNINGS)
 
-    def _read(self, pid: int) -> ProcessRelations | None:
+    def _read(self, pid: int) -> tuple[str, ProcessRelations] | None:
         if pid not in self._relations:
             try:
                 self._relations[pid] = self._proc.relations(pid)

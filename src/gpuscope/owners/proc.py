@@ -36,12 +36,19 @@ def _since_boot() -> float:
 
 @dataclass(frozen=True, slots=True)
 class ProcessRelations:
-    comm: str
     parent: int
     group: int
     """The PID of its process group's leader."""
     session: int
     """The PID of its session's leader."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessStatus:
+    uid: int
+    gid: int
+    relations: ProcessRelations | None
+    """None before Linux 4.1 and behind a long list of groups: then `Proc.relations` has them."""
 
 
 class Proc:
@@ -56,12 +63,12 @@ class Proc:
     def stat(self, pid: int) -> ProcessStat:
         return parse_stat(self._read(pid, "stat", 4096))
 
-    def relations(self, pid: int) -> ProcessRelations:
+    def relations(self, pid: int) -> tuple[str, ProcessRelations]:
+        """With its name."""
         return parse_relations(self._read(pid, "stat", 4096))
 
-    def ids(self, pid: int) -> tuple[int, int]:
-        """User and group the process runs as."""
-        return parse_ids(self._read(pid, "status", 4096))
+    def status(self, pid: int) -> ProcessStatus:
+        return parse_status(self._read(pid, "status", 4096))
 
     def cgroup(self, pid: int) -> str:
         return self._read(pid, "cgroup", 1 << 16, until_eof=True).decode("utf-8", "replace")
@@ -134,10 +141,10 @@ def parse_stat(text: bytes) -> ProcessStat:
         raise _not_as_expected(text) from None
 
 
-def parse_relations(text: bytes) -> ProcessRelations:
+def parse_relations(text: bytes) -> tuple[str, ProcessRelations]:
     try:
         comm, rest = _split_stat(text, 4)
-        return ProcessRelations(comm, int(rest[1]), int(rest[2]), int(rest[3]))
+        return comm, ProcessRelations(int(rest[1]), int(rest[2]), int(rest[3]))
     except (ValueError, IndexError):
         raise _not_as_expected(text) from None
 
@@ -156,17 +163,30 @@ def _not_as_expected(text: bytes) -> Exception:
     return SourceError("/proc/PID/stat is not in the expected format")
 
 
-def parse_ids(text: bytes) -> tuple[int, int]:
+def parse_status(text: bytes) -> ProcessStatus:
+    # The name of the process comes first and cannot contain a line end: the kernel escapes it.
     try:
-        # The name of the process comes first and cannot contain a line end: the kernel escapes it.
-        _, _, rest = text.partition(b"\nUid:")
-        uid = int(rest.split(None, 1)[0])
-        _, _, rest = rest.partition(b"\nGid:")
-        return uid, int(rest.split(None, 1)[0])
-    except (ValueError, IndexError):
+        uid, at = _number_after(text, b"\nUid:", 0)
+        gid, at = _number_after(text, b"\nGid:", at)
+    except ValueError:
         if not text:
             raise ProcessGone from None
         raise SourceError("/proc/PID/status is not in the expected format") from None
+    try:
+        parent, _ = _number_after(text, b"\nPPid:", 0)
+        # The first number is that in the PID namespace of this procfs, as in `stat`.
+        group, at = _number_after(text, b"\nNSpgid:", at)
+        session, _ = _number_after(text, b"\nNSsid:", at)
+    except ValueError:
+        return ProcessStatus(uid, gid, None)
+    return ProcessStatus(uid, gid, ProcessRelations(parent, group, session))
+
+
+def _number_after(text: bytes, name: bytes, start: int) -> tuple[int, int]:
+    """The first number of a line, and where it begins. Searching from there is faster than splitting."""
+    begin = text.index(name, start) + len(name)
+    end = text.index(b"\n", begin)  # a line that was cut off is none
+    return int(text[begin:end].split(None, 1)[0]), begin
 
 
 def parse_boot_time(text: bytes) -> float:

@@ -19,7 +19,7 @@ from gpuscope.errors import SourceError
 from gpuscope.owners.cgroup import NO_CGROUP, CgroupFacts, parse_cgroup
 from gpuscope.owners.launchers import LauncherLookup
 from gpuscope.owners.lookup_timing import lasting_timing
-from gpuscope.owners.proc import Proc, ProcessGone
+from gpuscope.owners.proc import Proc, ProcessGone, ProcessStatus
 from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
 from gpuscope.owners.users import UserNames, read_hostile_text
 from gpuscope.readings import ABSENT, Maybe
@@ -82,14 +82,15 @@ class ProcessLookup:
         pid = key.pid
         try:
             cgroup = self._cgroup(pid)
-            user, group = self._user(pid, cgroup)
+            status = self._status(pid)
+            user, group = self._user(pid, cgroup, status)
             environment = self._environment(pid, cgroup)
             return KernelFacts(
                 cgroup=cgroup,
                 user=user,
                 group=group,
                 slurm=_slurm_variables(environment, cgroup),
-                launcher=self._launcher(pid, environment),
+                launcher=self._launcher(pid, environment, status),
                 command_line=self._command_line(pid) if self._full_commands else ABSENT,
             )
         except ProcessGone:
@@ -102,15 +103,21 @@ class ProcessLookup:
             self.failures["cgroup"] += 1
             return NO_CGROUP
 
-    def _user(self, pid: int, cgroup: CgroupFacts) -> tuple[Maybe[str], Maybe[str]]:
+    def _status(self, pid: int) -> ProcessStatus | None:
         try:
-            uid, gid = self._proc.ids(pid)
+            return self._proc.status(pid)
         except (OSError, SourceError):
             self.failures["user"] += 1
+            return None
+
+    def _user(
+        self, pid: int, cgroup: CgroupFacts, status: ProcessStatus | None
+    ) -> tuple[Maybe[str], Maybe[str]]:
+        if status is None:
             return ABSENT, ABSENT
         inside = cgroup.container_id is not ABSENT or cgroup.pod_uid is not ABSENT
         ask = partial(self._container_passwd, pid) if inside else None
-        return self._users.user(uid, ask), self._users.group(gid)
+        return self._users.user(status.uid, ask), self._users.group(status.gid)
 
     def _container_passwd(self, pid: int) -> str:
         return read_hostile_text(Path(self._proc.root, str(pid), "root/etc/passwd"))
@@ -124,9 +131,9 @@ class ProcessLookup:
                 self.failures["environment"] += 1
             return b""
 
-    def _launcher(self, pid: int, environment: bytes) -> Maybe[str]:
+    def _launcher(self, pid: int, environment: bytes, status: ProcessStatus | None) -> Maybe[str]:
         try:
-            return self._launchers.launcher_of(pid, environment)
+            return self._launchers.launcher_of(pid, environment, None if status is None else status.relations)
         except (OSError, SourceError):
             self.failures["launcher"] += 1
             return ABSENT
