@@ -15,24 +15,26 @@ from gpuscope.store import Store
 from tests.store.support import HandClock, tick
 
 
+JOB = {"kind": "job", "name": "40", "gpu": "0", "uuid": "GPU-1"}
+OF_JOB = {"slurm_job": "40", "gpu": "0", "uuid": "GPU-1"}
+
+
 @pytest.mark.parametrize(("seconds", "is_read"), [(0, True), (179, True), (181, False), (290, False)])
 def test_an_idle_time_counts_for_three_minutes(tmp_path: Path, seconds: int, is_read: bool) -> None:
     """An engine shows it for five: meanwhile the job may have worked."""
     clock = HandClock()
     job = {
-        "__name__": "gpuscope_owner_idle_seconds", "kind": "job", "name": "17", "instance": "n1", "gpu": "0",
+        "__name__": "gpuscope_owner_idle_seconds", "kind": "job", "name": "40", "instance": "n1", "gpu": "0",
         "uuid": "GPU-1",
     }  # fmt: skip
+    process = {"__name__": "gpuscope_process_idle_seconds", "instance": "n1", "pid": "7", **OF_JOB}
     with Store(tmp_path, clock=clock) as store:
         target = store.target("n1")
-        series = store.resolve(target, [tuple(sorted(job.items()))])
-        store.append(tick(target, clock.at, series, [7200.0]))
+        series = store.resolve(target, [tuple(sorted(one.items())) for one in (job, process)])
+        store.append(tick(target, clock.at, series, [7200.0, 7200.0]))
         engine = EmbeddedEngine(store, Engine(store))
         reading = asyncio.run(read_idle_holders(engine, clock.at + seconds * 1000, lambda labels: True))
     assert [holder.longest_idle for holder in reading.holders] == ([7200.0] if is_read else [])
-
-
-JOB = {"kind": "job", "name": "40", "gpu": "0", "uuid": "GPU-1"}
 
 
 def test_the_labels_of_a_pod_are_known_by_a_verified_series(tmp_path: Path) -> None:
@@ -74,12 +76,17 @@ def test_the_uid_of_a_pod_comes_from_its_processes(tmp_path: Path) -> None:
 
 
 def read_job(
-    folder: Path, *series: Mapping[str, str], forged: str = "n9", started: float | None = None
+    folder: Path,
+    *series: Mapping[str, str],
+    forged: str = "n9",
+    started: float | None = None,
+    process_idle: float = 7200.0,
 ) -> IdleHolder:
     """Job 40, idle on n1/0 for two hours, and what `series` say about it; those of n9 are not verified."""
     clock = HandClock()
     samples = [({"__name__": "gpuscope_owner_idle_seconds", **JOB}, 7200.0)]
-    samples += [({"slurm_job": "40", **labels}, 1.0) for labels in series]
+    samples += [({"__name__": "gpuscope_process_idle_seconds", "pid": "7", **OF_JOB}, process_idle)]
+    samples += [({"slurm_job": "40", **labels}, 1000.0 if "hung" in str(labels) else 1.0) for labels in series]
     if started is not None:
         start = {"__name__": "gpuscope_slurm_job_start_timestamp_seconds", "slurm_job": "40"}
         samples.append((start, clock.at / 1000 - started))
@@ -144,3 +151,23 @@ def test_a_series_that_anybody_may_have_sent_does_not_make_the_user_known(tmp_pa
     forged = {"__name__": "gpuscope_job_info", "user": "eve", "partition": "gpu", "instance": "n9"}
     holder = read_job(tmp_path, forged, GPUS)
     assert (holder.user, holder.partition) == ("", "")
+
+
+@pytest.mark.parametrize(
+    ("series", "process_idle", "idle"),
+    [
+        ((), 7200.0, {"n1/0": 7200.0}),
+        ((), 5000.0, {"n1/0": 5000.0}),
+        ((), 600.0, {}),
+        # Another program works on the GPU.
+        (({"__name__": "gpuscope_process_memory_bytes", "gpu": "0", "uuid": "GPU-1", "pid": "8"},), 7200.0, {}),
+        # It hangs: that is another finding.
+        (({"__name__": "gpuscope_gpu_hung_seconds", "gpu": "0", "uuid": "GPU-1"},), 7200.0, {}),
+    ],
+)
+def test_a_gpu_is_idle_while_the_finding_that_says_so_is_open(
+    tmp_path: Path, series: tuple[Mapping[str, str], ...], process_idle: float, idle: Mapping[str, float]
+) -> None:
+    """What no episode of `held_idle` says is not known, whatever the account of the owner says."""
+    holder = read_job(tmp_path, RECORD, GPUS, *series, process_idle=process_idle)
+    assert (holder.idle_seconds, holder.held) == (idle, {"n1/0"})

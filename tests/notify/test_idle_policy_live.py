@@ -56,11 +56,15 @@ def holders() -> Iterator[Series]:
         owner = {"kind": "job", "name": job}
         yield sample("gpuscope_owner_idle_seconds", 60 * minutes, gpu=str(gpu), uuid=f"GPU-{gpu}", **owner)
         yield sample("gpuscope_owner_processes", 1, gpu=str(gpu), uuid=f"GPU-{gpu}", **owner)
+        process = {"pid": str(100 + gpu), "slurm_job": job}
+        yield sample("gpuscope_process_idle_seconds", 60 * minutes, gpu=str(gpu), uuid=f"GPU-{gpu}", **process)
         yield sample("gpuscope_job_info", 1, slurm_job=job, user=user, account="nlp", partition=partition)
     for gpu, ((namespace, pod), (minutes, keep)) in enumerate(PODS.items(), len(JOBS)):
         owner = {"kind": "pod", "name": pod, "namespace": namespace}
         yield sample("gpuscope_owner_idle_seconds", 60 * minutes, gpu=str(gpu), uuid=f"GPU-{gpu}", **owner)
         yield sample("gpuscope_owner_processes", 1, gpu=str(gpu), uuid=f"GPU-{gpu}", **owner)
+        process = {"pid": str(100 + gpu), "namespace": namespace, "pod": pod}
+        yield sample("gpuscope_process_idle_seconds", 60 * minutes, gpu=str(gpu), uuid=f"GPU-{gpu}", **process)
         if keep:
             yield sample("gpuscope_pod_labels", 1, namespace=namespace, pod=pod, label_keep_gpu=keep)
 

@@ -125,6 +125,7 @@ def idle_job(seconds: float, node: Mapping[str, str]) -> dict[Labels, float]:
     return {
         labels_of("gpuscope_owner_idle_seconds", node, **OWNER, **gpu): seconds,
         labels_of("gpuscope_owner_processes", node, **OWNER, **gpu): 1.0,
+        labels_of("gpuscope_process_idle_seconds", node, slurm_job="17", pid="7", **gpu): seconds,
         labels_of("gpuscope_job_info", node, **info): 1.0,
         labels_of("gpuscope_gpu_info", node, node=node["instance"].partition(":")[0], **gpu): 1.0,
     }
@@ -206,8 +207,8 @@ def test_a_write_token_cannot_end_the_work_of_others(server: PolicyServer) -> No
 
     def attack(minute: int) -> None:
         refused = server.push(8000 + 60 * minute, NODE, ahead=30_000).refused
-        assert refused == {"scraped_here": 4}
-        assert server.push(8000 + 60 * minute, {"job": "evil", "instance": "n1:9400"}).accepted == 4
+        assert refused == {"scraped_here": 5}
+        assert server.push(8000 + 60 * minute, {"job": "evil", "instance": "n1:9400"}).accepted == 5
 
     server.minutes(60, lambda minute: 0.0, attack)
     assert "run" not in server.kinds()

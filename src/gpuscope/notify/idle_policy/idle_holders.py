@@ -1,18 +1,24 @@
 """Who holds idle GPUs now: Slurm jobs and pods with all of their GPUs, and how long each has been idle.
 
-Input: an engine with the agents' `gpuscope_owner_idle_seconds`, which is 0 while an owner works and absent
-while its work is not known. A GPU whose work is not known is never idle, nor one whose last sample is old.
-Anybody who may send samples can write such a series, so each GPU also has whether its series is verified.
+A GPU is idle if an episode that says so is open for it, as findings show it, and if the agent's account of the
+holder, `gpuscope_owner_idle_seconds`, agrees: the account says which GPUs a holder has, and can be verified. A
+GPU whose work is not known is never idle, nor one whose last sample is old. Anybody who may send samples can
+write such a series, so each GPU also has whether its series is verified.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
+from gpuscope.health.checks import CHECKS
+from gpuscope.health.judgement import Judgement
+from gpuscope.health.open_episodes import without_explained
+from gpuscope.health.thresholds import IDLE_FINDING_SECONDS
 from gpuscope.notify.idle_policy.job_nodes import (
     UNPLACED,
     JobNodes,
@@ -30,6 +36,13 @@ MAX_AGE_SECONDS: Final = 180.0
 """An engine shows a sample for five minutes: meanwhile the holder may have worked."""
 MAX_SKEW_SECONDS: Final = 120.0
 """Between the clocks of slurmctld and of this server."""
+
+IDLE_KINDS: Final = ("held_idle", "only_some_work", "allocated_unused")
+"""The findings that say: its holder leaves the GPU idle."""
+_EVALUATED: Final = tuple(
+    dict.fromkeys(CHECKS[kind] for idle in IDLE_KINDS for kind in (idle, *CHECKS[idle].explained_by))
+)
+"""And those that explain them: a GPU that waits for a disk, or whose node is silent, is not left idle."""
 
 IsVerified = Callable[[Mapping[str, str]], bool]
 """Whether the series with these labels, `__name__` included, can only come from the node it names."""
@@ -182,6 +195,8 @@ async def read_idle_holders(
         await query(f"gpuscope_owner_processes{{{_KINDS}}}"),
         is_verified,
     )
+    if any(holder.longest_idle > IDLE_FINDING_SECONDS for holder in holders.values()):
+        _take_episodes(holders, await _idle_by_episode(engine, at_ms))
     for labels, _ in await query("gpuscope_slurm_job_suspended"):
         if suspended := holders.get(_job_key(labels)):
             suspended.idle_seconds.clear()  # Slurm has stopped it; its GPUs are still held
@@ -234,6 +249,40 @@ def _read_owners(
         key = _owner_key(labels)
         holders.setdefault(key, IdleHolder(key)).held.add(_gpu(labels))
     return holders
+
+
+async def _idle_by_episode(engine: QueryEngine, at_ms: int) -> dict[tuple[HolderKey, str], float]:
+    """By holder, without its cluster, and GPU: how long its open episode has lasted, as far as it says so."""
+    judgement = Judgement(_EVALUATED)
+    for check in _EVALUATED:
+        judgement.apply(
+            check, await engine.instant(check.promql, at_ms, max_series=MAX_PROCESSES), at_ms / 1000
+        )
+    idle: dict[tuple[HolderKey, str], float] = {}
+    for episode in without_explained(judgement.open_now()):
+        labels = episode.condition.labels
+        if episode.condition.subject.kind not in IDLE_KINDS:
+            continue
+        for key in (_job_key(labels), _pod_key(labels)):
+            if key.name:
+                since = episode.since
+                idle[key, _gpu(labels)] = math.inf if since is None else at_ms / 1000 - since
+    return idle
+
+
+def _take_episodes(
+    holders: Mapping[HolderKey, IdleHolder], by_episode: Mapping[tuple[HolderKey, str], float]
+) -> None:
+    """Of an account that says "idle for long" without an episode, the work is not known."""
+    for key, holder in holders.items():
+        for gpu, idle in list(holder.idle_seconds.items()):
+            if idle <= IDLE_FINDING_SECONDS:
+                continue
+            seconds = by_episode.get((replace(key, cluster=""), gpu))
+            if seconds is None:
+                del holder.idle_seconds[gpu]
+            else:
+                holder.idle_seconds[gpu] = min(idle, seconds)
 
 
 def _read_uids(

@@ -11,13 +11,27 @@ done is kept across restarts (`to_json`, `from_json`).
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from gpuscope.notify.idle_policy.command_obstacles import (
+    command_values,
+    command_words,
+    exception_of,
+    obstacle,
+    unknown_gpu,
+    wrong_name,
+)
 from gpuscope.notify.idle_policy.idle_holders import MAX_HOLDERS, HolderKey, IdleHolder, IdleReading
-from gpuscope.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, fill_command, placeholders
+from gpuscope.notify.idle_policy.policy_file import IdlePolicy, fill_command
+from gpuscope.notify.idle_policy.policy_state import (
+    HeldGpus,
+    IdleEpisode,
+    read_episodes,
+    read_held_gpus,
+    to_json,
+)
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.rules.alert import Alert
 from gpuscope.series import Labels
@@ -41,18 +55,6 @@ MAX_REASONS: Final = 20
 RETRY_SECONDS: Final = 600.0
 MAX_GPUS_NAMED: Final = 8
 MAX_GPUS_CHARACTERS: Final = 500
-MAX_NODES_NAMED: Final = 4
-_NAMES: Final = {
-    "job": re.compile(r"[0-9]{1,19}(?:_[0-9]{1,9})?"),
-    "pod": re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?"),
-    "namespace": re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?"),
-    "user": re.compile(r"[A-Za-z_][A-Za-z0-9_.-]{0,63}|"),
-    "account": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}|"),
-    "partition": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.,-]{0,255}|"),
-    "cluster": re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,255}|"),
-}
-"""What may become a word of a command: nothing that looks like an option."""
-_MAY_BE_UNKNOWN: Final = frozenset({"user", "account", "partition", "cluster"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,72 +91,6 @@ class PolicyAction:
     """None only for what nobody decided on numbers."""
 
 
-@dataclass(slots=True)
-class _Episode:
-    """One idle time of a holder."""
-
-    since: float
-    user: str = ""
-    ends_after: float | None = None
-    """The idle seconds after which a command ends the holder, as its warnings say; None if they do not."""
-    warned_at: dict[int, float] = field(default_factory=dict)
-    """When each warning was given: 1 for the first."""
-    delivered_at: float | None = None
-    """When a channel accepted a message that has the last of them in full."""
-    watched_seconds: float | None = None
-    """How long the holder has been watched since that was known; None before."""
-    is_excepted: bool = False
-    is_done: bool = False
-    """The command ran, or would have."""
-    is_dry: bool = False
-    """A dry run would have run it: it runs once the policy has `dry_run: false`."""
-    withheld: set[str] = field(default_factory=set)
-    """Why the command does not run: each reason is recorded once, so that one that comes and goes does not push
-    other entries out of the audit log."""
-    seen_at: float = 0.0
-    tries: int = 0
-    tried_at: float = 0.0
-
-    @property
-    def stage(self) -> int:
-        """The last warning given; 0 before the first."""
-        return max(self.warned_at, default=0)
-
-
-@dataclass(slots=True)
-class _HeldGpus:
-    """Every GPU that a holder has had."""
-
-    seen_at: float
-    absent_seconds: dict[str, float] = field(default_factory=dict)
-    """By GPU: how long its node has reported that the holder has no process on it."""
-    last_gpus: frozenset[str] = frozenset()
-    """Those that it held when it was last reported."""
-    hosts: frozenset[str] = frozenset()
-    """Where it was then."""
-    uids: frozenset[str] = frozenset()
-    """Of a pod, as far as they are known."""
-    here_seconds: float | None = None
-    """How long it has been watched since it took over the name; None if no other holder had it before."""
-
-    def is_another(self, holder: IdleHolder) -> bool:
-        """A pod does not move: recreated, it may be on another node, or have another UID on the same one. A
-        holder whose GPUs have all changed at once is taken for another one too."""
-        if not holder.held or not self.last_gpus:
-            return False
-        if holder.key.kind == "pod" and holder.hosts != self.hosts:
-            return True
-        if holder.uids and self.uids and holder.uids != self.uids:
-            return True
-        return holder.held.isdisjoint(self.last_gpus)
-
-    def take_over(self, holder: IdleHolder) -> None:
-        """Jobs keep what they had: the node of such a GPU may only be silent. A pod has nothing elsewhere."""
-        self.here_seconds, self.uids = 0.0, frozenset()
-        if holder.key.kind == "pod":
-            self.absent_seconds.clear()
-
-
 @dataclass(frozen=True, slots=True)
 class PolicyStep:
     actions: list[PolicyAction]
@@ -166,8 +102,8 @@ class PolicySteps:
         """`no_action` says why this server must not run a command; empty if it may."""
         self._policy = policy
         self._no_action = no_action
-        self._episodes: dict[HolderKey, _Episode] = {}
-        self._held: dict[HolderKey, _HeldGpus] = {}
+        self._episodes: dict[HolderKey, IdleEpisode] = {}
+        self._held: dict[HolderKey, HeldGpus] = {}
 
     def step(self, reading: IdleReading, now: float, elapsed: float) -> PolicyStep:
         """`elapsed` are the seconds since the last step of this process, by the clock that never jumps; 0 for
@@ -233,7 +169,7 @@ class PolicySteps:
 
     def _remember_gpus(self, reading: IdleReading, now: float, watched: float) -> None:
         for holder in reading.holders:
-            held = self._held.setdefault(holder.key, _HeldGpus(now))
+            held = self._held.setdefault(holder.key, HeldGpus(now))
             held.seen_at = now
             for gpu in held.absent_seconds.keys() - holder.held:
                 if (holder.key.kind, gpu) in reading.accounted:
@@ -278,7 +214,7 @@ class PolicySteps:
             self._end(holder.key, "worked", now, found)
             episode = None
         if episode is None or abs(episode.since - since) > SAME_EPISODE_SECONDS:
-            episode = self._episodes[holder.key] = _Episode(since, holder.user)
+            episode = self._episodes[holder.key] = IdleEpisode(since, holder.user)
             watched = 0.0
         episode.seen_at = now
         reason = exception_of(holder, policy.exceptions)
@@ -308,31 +244,28 @@ class PolicySteps:
             found.actions.append(self._action("warned", holder, idle_from, warning=due))
         elif episode.watched_seconds is None:
             episode.watched_seconds = None if episode.delivered_at is None else 0.0
-        elif not self._unknown(holder):
+        elif not unknown_gpu(holder, self._held[holder.key].absent_seconds):
             episode.watched_seconds += watched
         found.alerts.extend(self._alert(holder, episode, stage, now) for stage in episode.warned_at)
         self._act(holder, episode, now, found)
 
     def _ends_after(self, holder: IdleHolder) -> float | None:
-        is_acting = self._words(holder) and not self._policy.is_dry_run
+        is_acting = command_words(holder, self._policy) and not self._policy.is_dry_run
         if not is_acting or self._works(holder) or self._obstacle(holder):
             return None
         return self._policy.act_after_seconds
-
-    def _words(self, holder: IdleHolder) -> tuple[str, ...]:
-        return self._policy.command if holder.key.kind == "job" else self._policy.pod_command
 
     def _works(self, holder: IdleHolder) -> bool:
         """On some of its GPUs. Those of one idle time do not stop work in the same moment."""
         return holder.shortest_idle < self._policy.warn_after_seconds[0] - SAME_EPISODE_SECONDS
 
-    def _act(self, holder: IdleHolder, episode: _Episode, now: float, found: PolicyStep) -> None:
-        policy, words = self._policy, self._words(holder)
+    def _act(self, holder: IdleHolder, episode: IdleEpisode, now: float, found: PolicyStep) -> None:
+        policy, words = self._policy, command_words(holder, self._policy)
         is_waiting = episode.tries and not now - episode.tried_at >= RETRY_SECONDS
         is_done = episode.is_done and (policy.is_dry_run or not episode.is_dry)
         if is_done or is_waiting or not words or holder.shortest_idle < policy.act_after_seconds:
             return
-        values = _values(holder)
+        values = command_values(holder)
         command = fill_command(words, values)
         if reason := self._why_not(holder, episode, now):
             if reason not in episode.withheld and len(episode.withheld) < MAX_REASONS:
@@ -346,15 +279,14 @@ class PolicySteps:
         episode.is_done, episode.is_dry = True, policy.is_dry_run
         if not policy.is_dry_run:
             episode.tries, episode.tried_at = episode.tries + 1, now
-        wrong = [name for name, value in values.items() if _NAMES[name].fullmatch(value) is None]
-        if wrong:
-            reason = f"its {wrong[0]} is not a name that is put into a command"
+        if wrong := wrong_name(values):
+            reason = f"its {wrong} is not a name that is put into a command"
             found.actions.append(self._action("refused", holder, policy.act_after_seconds, reason=reason))
             return
         kind: ActionKind = "would_run" if policy.is_dry_run else "run"
         found.actions.append(self._action(kind, holder, policy.act_after_seconds, command=command))
 
-    def _why_not(self, holder: IdleHolder, episode: _Episode, now: float) -> str:
+    def _why_not(self, holder: IdleHolder, episode: IdleEpisode, now: float) -> str:
         """Why the command does not run although all GPUs that are known are idle; empty if nothing is in its
         way but time."""
         if obstacle := self._obstacle(holder):
@@ -365,53 +297,7 @@ class PolicySteps:
         return ""
 
     def _obstacle(self, holder: IdleHolder) -> str:
-        """Why no command may end the holder, whatever it was told; empty if one may."""
-        if self._no_action:
-            return self._no_action
-        if unknown := self._unknown(holder):
-            return unknown
-        if holder.unverified:
-            return (
-                f"anybody with a write token may have sent the samples of {min(holder.unverified)}; "
-                "scrape the node, or let it push with a token that is bound to it"
-            )
-        if len(holder.clusters) > 1 and "cluster" not in placeholders(self._words(holder)):
-            return (
-                f"{len(holder.clusters)} clusters report (label `cluster`), and the command does not say which "
-                "one is meant; use {cluster} in it"
-            )
-        if holder.het_job:
-            return f"it is a part of the heterogeneous job {holder.het_job}, whose other parts may work"
-        if holder.other_user:
-            return f"its user is not certain: {holder.user} or {holder.other_user}"
-        values = _values(holder)
-        if holder.key.kind == "job" and (missing := self._policy.exceptions.unknown_for(values)):
-            return f"its {missing} is not known, so it may be one of the exceptions"
-        if holder.key.kind == "pod" and self._policy.exceptions.labels and not holder.are_labels_known:
-            return "its labels are not known, so it may be one of the exceptions; see --pod-labels of the agent"
-        needed = _MAY_BE_UNKNOWN.intersection(placeholders(self._words(holder)))
-        absent = min((name for name in needed if not values[name]), default="")
-        return f"its {absent} is not known, and is a word of the command" if absent else ""
-
-    def _unknown(self, holder: IdleHolder) -> str:
-        """Which GPU of the holder is not known to be idle; empty if all are."""
-        known = holder.idle_seconds.keys()
-        if holder.strangers:
-            nodes = ", ".join(sorted(holder.placement.nodes)[:MAX_NODES_NAMED])
-            return (
-                f"{min(holder.strangers)} reports it and is none of the nodes that Slurm has given it ({nodes})"
-            )
-        if unknown := holder.held - known:
-            return f"its work on GPU {min(unknown)} is not known"
-        if missing := self._held[holder.key].absent_seconds.keys() - known:
-            return f"it had GPU {min(missing)} too, which is not reported as its own now"
-        if holder.key.kind != "job":
-            return _several_pods(holder)
-        if holder.allocated is None:
-            return "how many GPUs it has is not known: no agent that reads Slurm reports it"
-        if holder.allocated > len(known):
-            return f"Slurm has given it {holder.allocated:g} GPUs, and {len(known)} of them are reported"
-        return _misplaced(holder)
+        return self._no_action or obstacle(holder, self._held[holder.key].absent_seconds, self._policy)
 
     def _action(
         self,
@@ -447,7 +333,7 @@ class PolicySteps:
             facts,
         )
 
-    def _labels(self, key: HolderKey, episode: _Episode, stage: int) -> Labels:
+    def _labels(self, key: HolderKey, episode: IdleEpisode, stage: int) -> Labels:
         labels = {"alertname": ALERT_NAME, "severity": "warning", "warning": str(stage)}
         labels |= (
             {"slurm_job": key.name} if key.kind == "job" else {"namespace": key.namespace, "pod": key.name}
@@ -460,7 +346,7 @@ class PolicySteps:
         return tuple(sorted(labels.items()))
 
     def _alert(
-        self, holder: IdleHolder, episode: _Episode, stage: int, now: float, *, ended: bool = False
+        self, holder: IdleHolder, episode: IdleEpisode, stage: int, now: float, *, ended: bool = False
     ) -> Alert:
         key, policy = holder.key, self._policy
         idle = holder.longest_idle / 60
@@ -473,8 +359,8 @@ class PolicySteps:
         ends_after = self._ends_after(holder)
         grace = f"{policy.grace_seconds / 60:.0f} minutes"
         then = (
-            f"after {ends_after / 60:.0f} minutes `{self._words(holder)[0]}` ends it, at least {grace} after "
-            "the last warning"
+            f"after {ends_after / 60:.0f} minutes `{command_words(holder, policy)[0]}` ends it, "
+            f"at least {grace} after the last warning"
             if ends_after is not None
             else "please end it"
         )
@@ -496,142 +382,8 @@ class PolicySteps:
         )
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "episodes": [
-                {
-                    **_key_json(key),
-                    "since": episode.since,
-                    "user": episode.user,
-                    "ends_after": episode.ends_after,
-                    "warned_at": episode.warned_at,
-                    "delivered_at": episode.delivered_at,
-                    "watched": episode.watched_seconds,
-                    "excepted": episode.is_excepted,
-                    "done": episode.is_done,
-                    "dry_run": episode.is_dry,
-                    "withheld": sorted(episode.withheld),
-                    "seen_at": episode.seen_at,
-                    "tries": episode.tries,
-                    "tried_at": episode.tried_at,
-                }
-                for key, episode in self._episodes.items()
-            ],
-            "holders": [
-                {
-                    **_key_json(key),
-                    "seen_at": held.seen_at,
-                    "gpus": held.absent_seconds,
-                    "last_gpus": sorted(held.last_gpus),
-                    "hosts": sorted(held.hosts),
-                    "uids": sorted(held.uids),
-                    "here": held.here_seconds,
-                }
-                for key, held in self._held.items()
-            ],
-        }
+        return to_json(self._episodes, self._held)
 
     def from_json(self, document: Mapping[str, Any]) -> None:
-        """Skips malformed rows: their holders are warned again."""
-        for row in document.get("episodes", ()):
-            try:
-                self._episodes[_key(row)] = _Episode(
-                    since=float(row["since"]),
-                    user=str(row["user"]),
-                    ends_after=None if row["ends_after"] is None else float(row["ends_after"]),
-                    warned_at={int(stage): float(at) for stage, at in row["warned_at"].items()},
-                    delivered_at=None if row["delivered_at"] is None else float(row["delivered_at"]),
-                    watched_seconds=None if row["watched"] is None else float(row["watched"]),
-                    is_excepted=bool(row["excepted"]),
-                    is_done=bool(row["done"]),
-                    is_dry=bool(row["dry_run"]),
-                    withheld={str(reason) for reason in row["withheld"]},
-                    seen_at=float(row["seen_at"]),
-                    tries=int(row["tries"]),
-                    tried_at=float(row["tried_at"]),
-                )
-            except (KeyError, TypeError, ValueError, AttributeError):
-                continue
-        for row in document.get("holders", ()):
-            try:
-                gpus = {str(gpu): float(seconds) for gpu, seconds in row["gpus"].items()}
-                self._held[_key(row)] = _HeldGpus(
-                    float(row["seen_at"]),
-                    gpus,
-                    frozenset(map(str, row["last_gpus"])),
-                    frozenset(map(str, row["hosts"])),
-                    frozenset(map(str, row["uids"])),
-                    None if row["here"] is None else float(row["here"]),
-                )
-            except (KeyError, TypeError, ValueError, AttributeError):
-                continue
-
-
-def _key_json(key: HolderKey) -> dict[str, str]:
-    return {"kind": key.kind, "name": key.name, "namespace": key.namespace, "cluster": key.cluster}
-
-
-def _key(row: Mapping[str, Any]) -> HolderKey:
-    return HolderKey(str(row["kind"]), str(row["name"]), str(row["namespace"]), str(row.get("cluster", "")))
-
-
-def _several_pods(holder: IdleHolder) -> str:
-    """A pod that was deleted is reported for a while beside the one that has its name now."""
-    if len(holder.hosts) > 1:
-        return f"several nodes report a pod of this name: {', '.join(sorted(holder.hosts)[:MAX_NODES_NAMED])}"
-    if len(holder.uids) > 1:
-        return f"several pods have this name, with the UIDs {', '.join(sorted(holder.uids)[:MAX_NODES_NAMED])}"
-    return ""
-
-
-def _misplaced(holder: IdleHolder) -> str:
-    """What does not fit to the nodes that Slurm has given the job; empty if all of it fits."""
-    placement = holder.placement
-    if not placement.nodes:
-        return "on which nodes it runs is not known: no agent that reads Slurm reports it"
-    if placement.contradiction:
-        return f"{placement.contradiction}; give the targets of each cluster their own label `cluster`"
-    if holder.self_named:
-        return (
-            f"only {min(holder.self_named)} itself says that it is one of the job's nodes; name targets (label "
-            "`instance`) as Slurm names its nodes"
-        )
-    if silent := holder.silent_nodes:
-        return f"its node {min(silent)} does not report it"
-    for node, count in sorted(placement.gpus.items()):
-        if holder.gpus_on(node) < count:
-            return f"Slurm has given it {count} GPUs of {node}, and {holder.gpus_on(node)} of them are reported"
-    return ""
-
-
-def exception_of(holder: IdleHolder, exceptions: IdleExceptions) -> str:
-    """Why the holder is left alone; empty if it is not."""
-    if holder.key.namespace and holder.key.namespace in exceptions.namespaces:
-        return f"namespace {holder.key.namespace}"
-    for labels in holder.described_by:
-        if reason := _exception_by(labels, exceptions):
-            return reason
-    return ""
-
-
-def _exception_by(labels: Mapping[str, str], exceptions: IdleExceptions) -> str:
-    if labels.get("user", "") in exceptions.users:
-        return f"user {labels['user']}"
-    if partitions := set(labels.get("partition", "").split(",")) & exceptions.partitions:
-        return f"partition {min(partitions)}"
-    for name, wanted in sorted(exceptions.labels):
-        value = labels.get(name, "")
-        if value and wanted in ("", value):
-            return f"label {name.removeprefix('label_')}={value}"
-    return ""
-
-
-def _values(holder: IdleHolder) -> dict[str, str]:
-    if holder.key.kind == "job":
-        return {
-            "job": holder.command_name,
-            "user": holder.user,
-            "account": holder.account,
-            "partition": holder.partition,
-            "cluster": holder.key.cluster,
-        }
-    return {"pod": holder.key.name, "namespace": holder.key.namespace, "cluster": holder.key.cluster}
+        self._episodes |= read_episodes(document)
+        self._held |= read_held_gpus(document)
