@@ -36,9 +36,9 @@ class Holding:
             return True
         return ABSENT if self.unknown or (self.processes and not self.holders) else False
 
-    def add(self, process: Process, works: Maybe[bool]) -> None:
+    def add(self, process: Process, works: Maybe[bool], *, is_holder: bool) -> None:
         self.processes += 1
-        if not is_service(process):
+        if is_holder:
             self.holders += 1
             self.working += works is True
             self.unknown += works is ABSENT
@@ -94,9 +94,13 @@ def group_by_unit(
     for process, works in zip(processes, working(processes, devices), strict=True):
         unit = units.get(unit_of(process))
         if unit is not None:
-            unit.total.add(process, works)
+            is_holder = not is_service(process)
+            unit.total.add(process, works, is_holder=is_holder)
             for owner in process_owners(process):
-                unit.owners.setdefault(owner, Holding()).add(process, works)
+                holding = unit.owners.get(owner)
+                if holding is None:
+                    holding = unit.owners[owner] = Holding()
+                holding.add(process, works, is_holder=is_holder)
     if allocations is not ABSENT:
         _add_allocations(units, allocations)
     return units
@@ -107,8 +111,9 @@ def unlisted_memory(devices: Sequence[Device], processes: Iterable[Process]) -> 
     unless its list of processes and the memory of each of them are known."""
     listed: dict[Uuid, Maybe[float]] = {}
     for process in processes:
-        before, more = listed.get(unit_of(process), 0.0), process.memory_bytes
-        listed[unit_of(process)] = ABSENT if before is ABSENT or more is ABSENT else before + more
+        unit, more = unit_of(process), process.memory_bytes
+        before = listed.get(unit, 0.0)
+        listed[unit] = ABSENT if before is ABSENT or more is ABSENT else before + more
     unlisted: dict[Uuid, float] = {}
     for device in devices:
         if device.lost or not device.processes_known:

@@ -36,17 +36,19 @@ _ENGINES: Final = (
 
 def reports_work(process: Process) -> Maybe[bool]:
     """Whether the driver reports work of this process; ABSENT where it does not report the SMs."""
-    ratios = (
+    for ratio in (
         process.sm_ratio, process.encoder_ratio, process.decoder_ratio, process.jpeg_ratio, process.ofa_ratio,
-    )  # fmt: skip
-    if any(ratio is not ABSENT and ratio >= WORKING_RATIO for ratio in ratios):
-        return True
+    ):  # fmt: skip
+        if ratio is not ABSENT and ratio >= WORKING_RATIO:
+            return True
     return ABSENT if process.sm_ratio is ABSENT else False
 
 
 def working(processes: Sequence[Process], devices: Sequence[Device]) -> list[Maybe[bool]]:
     """Whether each of these processes works now; ABSENT where that is not known."""
     works = [reports_work(process) for process in processes]
+    if works.count(True) == len(works):  # as on most machines; nothing need be inferred
+        return works
     whole_gpus = {device.uuid: device for device in devices if not device.instances}
     on: dict[Uuid, list[int]] = {}
     for place, process in enumerate(processes):
