@@ -11,6 +11,7 @@ import pytest
 from gpuscope.series import Labels
 from gpuscope.series_columns import SeriesColumns
 from gpuscope.store import Store, Tick, kept_selections, recent_columns
+from gpuscope.store.head import Head
 from tests.store.support import EVER, NOW, HandClock, as_contents, bits, labels, named, tick, timed_tick
 
 STEP = 15_000
@@ -37,14 +38,25 @@ def spans(rng: np.random.Generator, now: int) -> list[tuple[int, int]]:
     return found
 
 
-@pytest.mark.parametrize("min_targets", [1, kept_selections.MIN_TARGETS], ids=["kept", "not-kept"])
+@pytest.mark.parametrize(
+    ("min_targets", "many_targets", "rows_per_query"),
+    [(1, recent_columns.MANY_TARGETS, 5), (1, 1, 1), (kept_selections.MIN_TARGETS, 1, 5)],
+    ids=["kept", "kept-row-by-row", "not-kept"],
+)
 @pytest.mark.parametrize("seed", range(6))
 def test_random_histories(
-    store: Store, clock: HandClock, seed: int, min_targets: int, monkeypatch: pytest.MonkeyPatch
+    store: Store,
+    clock: HandClock,
+    seed: int,
+    min_targets: int,
+    many_targets: int,
+    rows_per_query: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Targets with gaps, vanishing and new series, out-of-order and late samples, and seals in between; with
-    rows kept between queries, and without."""
+    rows kept between queries, and without; with one new row of each target, and with several."""
     monkeypatch.setattr(kept_selections, "MIN_TARGETS", min_targets)
+    monkeypatch.setattr(recent_columns, "MANY_TARGETS", many_targets)
     rng = np.random.default_rng(seed)
     model: Model = defaultdict(dict)
     targets = [store.target(f"node{number}") for number in range(4)]
@@ -67,7 +79,7 @@ def test_random_histories(
                 model[sets[node][gpu]].setdefault(at, bits(value))
         if number in (25, 45):
             store.seal()
-        if number % 5 == 4:
+        if number % rows_per_query == rows_per_query - 1:
             check(store, model, spans(rng, clock.at))
     check(store, model, spans(rng, clock.at))
 
@@ -145,6 +157,7 @@ def test_reads_beside_a_writer_see_whole_rows(
 ) -> None:
     """Each tick writes its number to all series of a target, and seals happen in between."""
     monkeypatch.setattr(kept_selections, "MIN_TARGETS", min_targets)
+    monkeypatch.setattr(recent_columns, "MANY_TARGETS", 1)
     made = []
     for node in range(5):
         target = store.target(f"node{node}")
@@ -255,3 +268,25 @@ def test_rows_are_kept_only_while_their_selection_is(store: Store, monkeypatch: 
     store.maintain()
     store.select_columns(named("x"), NOW - STEP, NOW)
     assert store.stats().kept_rows_bytes == 0
+
+
+def test_new_rows_of_many_targets_are_added_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The heads are not read again: that is a few operations for each target, in each round of the checks."""
+    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    targets = [store.target(f"node{number}") for number in range(recent_columns.MANY_TARGETS)]
+    series = [
+        store.resolve(target, [labels("x", node=str(target), gpu=gpu) for gpu in "01"]) for target in targets
+    ]
+
+    def scrape(at: int) -> None:
+        for target, ids in zip(targets, series, strict=True):
+            store.append(tick(target, at, ids, np.array([at % 7.0, 1.0])))
+
+    scrape(NOW)
+    scrape(NOW + STEP)
+    store.select_columns(named("x"), NOW - STEP, NOW + STEP)
+    scrape(NOW + 2 * STEP)
+    monkeypatch.setattr(Head, "rows_since", lambda self, start: pytest.fail("a head was read"))
+    columns = store.select_columns(named("x"), NOW - STEP, NOW + 2 * STEP)
+    assert columns.lengths.tolist() == [3] * len(columns)
+    assert {one.values[-1] for one in columns.series()} == {(NOW + 2 * STEP) % 7.0, 1.0}

@@ -63,7 +63,7 @@ def test_a_selection_made_while_the_index_changes_is_not_cached(monkeypatch: pyt
 
 
 def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(selections, "MAX_CACHED_SERIES", 5)
+    monkeypatch.setattr(selections, "MIN_CACHED_SERIES", 5)
     index = Index()
     for number in range(4):
         index.resolve(1, labels("x", gpu=str(number)))
@@ -74,6 +74,21 @@ def test_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (*X, Matcher("gpu", MatchOp.REGEX, "0|1|2"))
     )  # seven series in total: the older entry is dropped
     assert known.find(X) is not first
+
+
+def test_selections_of_a_whole_store_stay_cached(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A round of the checks over 1,000 nodes selects most series, and the next one selects nothing anew."""
+    monkeypatch.setattr(selections, "MIN_CACHED_SERIES", 5)
+    index = Index()
+    names = ["x", "y", "z"]
+    for name in names:
+        for number in range(4):
+            index.resolve(1, labels(name, gpu=str(number)))
+    known = Selections(index)
+    round_of_checks = [(Matcher("__name__", MatchOp.EQUAL, name),) for name in names]
+    first = [known.find(matchers) for matchers in round_of_checks]
+    monkeypatch.setattr(index, "select", lambda matchers, admit: pytest.fail("the index was searched again"))
+    assert [known.find(matchers) for matchers in round_of_checks] == first
 
 
 def test_long_selections_are_not_cached() -> None:

@@ -22,6 +22,8 @@ def absent(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
 
 
 def absent_over_time(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
+    if evaluator.has_newest(call.args[0], steps):
+        return Frame.empty(steps.count)
     labels, chunks = evaluator.windows(call.args[0], steps)
     evaluator.budget.reserve(len(labels) * steps.count)
     present = np.zeros((len(labels), steps.count), dtype=np.bool_)

@@ -252,6 +252,15 @@ class Evaluator:
         series = self._select(self._all, expr.vector, start_ms, end_ms)
         return series.labels, select.windows(series, ends, expr.range_ms)
 
+    def has_newest(self, expr: Expr, steps: Steps) -> bool:
+        """Return whether the newest samples already tell that a range is not empty. Clients' queries read the
+        range: its samples are counted."""
+        if not self._settings.skips_unneeded or steps.count > 1 or not isinstance(expr, MatrixSelector):
+            return False
+        end = self._reference_times(expr.vector.at, expr.vector.offset_ms, steps)
+        series = self._select(self._newest, expr.vector, int(end[0]) - expr.range_ms + 1, int(end[0]))
+        return bool(len(select.latest(series, end, expr.range_ms, self.budget).labels))
+
     def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
         """Return the stored samples of a range selector at one time, without stale markers."""
         selector = expr.vector

@@ -10,6 +10,7 @@ are read at once (`NewestRows`). Recent rows of a wide selection are kept betwee
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -134,7 +135,8 @@ class ColumnReader:
         if chosen.is_shared or len(chosen.series) <= MAX_FEW_SERIES:
             return _from_samples(chosen, self._reader.read(chosen.groups, start, end, admit))
         if self._kept.is_kept(chosen):
-            recent = self._kept.recent(chosen, self._heads(chosen), start, end)
+            now = self._heads(chosen)
+            recent = self._kept.recent(chosen, now, start, end, partial(self._newest_cells, chosen, now))
             if recent is not None:
                 return self._join_recent(chosen, recent, start, end, admit)
         rest: Groups = {}

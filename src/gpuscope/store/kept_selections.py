@@ -7,9 +7,11 @@ heads. The memory of all is limited; the selection that was not read for the lon
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from weakref import WeakKeyDictionary
 
+from gpuscope.store.newest_rows import NewestCells
 from gpuscope.store.recent_columns import RecentColumns, RecentRows, TargetHeads
 from gpuscope.store.selections import SeriesSelection
 
@@ -45,7 +47,14 @@ class KeptSelections:
         """Return whether rows of a selection are worth keeping."""
         return not chosen.is_shared and len(chosen.targets) >= MIN_TARGETS
 
-    def recent(self, chosen: SeriesSelection, now: TargetHeads, start: int, end: int) -> RecentRows | None:
+    def recent(
+        self,
+        chosen: SeriesSelection,
+        now: TargetHeads,
+        start: int,
+        end: int,
+        read_newest: Callable[[], NewestCells],
+    ) -> RecentRows | None:
         """As `RecentColumns.read`."""
         with self._lock:
             kept = self._kept.get(chosen)
@@ -53,7 +62,7 @@ class KeptSelections:
                 kept = self._kept[chosen] = _Kept(RecentColumns(chosen))
             self._uses += 1
             kept.last_use = self._uses
-        rows = kept.columns.read(chosen, now, start, end)
+        rows = kept.columns.read(chosen, now, start, end, read_newest)
         with self._lock:
             self._make_room(kept)
         return rows

@@ -10,7 +10,7 @@ left to the caller.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from gpuscope.store.head import EDIT, Head
 from gpuscope.store.head_view import ABSENT, ABSENT_BITS, column_lines
+from gpuscope.store.newest_rows import NO_ROW, NewestCells
 from gpuscope.store.selections import HeadColumns, SeriesSelection
 from gpuscope.store.tick import Bools, Float64s, Int64s
 
@@ -29,6 +30,8 @@ END_OF_TIME = np.iinfo(np.int64).max
 _SPARE_MS = 60_000
 """Kept longer than the longest query needs: otherwise each new row would require a new matrix."""
 _MIN_ROWS = 16
+MANY_TARGETS = 16
+"""Whose newest rows are added together."""
 
 
 class TargetHeads(NamedTuple):
@@ -96,10 +99,18 @@ class RecentColumns:
     def nbytes(self) -> int:
         return self._values.nbytes + self._times.nbytes
 
-    def read(self, chosen: SeriesSelection, now: TargetHeads, start: int, end: int) -> RecentRows | None:
-        """Return the rows in [start, end]; None if they are too many to keep."""
+    def read(
+        self,
+        chosen: SeriesSelection,
+        now: TargetHeads,
+        start: int,
+        end: int,
+        read_newest: Callable[[], NewestCells],
+    ) -> RecentRows | None:
+        """Return the rows in [start, end]; None if they are too many to keep. `read_newest` returns the newest
+        row of each target."""
         with self._lock:
-            if not self._update(chosen, now, start):
+            if not self._update(chosen, now, start, read_newest):
                 return None
             usable = self._is_plain & ~np.array(now.is_late, np.bool_)
             usable &= np.array(now.newest_sealed, np.int64) < start
@@ -117,7 +128,9 @@ class RecentColumns:
             values.flags.writeable = False
             return RecentRows(usable, self._axis, self._times[inside], axis_starts, values, starts, gaps)
 
-    def _update(self, chosen: SeriesSelection, now: TargetHeads, start: int) -> bool:
+    def _update(
+        self, chosen: SeriesSelection, now: TargetHeads, start: int, read_newest: Callable[[], NewestCells]
+    ) -> bool:
         """Read what is new; False if it is too much to keep."""
         # First: a change while the rows are read is then seen by the next query.
         versions = [head.version for head in now.heads]
@@ -129,6 +142,8 @@ class RecentColumns:
         changed = (
             range(len(versions)) if reads_all else changed_heads(self._heads, self._versions, now, versions)
         )
+        if not reads_all and len(changed) >= MANY_TARGETS:
+            changed = self._add_newest(changed, now, versions, read_newest)
         if not changed:
             return True
         since = newest - self._span_ms - _SPARE_MS if reads_all else self._since
@@ -160,6 +175,38 @@ class RecentColumns:
                 self._find_absent(series, end - len(new.times), end)
         return True
 
+    def _add_newest(
+        self,
+        changed: Sequence[int],
+        now: TargetHeads,
+        versions: Sequence[int],
+        read_newest: Callable[[], NewestCells],
+    ) -> Sequence[int]:
+        """Add the newest rows of all targets that have exactly one new row, and return the others."""
+        newest = read_newest()
+        is_next = np.zeros(len(self._targets), np.bool_)
+        # A head that has changed since the versions were read may have another newest row.
+        is_next[changed] = [
+            self._heads[number] is now.heads[number]
+            and self._versions[number] + 1 == versions[number] == now.heads[number].version
+            for number in changed
+        ]
+        last = np.maximum(self._used - 1, 0)
+        known = np.take_along_axis(self._times, last[:, None], axis=1)[:, 0] if self._times.size else last
+        is_next &= newest.is_usable & self._is_plain & (self._used > 0) & (self._used < self._times.shape[1])
+        is_next &= (newest.moments > known) & (newest.moments < NO_ROW)
+        numbers = np.flatnonzero(is_next)
+        rows = np.flatnonzero(is_next[self._axis])
+        columns, cells = self._used[self._axis[rows]], newest.values[rows]
+        self._values[rows, columns] = cells
+        absent = cells.view(np.int64) == ABSENT_BITS
+        self._last_absent[rows[absent]] = columns[absent]
+        self._times[numbers, self._used[numbers]] = newest.moments[numbers]
+        self._used[numbers] += 1
+        for number in numbers.tolist():
+            self._versions[number] += 1
+        return [number for number in changed if not is_next[number]]
+
     def _is_replaced(self, number: int, head: Head, version: int) -> bool:
         is_same = self._heads[number] is head and self._is_plain[number]
         return not is_same or self._versions[number] // EDIT != version // EDIT
@@ -169,7 +216,8 @@ class RecentColumns:
         kept = self._used.copy()
         kept[[rows.number for rows in found if rows.replaces]] = 0
         needed = kept.copy()
-        needed[[rows.number for rows in found]] += [len(rows.times) for rows in found]
+        # Of no target that changed the rows may be plain: an empty list would be one of floats.
+        needed[[rows.number for rows in found]] += np.array([len(rows.times) for rows in found], np.int64)
         width = self._times.shape[1]
         is_full = int(needed.max(initial=0)) > width
         begins = np.zeros(len(kept), np.int64)

@@ -2,7 +2,7 @@
 
 Dashboards repeat the same queries while series rarely change. When the index has changed, the matchers are
 applied again; if they give the same series, the selection is still used.
-The cache is limited in entries and in series; the least recently used entries are dropped.
+The cache is limited in entries and in series; the least recently used entries are dropped first.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from gpuscope.store.head import Head
 from gpuscope.store.index import Index
 from gpuscope.store.tick import Int64s
 
-_MAX_ENTRIES = 256
-MAX_CACHED_SERIES = 300_000
-"""Of all entries: up to 250 bytes each, with the encoded label sets."""
+_MAX_ENTRIES = 1_024
+MIN_CACHED_SERIES = 300_000
+"""Of all entries, up to 250 bytes each with the encoded label sets. A store that has more series keeps as many:
+checks and rules select most of them, and would otherwise encode their labels anew in each round."""
 _MAX_KEY_CHARS = 2_000
 """Total length of the matchers' values; longer keys are not cached, because they could fill the memory."""
 
@@ -256,5 +257,6 @@ class Selections:
             before = self._known.pop(key, None)
             self._series += len(found.series) - (0 if before is None else len(before[1].series))
             self._known[key] = version, found
-            while self._series > MAX_CACHED_SERIES or len(self._known) > _MAX_ENTRIES:
+            most = max(MIN_CACHED_SERIES, len(self._index))
+            while self._series > most or len(self._known) > _MAX_ENTRIES:
                 self._series -= len(self._known.popitem(last=False)[1][1].series)
