@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope.health.checks import CHECKS
 from gpuscope.promql import BadQueryError, UnsupportedError, parse
 from gpuscope.promql.ast_json import parse_selector
+from gpuscope.promql.parse import MAX_CACHED_CHARACTERS
 from gpuscope.promql.syntax import At, Binary, FunctionCall, MatrixSelector, Number, Subquery, VectorSelector
 from gpuscope.series import Matcher, MatchOp
 from tests.examples import examples
@@ -238,6 +240,14 @@ def test_parentheses_affect_only_precedence() -> None:
 
 def test_trees_are_cached_except_of_long_queries() -> None:
     assert parse("up + 1") is parse("up + 1")
-    long = 'x{a="' + "y" * 3000 + '"}'
+    long = 'x{a="' + "y" * 10_000 + '"}'
     assert parse(long) == parse(long)
     assert parse(long) is not parse(long)
+
+
+def test_the_trees_of_all_checks_are_cached() -> None:
+    """They are evaluated every few seconds, and parsing the longest ones takes 20 ms."""
+    expressions = [check.promql for check in CHECKS.values()]
+    assert all(parse(one) is parse(one) for one in expressions)
+    trees = {one: parse(one) for one in expressions if len(one) > MAX_CACHED_CHARACTERS}
+    assert all(parse(one) is tree for one, tree in trees.items()), "there are more of them than are kept"

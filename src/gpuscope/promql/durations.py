@@ -32,7 +32,7 @@ _MAYBE_EXPRESSION = re.compile(r"\[[^\]]*[-+*/%^(]|\boffset\s*[-+]?\s*(?:\(|[a-z
 _MAYBE_OUT_OF_RANGE = re.compile(
     r"(?:\[|:|\boffset\b)\s*[-+]?\s*(?:0x|inf|nan|[\d.]{10}|[\d.]+e)", re.IGNORECASE
 )
-MAX_CACHED_CHARACTERS = 2_000
+MAX_CACHED_CHARACTERS = 10_000
 """Longer texts are not cached. Most queries have no duration expression and are repeated."""
 _FUNCTIONS_OF_TWO: dict[str, Callable[[float, float], float]] = {
     "min_of": lambda a, b: math.nan if a != a or b != b else min(a, b),
@@ -81,9 +81,14 @@ class FoundDuration:
     is_offset: bool
 
 
-@lru_cache(maxsize=512)
-def _may_have_expression(text: str) -> bool:
-    return _MAYBE_EXPRESSION.search(text) is not None
+def _has_expression(text: str) -> bool:
+    if _MAYBE_EXPRESSION.search(text) is None:
+        return False
+    check_size(text)
+    return next(_find(text), None) is not None
+
+
+_has_expression_cached = lru_cache(maxsize=512)(_has_expression)
 
 
 def evaluate_durations(text: str, times: QueryTimes) -> str:
@@ -92,13 +97,11 @@ def evaluate_durations(text: str, times: QueryTimes) -> str:
 
 
 def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> str:
-    if not (
-        _may_have_expression(text) if len(text) <= MAX_CACHED_CHARACTERS else _MAYBE_EXPRESSION.search(text)
-    ):
-        return text
-    check_size(text)
+    has_expression = _has_expression_cached if len(text) <= MAX_CACHED_CHARACTERS else _has_expression
     pieces, end = [], 0
     try:
+        if not has_expression(text):
+            return text
         for found in _find(text):
             # With spaces around it: "offset(2)" must not become "offset2".
             pieces += [text[end : found.start], f" {value_ms(found) / 1000:.3f} "]

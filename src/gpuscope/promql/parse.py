@@ -136,19 +136,18 @@ _AT = re.compile(r" @ (\d+\.\d+)(?: offset \S+)?$")
 INVALID = "invalid promql query"
 """What the library says about every mistake of the grammar."""
 MAX_CACHED_CHARACTERS = 2_000
-"""Trees of longer queries are not cached, because they could fill the memory."""
+MAX_LONG_CHARACTERS = 10_000
+"""Few trees of longer queries are cached, such as those of the longest checks, and none beyond: they could fill
+the memory."""
 
 
 def parse(text: str, times: QueryTimes = INSTANT) -> Expr:
     """Return the tree of `text` in a query with these times. Dashboards repeat the same queries, so trees are
     cached."""
     text = evaluate_durations(text, times)
-    return _parse_cached(text) if len(text) <= MAX_CACHED_CHARACTERS else _parse(text)
-
-
-@lru_cache(maxsize=512)
-def _parse_cached(text: str) -> Expr:
-    return _parse(text)
+    if len(text) <= MAX_CACHED_CHARACTERS:
+        return _parse_cached(text)
+    return _parse_long(text) if len(text) <= MAX_LONG_CHARACTERS else _parse(text)
 
 
 def _parse(text: str) -> Expr:
@@ -156,6 +155,10 @@ def _parse(text: str) -> Expr:
     _check_plus_signs(text)
     with converting():
         return _Converter(text).expr(tree)
+
+
+_parse_cached = lru_cache(maxsize=512)(_parse)
+_parse_long = lru_cache(maxsize=16)(_parse)
 
 
 def _check_plus_signs(text: str) -> None:
