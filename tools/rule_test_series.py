@@ -379,9 +379,10 @@ SLURM_CASES: Final[dict[str, Case]] = {
     "SlurmNodesDown": Case({_STATE.format(1, "down"): "1x30", _STATE.format(2, "down"): "0x30",
                             _FLAG + '{{N},node="n1",flag="fail"}': "1x30"},
                            {_STATE.format(1, "down"): "0x30", "slurm_nodes_down{{N}}": "0x30",
-                            "slurm_nodes_fail{{N}}": "0x30"}, "16m", own_labels='node="n1"', detail="Node n1."),
+                            "slurm_nodes_fail{{N}}": "0x30"}, "16m", own_labels='{N},node="n1"',
+                           detail="Node n1."),
     "SlurmDrained": Case({_FLAG + '{{N},node="n1",flag="drain"}': "1x1500"},
-                         {"slurm_nodes_drain{{N}}": "0x1500"}, "1441m", own_labels='node="n1"',
+                         {"slurm_nodes_drain{{N}}": "0x1500"}, "1441m", own_labels='{N},node="n1"',
                          detail="Node n1."),
     "UsedUnallocated": Case(
         {**_stranger(), "gpuscope_gpu_unallocated_processes{{G}}": "1x30"},

@@ -224,7 +224,7 @@ class SimulatedAgent:
             values["utilization_ratio"] = busy
         for name, schedule in self._situation.gpu_facts.get(place, {}).items():
             _override(values, name, schedule, since, at)
-        return Device(uuid=uuid, index=place.gpu, model=self._node.model, **values)
+        return Device(uuid=uuid, index=place.gpu, minor_number=place.gpu, model=self._node.model, **values)
 
     def _instances(
         self, place: Place, profiles: Sequence[str], at: float, since: float
@@ -366,9 +366,10 @@ class SimulatedAgent:
                     )
 
     def _slurm(self, at: float) -> Maybe[SlurmState]:
-        if self._situation.slurm.get("read_by") != self._node.name:
-            return ABSENT
-        return slurm_state(self._situation, at)
+        for cluster in self._situation.clusters:
+            if cluster["read_by"] == self._node.name:
+                return slurm_state(self._situation, cluster, at)
+        return ABSENT
 
     def _host(self, at: float) -> Maybe[HostReading]:
         host = self._node.host

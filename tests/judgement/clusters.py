@@ -1,24 +1,30 @@
-"""The Slurm cluster of a situation, as the agent that reads it has it."""
+"""The Slurm clusters of a situation, as the agents that read them have them."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from gpuscope.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
 from tests.judgement.schedules import parse_schedule, parse_time
 from tests.judgement.situation import Grant, Situation
 
 
-def slurm_state(situation: Situation, at: float) -> SlurmState:
-    jobs = [one for one in situation.grants if one.job and one.span.has(at)]
+def slurm_state(situation: Situation, cluster: Mapping[str, Any], at: float) -> SlurmState:
+    nodes = cluster.get("nodes", {})
+    jobs = [
+        one
+        for one in situation.grants
+        if one.job and one.span.has(at) and (not nodes or any(place.node in nodes for place in one.places))
+    ]
     return SlurmState(
         up=True,
         read_at=situation.start + at,
         version="24.11.5",
-        jobs=(*(_running(situation, one) for one in jobs), *_pending(situation, at)),
+        jobs=(*(_running(situation, one) for one in jobs), *_pending(situation, cluster, at)),
         placements={int(one.job): tuple(_placements(one)) for one in jobs},
-        nodes=tuple(_nodes(situation, jobs, at)),
+        nodes=tuple(_nodes(situation, nodes, jobs, at)),
     )
 
 
@@ -52,8 +58,8 @@ def _placements(grant: Grant) -> Iterator[JobPlacement]:
         yield JobPlacement(node, (Gres("gpu", "", len(gpus), tuple(gpus)),))
 
 
-def _pending(situation: Situation, at: float) -> Iterator[SlurmJob]:
-    for row in situation.slurm.get("pending", ()):
+def _pending(situation: Situation, cluster: Mapping[str, Any], at: float) -> Iterator[SlurmJob]:
+    for row in cluster.get("pending", ()):
         begin = parse_time(row.get("from", 0), situation.lasts)
         if begin <= at < parse_time(row.get("to", "end"), situation.lasts + 1):
             submitted = situation.start + begin
@@ -74,8 +80,8 @@ def _pending(situation: Situation, at: float) -> Iterator[SlurmJob]:
             )
 
 
-def _nodes(situation: Situation, jobs: list[Grant], at: float) -> Iterator[SlurmNode]:
-    for name, row in situation.slurm.get("nodes", {}).items():
+def _nodes(situation: Situation, nodes: Mapping[str, Any], jobs: list[Grant], at: float) -> Iterator[SlurmNode]:
+    for name, row in nodes.items():
         about = row if isinstance(row, dict) else {"gpus": row}
         used = sum(place.node == name for grant in jobs for place in grant.places)
         is_down = parse_schedule(about.get("down", 0), situation.lasts).at(at) > 0

@@ -14,8 +14,12 @@ from tests.judgement.situation import Expected, ExpectedAlert, ExpectedFinding, 
 from tests.judgement.verdicts import FoundAlerts, FoundFinding, Server, digests
 
 SLACK_SECONDS = 75.0
-"""One scrape interval, and the time that a reading is old."""
-SLACK_SHARE, SLACK_HOURS = 0.01, 0.021
+"""A scrape interval of a minute, and the time that a reading is old."""
+SLACK_SHARE, SLACK_HOURS = 0.01, SLACK_SECONDS / 3600
+
+
+def slack_seconds(situation: Situation) -> float:
+    return SLACK_SECONDS + max(0.0, situation.interval - 60.0)
 
 
 def down_targets(situation: Situation) -> list[TargetHealth]:
@@ -88,7 +92,9 @@ def compare_findings(
 def compare_with_time(situation: Situation, found: Sequence[FoundFinding]) -> Iterator[str]:
     """What findings cost together is never more than the time that there was."""
     cluster = [
-        row if isinstance(row, int) else row["gpus"] for row in situation.slurm.get("nodes", {}).values()
+        row if isinstance(row, int) else row["gpus"]
+        for one in situation.clusters
+        for row in one.get("nodes", {}).values()
     ]
     gpus = max(sum(node.gpus for node in situation.nodes.values()), sum(cluster))
     hours, cost = gpus * situation.lasts / 3600, sum(one.gpu_hours or 0.0 for one in found)
@@ -103,9 +109,9 @@ def differences(situation: Situation, expected: ExpectedFinding, found: FoundFin
         yield f"owner {sorted(found.owners)}, not {expected.owner}"
     if expected.since is not None:
         since = None if found.since is None else found.since - situation.start
-        if since is None or abs(since - expected.since) > SLACK_SECONDS:
+        if since is None or abs(since - expected.since) > slack_seconds(situation):
             yield f"since {since} s, not {expected.since} s"
-    slack = SLACK_HOURS * max(1, len(found.uuids))  # a scrape interval of each GPU
+    slack = slack_seconds(situation) / 3600 * max(1, len(found.uuids))  # a scrape interval of each GPU
     if expected.hours is not None and not is_close(found.gpu_hours, expected.hours, slack):
         yield f"{found.gpu_hours} GPU-hours, not {expected.hours}"
     yield from text_differences(expected, found.text)

@@ -186,7 +186,8 @@ class Situation:
     gpu_facts: Mapping[Place, Mapping[str, Schedule]]
     events: tuple[Event, ...]
     others: tuple[Mapping[str, Any], ...]
-    slurm: Mapping[str, Any]
+    clusters: tuple[Mapping[str, Any], ...]
+    """Of Slurm."""
     expected: Expected
 
     @property
@@ -231,12 +232,19 @@ _EXPECT = {"now", "past", "alerts", "fired", "hours", "receipt", "policy", "dige
 _FINDING = {"gpus", "owner", "since", "hours", "says", "never_says"}
 
 
+def _clusters(rows: Mapping[str, Any] | Sequence[Mapping[str, Any]]) -> tuple[Mapping[str, Any], ...]:
+    return (rows,) if isinstance(rows, Mapping) else tuple(rows)
+
+
 def load_situation(path: Path) -> Situation:
-    text = path.read_text("utf-8")
+    return parse_situation(path.stem, path.read_text("utf-8"))
+
+
+def parse_situation(name: str, text: str) -> Situation:
     try:
-        return _Reader(path.stem, text).read()
+        return _Reader(name, text).read()
     except (KeyError, TypeError, ValueError) as error:
-        raise SituationError(f"{path.name}: {error!r}") from error
+        raise SituationError(f"{name}: {error!r}") from error
 
 
 class _Reader:
@@ -279,7 +287,7 @@ class _Reader:
             gpu_facts=gpu_facts,
             events=events,
             others=tuple(document.get("others", ())),
-            slurm=document.get("slurm", {}),
+            clusters=_clusters(document.get("slurm") or []),
             expected=self._expected(document.get("expect") or {}),
         )
 

@@ -1,8 +1,4 @@
-"""Every situation of the corpus is judged right: now, over time, by alerts, in hours, receipts and the policy.
-
-`KNOWN_WRONG` lists situations that are judged wrong; one of them that is judged right fails until it is removed
-from the list.
-"""
+"""Every situation is judged right: now, over time, by alerts, in hours, receipts and the policy."""
 
 from __future__ import annotations
 
@@ -30,12 +26,6 @@ from tests.store.support import HandClock
 
 T = TypeVar("T")
 FILES = sorted(FOLDER.glob("*.yml"))
-KNOWN_WRONG = {
-    "a11-swapped-card",
-    "a19-backfill-older-than-a-day",
-    "a19-new-gpus-do-not-change-a-closed-range",
-    "a19-three-of-four-gpus",
-}
 
 
 class InlineExecutor(Executor):
@@ -76,11 +66,7 @@ def append(store: Store, history: Sequence[Series]) -> None:
 def test_is_judged_right(path: Path, tmp_path: Path) -> None:
     situation = load_situation(path)
     wrong = judge_in_store(situation, scrape(situation), tmp_path)
-    if path.stem not in KNOWN_WRONG:
-        assert not wrong, "\n".join((situation.why, *wrong))
-    else:
-        assert wrong, f"{path.stem} is judged right now: remove it from KNOWN_WRONG"
-        pytest.xfail(wrong[0])
+    assert not wrong, "\n".join((situation.why, *wrong))
 
 
 def test_the_corpus_is_large_and_mostly_innocent() -> None:
@@ -88,7 +74,6 @@ def test_the_corpus_is_large_and_mostly_innocent() -> None:
     silent = [one.name for one in situations if one.expected.is_silent]
     assert len(situations) >= 150
     assert 2 * len(silent) >= len(situations), len(silent)
-    assert {one.name for one in situations} >= KNOWN_WRONG
 
 
 def test_every_fault_of_the_review_has_situations() -> None:

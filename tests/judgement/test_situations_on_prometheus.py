@@ -12,7 +12,7 @@ import pytest
 from tests.judgement.comparison import judge
 from tests.judgement.scrapes import scrape
 from tests.judgement.situation import load_situation
-from tests.judgement.test_situations import FILES, KNOWN_WRONG
+from tests.judgement.test_situations import FILES
 from tests.judgement.verdicts import Server
 from tests.reports.filled_engines import prometheus
 
@@ -24,7 +24,4 @@ def test_is_judged_right_over_prometheus(path: Path, tmp_path: Path) -> None:
     situation = load_situation(path)
     with prometheus(scrape(situation).complete, tmp_path) as new_engine:
         wrong = judge(situation, Server(new_engine, situation.start, situation.end), tmp_path / "policy")
-    if path.stem not in KNOWN_WRONG:
-        assert not wrong, "\n".join((situation.why, *wrong))
-    elif wrong:
-        pytest.xfail(wrong[0])
+    assert not wrong, "\n".join((situation.why, *wrong))

@@ -96,9 +96,14 @@ class Server:
         """`start` is when the history begins, in seconds since the epoch like `now`."""
         self.new_engine = new_engine
         self.start = start
-        self.now = now
-        self._engine = _EngineAt(int(now * 1000))
+        self._engine = _EngineAt()
+        self.move_to(now)
         self._ledger = FindingLedger(self._engine)
+
+    def move_to(self, now: float) -> None:
+        """Another moment of judgement; what was read stays known."""
+        self.now = now
+        self._engine.now_ms = int(now * 1000)
 
     async def _query_history(self, expression: str, at: float) -> list[LabelledValue]:
         return labelled_values(await self._engine.instant(expression, int(at * 1000)))
@@ -142,13 +147,18 @@ class Server:
     def findings_over_time(self) -> list[FoundFinding]:
         """Those of `/api/findings?since=`, asked two minutes later, when the range is complete."""
 
-        async def ask(engine: QueryEngine) -> list[Finding]:
-            start_ms, end_ms = int(self.start * 1000), int(self.now * 1000)
-            await self._read_ledger(end_ms + 120_000)
-            found = past_findings(self._ledger.windows(start_ms, end_ms), start_ms, end_ms, fold=False)
-            return [one.finding for one in found.findings]
+        async def ask(engine: QueryEngine) -> None:
+            await self._read_ledger(int(self.now * 1000) + 120_000)
 
-        return [_found(one) for one in self._ask(ask)]
+        self._ask(ask)
+        return self.findings_between(self.start, self.now)
+
+    def findings_between(self, start: float, end: float) -> list[FoundFinding]:
+        """Of a range, as far as the history was read."""
+        start_ms, end_ms = int(start * 1000), int(end * 1000)
+        found = past_findings(self._ledger.windows(start_ms, end_ms), start_ms, end_ms, fold=False)
+        assert not found.folded
+        return [_found(one.finding) for one in found.findings]
 
     def alerts(self, is_evaluated: Callable[[float], bool], *, with_texts: bool) -> FoundAlerts:
         """Of the shipped rule files, each minute. `is_evaluated` is False while the server is down."""
@@ -253,13 +263,13 @@ class _EngineAt:
 
     name = "engine"
 
-    def __init__(self, now_ms: int) -> None:
+    def __init__(self) -> None:
         self.engine: QueryEngine | None = None
-        self._now_ms = now_ms
+        self.now_ms = 0
 
     async def instant(self, expression: str, at_ms: int | None = None, **options: Any) -> Vector:
         assert self.engine is not None
-        return await self.engine.instant(expression, self._now_ms if at_ms is None else at_ms, **options)
+        return await self.engine.instant(expression, self.now_ms if at_ms is None else at_ms, **options)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.engine, name)

@@ -147,9 +147,9 @@ def test_notes_are_at_most_five_each_with_a_command(samples: list[Series]) -> No
     assert [note.command for note in notes] == [
         "gpuscope explain xid 94",
         "sbatch --gpus=2 …",
-        "scancel $SLURM_JOB_ID  # as the last line of the script",
         "gpuscope explain throttle hw_thermal_slowdown",
         "sinfo -o '%P %G'",
+        "sbatch --time=4:00:00 …",
     ]
 
 

@@ -27,11 +27,13 @@ class SubjectKey(NamedTuple):
     uuid: str
     """Empty for a node."""
     owner: Owner
+    cluster: str = ""
+    """Of a node of Slurm: the agent that reads its cluster. Two clusters may have nodes of the same name."""
 
 
 def subject_key(check: Check, labels: Mapping[str, str]) -> SubjectKey:
     if check.subject is Subject.SLURM_NODE:
-        return SubjectKey(check.kind, labels.get("node", ""), "", ())
+        return SubjectKey(check.kind, labels.get("node", ""), "", (), labels.get("instance", ""))
     instance = labels.get("instance", "")
     if check.subject in (Subject.NODE, Subject.SERVICE):
         return SubjectKey(check.kind, instance, "", ())

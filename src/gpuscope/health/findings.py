@@ -114,7 +114,7 @@ class FindingMaker:
         if check.kind in ONE_PER_GPU:
             return check.kind, subject.instance, subject.uuid
         said = describe(condition, self._surroundings(condition)).args
-        return check.kind, subject.instance, str(sorted(said.items()))
+        return check.kind, subject.instance, subject.cluster, str(sorted(said.items()))
 
     def _surroundings(self, condition: Condition) -> Surroundings:
         subject = condition.subject

@@ -54,17 +54,18 @@ def _slurm(
     )
 
 
+# A cluster is the `instance` of the agent that reads it: two clusters may have nodes of the same name.
 _NODES_DOWN: Final = (
-    'max by (node) (gpuscope_slurm_node_state{state="down"} == 1 or gpuscope_slurm_node_flag{flag="fail"} == 1)'
+    'max by (instance, node) (gpuscope_slurm_node_state{state="down"} == 1 '
+    'or gpuscope_slurm_node_flag{flag="fail"} == 1)'
 )
 GPUS_OF_NODES_DOWN: Final = (
-    f'sum by (node) (gpuscope_slurm_node_gpus{{gres="gpu"}}) and on (node) {_NODES_DOWN} '
-    f"or on (node) 0 * {_NODES_DOWN}"
+    'sum by (instance, node) (max without (job) (gpuscope_slurm_node_gpus{gres="gpu"})) '
+    f"and on (instance, node) {_NODES_DOWN} or on (instance, node) 0 * {_NODES_DOWN}"
 )
 FREE_WHILE_JOBS_WAIT: Final = (
     f"({NO_PROCESS} * {SAME_GPU} group_left (node) max by (instance, uuid, node) (gpuscope_gpu_info)) "
-    "and on (node) "
-    f'(gpuscope_slurm_node_gpus{{gres="gpu",state="idle"}} > 0) and on () ({JOBS_WAIT})'
+    f'and on (node) (gpuscope_slurm_node_gpus{{gres="gpu",state="idle"}} > 0 and on (instance) ({JOBS_WAIT}))'
 )
 """The GPUs that stay free."""
 _QUEUE_STUCK: Final = (
@@ -114,16 +115,17 @@ SLURM_CHECKS: Final = (
            "check slurmctld, munge and slurmdbd",
            lead_seconds=300, inhibited_by=("node_down",)),
     _slurm("slurm_nodes_down", "SlurmNodesDown", Severity.WARNING,
-           f"{_NODES_DOWN} or on () slurm_nodes_down + slurm_nodes_fail > 0",
+           f"{_NODES_DOWN} or on (instance) slurm_nodes_down + slurm_nodes_fail > 0",
            "Slurm calls a node down or failed: it gives it no jobs.", "run sinfo -R for the reason",
            for_seconds=900, inhibited_by=("slurm_down", "node_down"), subject=Subject.SLURM_NODE,
            share=Share.COUNT, lost=GPUS_OF_NODES_DOWN),
     _slurm("slurm_drained", "SlurmDrained", Severity.INFO,
-           'max by (node) (gpuscope_slurm_node_flag{flag="drain"} == 1) or on () slurm_nodes_drain > 0',
+           'max by (instance, node) (gpuscope_slurm_node_flag{flag="drain"} == 1) '
+           "or on (instance) slurm_nodes_drain > 0",
            "A Slurm node has been drained for a day.", "run sinfo -R; resume it if it is repaired",
            for_seconds=86400, inhibited_by=("slurm_down", "slurm_nodes_down"), subject=Subject.SLURM_NODE),
     _slurm("slurm_queue_stuck", "SlurmQueueStuck", Severity.WARNING,
-           f"({_QUEUE_STUCK}) or on () (slurm_queue_pending - slurm_queue_pending_dependency > 0 "
+           f"({_QUEUE_STUCK}) or on (instance) (slurm_queue_pending - slurm_queue_pending_dependency > 0 "
            "and on (instance) slurm_nodes_idle > 0 and on (instance) delta(slurm_queue_running[30m]) <= 0)",
            "Jobs wait although nodes are idle, and no more jobs run than half an hour ago.",
            "look at the reasons in squeue, then at sdiag",
@@ -136,7 +138,7 @@ SLURM_CHECKS: Final = (
            for_seconds=1800, inhibited_by=("slurm_down",), share=Share.WHOLE, lost=FREE_WHILE_JOBS_WAIT),
     _slurm("slurm_dbd_backlog", "SlurmDbdBacklog", Severity.WARNING,
            f"gpuscope_slurm_dbd_agent_queue_size > {DBD_QUEUE_SIZE} "
-           f"or on () slurm_scheduler_dbd_queue_size > {DBD_QUEUE_SIZE}",
+           f"or on (instance) slurm_scheduler_dbd_queue_size > {DBD_QUEUE_SIZE}",
            "Accounting records wait for slurmdbd, and are lost when the queue is full.",
            "check slurmdbd and its database",
            for_seconds=600, inhibited_by=("slurm_down",)),

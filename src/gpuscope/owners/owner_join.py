@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from gpuscope.owners.allocation_claims import JOB
@@ -76,6 +76,9 @@ class OwnerJoin:
         self._job_owners = JobOwners()
         self._facts: Mapping[str, JobFacts] = NO_VALUES
         self._facts_from: tuple[object, object] = (None, None)
+        self._jobs: Mapping[str, JobFacts] = NO_VALUES
+        """Of the last cycle."""
+        self._known_jobs: Mapping[str, JobFacts] = NO_VALUES
         self._failures: Counter[str] = Counter()
 
     def stop_waiting(self) -> None:
@@ -104,15 +107,17 @@ class OwnerJoin:
                 processes = self._job_owners.complete(processes, facts) if facts else processes
             except Exception:
                 self._failed("sessions")
+        facts = self._with_processes(facts, () if processes is ABSENT else processes)
         allocations = self._allocations(devices, processes, local, facts)
         uses, unattributed = self._charge(processes, devices, allocations, counters, monotonic)
         known = () if allocations is ABSENT else allocations
         held = [one.job for one in known if one.job is not ABSENT]
+        self._jobs = jobs_here(held, () if processes is ABSENT else processes, facts)
         return processes, Ownership(
             allocations=allocations,
             unallocated=self._unallocated(devices, processes, allocations, facts, now),
             unlisted_memory={} if processes is ABSENT else unlisted_memory(devices, processes),
-            jobs=jobs_here(held, () if processes is ABSENT else processes, facts),
+            jobs=self._jobs,
             uses=uses,
             unattributed=unattributed,
             times=self._accounts.times,
@@ -154,6 +159,18 @@ class OwnerJoin:
                 facts[job] = merge_facts(said, facts.get(job, JobFacts()))
             self._facts = facts
         return self._facts
+
+    def _with_processes(
+        self, facts: Mapping[str, JobFacts], processes: Iterable[Process]
+    ) -> Mapping[str, JobFacts]:
+        """Adds whose a job is, as its processes show it: its GPUs without a process are that user's too, also
+        after the processes have ended. The same object until something is new."""
+        known = {**facts, **jobs_here((), processes, facts)}
+        for job, before in self._jobs.items():
+            known[job] = merge_facts(known.get(job, JobFacts()), before)
+        if known != self._known_jobs:
+            self._known_jobs = known
+        return self._known_jobs
 
     def _allocations(
         self,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
+from gpuscope.health.thresholds import WORKING_RATIO
 from gpuscope.reports.report_sentence import ReportSentence
 
 HOUR: Final = 3600.0
@@ -46,6 +47,10 @@ class ReceiptGpu:
         if self.busy_seconds is None or known <= 0.001 * self.gpu_seconds or known <= 0:
             return None
         return min(1.0, self.busy_seconds / known)
+
+    @property
+    def is_unused(self) -> bool:
+        return self.busy_ratio is not None and self.busy_ratio < WORKING_RATIO
 
     @property
     def memory_ratio(self) -> float | None:
@@ -158,7 +163,7 @@ class JobReceipt:
 
     @property
     def unused_gpus(self) -> int:
-        return sum(1 for gpu in self.gpus if gpu.busy_ratio is not None and gpu.busy_ratio < 0.01)
+        return sum(gpu.is_unused for gpu in self.gpus)
 
     def as_run(self) -> ReceiptRun:
         return ReceiptRun(

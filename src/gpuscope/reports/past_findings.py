@@ -135,7 +135,7 @@ def _group_key(check: Check, subject: SubjectKey, owner: FindingOwner, weights: 
         return check.kind, weights.model((subject.instance, subject.uuid))
     if check.kind in ONE_PER_GPU or check.share is Share.VALUE:
         return check.kind, subject.instance, subject.uuid
-    return check.kind, weights.node((subject.instance, ""))
+    return check.kind, weights.node((subject.instance, "")), subject.cluster
 
 
 def _make(

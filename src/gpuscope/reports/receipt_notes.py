@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from gpuscope.health.thresholds import WAITING_RATIO
+from gpuscope.health.thresholds import WAITING_RATIO, WORKING_RATIO
 from gpuscope.reports.job_receipt import HOUR, MIN_SECONDS_FOR_NOTES, JobReceipt, ReceiptNote
 from gpuscope.reports.report_sentence import ReportSentence
 
@@ -74,15 +74,16 @@ def _ask_for(receipt: JobReceipt, count: int) -> str:
 def _low_use(receipt: JobReceipt) -> Iterator[ReceiptNote]:
     efficiency, spread = receipt.efficiency, receipt.spread
     some_work = receipt.unused_gpus < len(receipt.gpus)
-    if some_work and spread is not None and spread[0] >= 0.01 and spread[1] - spread[0] > UNEVEN:
+    if some_work and spread is not None and spread[0] >= WORKING_RATIO and spread[1] - spread[0] > UNEVEN:
         low, high = (round(100 * share) for share in spread)
         yield ReceiptNote(
             ReportSentence("receipt.uneven", low=low, high=high), "torchrun --nproc-per-node=gpu …"
         )
     if some_work and efficiency is not None and not receipt.unused_gpus:
         yield from _low_efficiency(receipt, efficiency)
-    idle = receipt.longest_idle_seconds
-    if some_work and idle is not None and idle >= LONG_IDLE_SECONDS:
+    # A GPU that was never used is another note's.
+    idle = max((gpu.longest_idle_seconds or 0.0 for gpu in receipt.gpus if not gpu.is_unused), default=0.0)
+    if idle >= LONG_IDLE_SECONDS:
         sentence = ReportSentence(f"receipt.idle_{receipt.kind}", hours=idle / HOUR)
         yield ReceiptNote(sentence, _end_command(receipt))
 

@@ -145,6 +145,8 @@ def rule_files(page_url: str = "") -> dict[str, str]:
 
 
 def _equal_labels(source: Check, target: Check) -> tuple[str, ...]:
+    if target.subject is Subject.SLURM_NODE:  # its instance is the agent that reads the cluster
+        return ("instance", "node") if source.subject is Subject.SLURM_NODE else ("instance",)
     if Subject.SERVICE in (source.subject, target.subject):
         return ("instance",) if source.subject is Subject.NODE else ()
     of_one_gpu = (Subject.GPU, Subject.PROCESS, Subject.OWNER)
