@@ -319,8 +319,8 @@ USE_CASES: Final[dict[str, Case]] = {
     "GpuWaitsForDisk": _waits("gpuscope_process_io_wait_ratio", 0.5, "50% of the time."),
     "GpuWaitsForNetwork": _waits("gpuscope_process_network_wait_ratio", 0.75, "75% of the time."),
     "GpuWaitsForData": _waits("gpuscope_process_busiest_thread_ratio", 0.95),
-    "GpuUnused": Case({"gpuscope_gpu_free_seconds{{G}}": "90000+60x80"},
-                      {"gpuscope_gpu_free_seconds{{G}}": "0+60x80"}, "61m", detail="For 1d 2h 1m 0s."),
+    "GpuUnused": Case({"gpuscope_gpu_free_for_seconds{{G}}": "90000+60x80"},
+                      {"gpuscope_gpu_free_for_seconds{{G}}": "0+60x80"}, "61m", detail="For 1d 2h 1m 0s."),
     "HeldIdle": Case({f"{IDLE}{{{{P}}}}": "0+60x120"}, {f"{IDLE}{{{{P}}}}": "0x120"}, "70m",
                      detail="Idle for 1h 10m 0s."),
     "AllocatedUnused": Case(

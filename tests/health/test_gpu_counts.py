@@ -98,7 +98,7 @@ def test_a_gpu_that_slurm_may_have_given_away_is_not_free(
         for n in "012"
         for name, labels, value in gpu(n, busy=0.0)
     ]
-    free = [("gpuscope_gpu_free_seconds", gpu_labels(n), 7 * 86400.0) for n in "012"]
+    free = [("gpuscope_gpu_free_for_seconds", gpu_labels(n), 7 * 86400.0) for n in "012"]
     about = {**cluster, "node": "n1", "gres": "gpu"}
     shown = picture(
         gpus,

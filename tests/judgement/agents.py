@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,8 @@ from gpuscope.collect.composer import SnapshotComposer
 from gpuscope.collect.counters import Integrator
 from gpuscope.collect.xid_ledger import XidLedger
 from gpuscope.metrics.families.host.builder import HostFamily
-from gpuscope.metrics.families.native.agent_metrics import snapshot_age
 from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.metrics.sample import MetricFamily
+from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.metrics.selection import MetricSelection
 from gpuscope.owners.allocation_claims import AllocationClaim
 from gpuscope.owners.allocation_matching import AllocationMatcher
@@ -46,6 +46,7 @@ from gpuscope.readings import (
 )
 from gpuscope.readings.host import Filesystem
 from gpuscope.readings.throttle import THROTTLE_REASONS
+from gpuscope.server.exporter import SNAPSHOT_AGE
 from tests.judgement.clusters import slurm_state
 from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
 from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation
@@ -140,8 +141,9 @@ class SimulatedAgent:
 
     def families(self, snapshot: Snapshot, age_seconds: float) -> Iterator[MetricFamily]:
         for builder in self._builders:
-            yield from builder.to_families(snapshot)
-        yield snapshot_age(age_seconds)
+            for family in builder.to_families(snapshot):
+                is_age = family.name == SNAPSHOT_AGE
+                yield replace(family, samples=[Sample(NO_LABELS, age_seconds)]) if is_age else family
 
     def _clock_error(self, at: float) -> float:
         return 0.0 if self._node.clock is None else self._node.clock.at(at)

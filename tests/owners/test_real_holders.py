@@ -114,8 +114,8 @@ def test_copies_are_work_and_a_wrong_clock_makes_no_idle_time(rig: Rig, tmp_path
     assert agent.values("process_idle_seconds", pid=copying) == [0]
     assert agent.values("process_idle_seconds", pid=idle) == [1200], "of the monotonic clock, not 3600"
     assert (idle_held(agent, 0), idle_held(agent, 1)) == (0, 1200)
-    assert agent.values("gpu_free_seconds", gpu=0) == [0]
-    assert agent.values("gpu_free_seconds", gpu=2) == [1200]
+    assert agent.values("gpu_free_for_seconds", gpu=0) == [0]
+    assert agent.values("gpu_free_for_seconds", gpu=2) == [1200]
     (age,) = agent.values("process_age_seconds", pid=idle)
     assert age < 600, "by the kernel's clock"
 

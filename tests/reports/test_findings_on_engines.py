@@ -53,7 +53,7 @@ def every_kind() -> History:
     history.process(uneven[0], "8", program="train", **pod)
     history.process(uneven[1], "9", idle_since=120, program="train", **pod)
     free = history.gpu(2, instance="n4:9400", processes=0.0)
-    history.add("gpuscope_gpu_free_seconds", lambda minute: 60.0 * minute + 86400.0, 60, **free)
+    history.add("gpuscope_gpu_free_for_seconds", lambda minute: 60.0 * minute + 86400.0, 60, **free)
     _with_slurm_and_clocks(history)
     history.gpu(0, instance="n5:9400", end=600, processes=1.0)
     history.add("up", 0.0, 600, instance="n5:9400", job="gpus")

@@ -190,7 +190,7 @@ def test_a_gpu_that_is_free_for_a_day_is_unused_from_the_beginning() -> None:
     history = History(minutes=40 * 60)
     for number, free_from in enumerate((600, 1200)):
         gpu = history.gpu(number, processes=0.0)
-        history.add("gpuscope_gpu_free_seconds", free_for(free_from), **gpu)
+        history.add("gpuscope_gpu_free_for_seconds", free_for(free_from), **gpu)
     unused = by_kind(report(history))["unused"]
     assert unused.finding.uuids == ("GPU-n1-0",), "the other one is free for 20 hours"
     assert unused.finding.cost_gpu_hours == pytest.approx(30, rel=0.005)

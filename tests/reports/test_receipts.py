@@ -59,7 +59,7 @@ def samples() -> list[Series]:
 def at(metric: str, values: Sequence[tuple[float, float]], **labels: str) -> Series:
     pairs = {"__name__": metric, "instance": "n1:9400", "job": "gpuscope", **labels}
     times = np.array([int(1000 * (START + second)) for second, _ in values], np.int64)
-    return Series(tuple(sorted(pairs.items())), times, np.array([value for _, value in values]))
+    return Series(tuple(sorted(pairs.items())), times, np.array([value for _, value in values], float))
 
 
 def every_minute(first: int, last: int, value: float) -> list[tuple[float, float]]:
@@ -111,7 +111,9 @@ def trouble_series() -> list[Series]:
         at("gpuscope_gpu_throttled_seconds_total", slowed, uuid="GPU-1", gpu="1", reason="gpu_idle"),
         at("gpuscope_gpu_xid_errors_total", [(2 * HOUR, 1.0), (3 * HOUR, 2.0)], uuid="GPU-1", gpu="1",
            xid="94"),
-        at("gpuscope_owner_idle_seconds", [(3 * HOUR, 7000.0)], uuid="GPU-2", gpu="2", kind="job", name="4711"),
+        at("gpuscope_owner_idle_seconds", [(4 * HOUR - 60, 10740.0)], uuid="GPU-2", gpu="2", kind="job", name="4711"),
+        at("gpuscope_process_idle_seconds", [(second, second - HOUR) for second in range(HOUR, 4 * HOUR, 60)],
+           uuid="GPU-2", gpu="2", pid="72", slurm_job="4711", user="ann"),
     ]  # fmt: skip
 
 
@@ -134,7 +136,7 @@ def test_a_job_is_what_it_was(samples: list[Series]) -> None:
     assert found.energy_kwh == pytest.approx(9 * 0.4, rel=0.005)
     assert (found.requested_gpus, found.waited_seconds, found.limit_seconds) == (3, HOUR - 600, 24 * HOUR)
     assert (found.user, found.account, found.partition, found.job_name) == ("ann", "nlp", "gpu", "train")
-    assert found.longest_idle_seconds == 7000
+    assert found.longest_idle_seconds == 10740
     assert found.peak_memory_ratio == pytest.approx(0.2)
     assert found.throttled_seconds == {"hw_thermal_slowdown": pytest.approx(HOUR, rel=0.05)}
     assert found.xids == {"94": 2}
@@ -198,7 +200,8 @@ def test_without_a_prolog_what_slurm_gave_and_nobody_used_is_held() -> None:
     assert found.held_hours == pytest.approx(6, rel=0.005)
     assert found.busy_hours == pytest.approx(0.8 * 170 / 60, rel=0.005)
     assert found.efficiency == pytest.approx(0.8 * 170 / 360, rel=0.01)
-    assert found.unused_gpus == 1
+    assert [gpu.busy_ratio for gpu in found.gpus] == pytest.approx([0.8 * 170 / 180, 0.0], rel=0.01)
+    assert found.unused_gpus == 0, "no finding says so: which processes GPU 1 had is not known"
     assert [one for one in found.not_known if "not read" in one or "agent was down" in one] == []
 
 
@@ -433,3 +436,25 @@ def test_a_job_between_two_readings_of_slurm_does_not_say_that_nobody_reads_it()
     assert len(keys) == 2
     assert not [one for one in keys if "no agent reads Slurm" in one]
     assert [one for one in receipt(series, "4711").not_known if "no agent reads Slurm" in one]
+
+
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_gpu_that_waits_is_not_called_idle(waits: bool) -> None:
+    """Notes say what findings said: one finding explains the other, here as there."""
+    runs = [Run("ann", "4711", 0, HOUR, 4 * HOUR, 0.0), Run("ann", "4711", 1, HOUR, 4 * HOUR, 0.9)]
+    series = SimulatedUsage(END_MS, 6 * HOUR, 2, runs, cycle=15, scrape_at=0).simulate().series()
+    process = {"uuid": "GPU-0", "gpu": "0", "pid": "72", "slurm_job": "4711", "user": "ann"}
+    idle = [(second, second - HOUR) for second in range(HOUR, 4 * HOUR, 60)]
+    series += [
+        at("gpuscope_process_idle_seconds", idle, **process),
+        at("gpuscope_process_age_seconds", idle, **process),
+        at("gpuscope_process_io_wait_ratio", every_minute(HOUR, 4 * HOUR, 0.9 if waits else 0.0), **process),
+        at("gpuscope_gpu_utilization_minute_ratio", every_minute(HOUR, 4 * HOUR, 0.0), uuid="GPU-0", gpu="0"),
+    ]
+    found = receipt(series, "4711")
+    keys = [note.text.key for note in found.notes]
+    assert ("receipt.unused" in keys) is not waits
+    assert max(gpu.idle_episode_seconds for gpu in found.gpus) == (
+        0.0 if waits else pytest.approx(10740, abs=60)
+    )
+    assert found.wait_shares.get("waits_for_disk", 0.0) == pytest.approx(0.95 if waits else 0.0, abs=0.06)

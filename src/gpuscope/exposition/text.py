@@ -117,7 +117,7 @@ def _openmetrics_head(family: MetricFamily, names: Container[str]) -> str:
 def _openmetrics_name(family: MetricFamily, names: Container[str]) -> tuple[str, str]:
     if family.type == "counter" and family.name.endswith("_total"):
         name = family.name.removesuffix("_total")
-        # A gauge may have this name, as `gpuscope_gpu_free_seconds`: parsers refuse two families of one name.
+        # A foreign gauge may have this name: parsers refuse two families of one name.
         return (name, "counter") if name not in names else (family.name, "unknown")
     if family.type == "info" and family.name.endswith("_info"):
         return family.name.removesuffix("_info"), "info"

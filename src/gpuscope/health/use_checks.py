@@ -114,6 +114,9 @@ _UNUSED_ALLOCATION: Final = (
 )
 """What the node's agent knows of its prolog; else what Slurm's queue says."""
 
+IDLE_KINDS: Final = ("held_idle", "only_some_work", "allocated_unused")
+"""The findings that say: its holder leaves the GPU idle."""
+
 USE_CHECKS: Final = (
     Check(
         kind="held_idle",
@@ -212,7 +215,7 @@ USE_CHECKS: Final = (
         severity=Severity.INFO,
         # The agent of a node without a prolog does not see what Slurm has given away.
         promql=(
-            f"gpuscope_gpu_free_seconds > {UNUSED_SECONDS:g} unless {SAME_GPU} {_INDEXED_BY_SLURM} "
+            f"gpuscope_gpu_free_for_seconds > {UNUSED_SECONDS:g} unless {SAME_GPU} {_INDEXED_BY_SLURM} "
             f"unless on (instance) {MAY_BE_ALLOCATED}"
         ),
         for_seconds=3600,

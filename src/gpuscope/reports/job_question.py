@@ -6,6 +6,7 @@ may exist in several namespaces. What is not there raises JobNotFound, what is a
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Final
@@ -53,6 +54,12 @@ class JobQuestion:
         if self.kind == "pod":
             return f"pod={quote(self.name)},namespace={quote(self.namespace)}"
         return f"slurm_job={quote(self.name)}"
+
+    def is_owner(self, labels: Mapping[str, str]) -> bool:
+        """Whether these labels of a process, an allocation or a finding name it."""
+        if self.kind == "pod":
+            return (labels.get("pod", ""), labels.get("namespace", "")) == (self.name, self.namespace)
+        return labels.get("slurm_job", "") == self.name
 
     @property
     def text(self) -> str:

@@ -39,6 +39,8 @@ class ReceiptGpu:
     memory_peak_bytes: float | None = None
     memory_total_bytes: float | None = None
     longest_idle_seconds: float | None = None
+    idle_episode_seconds: float = 0.0
+    """The longest time for which a finding said that the job leaves it idle."""
 
     @property
     def busy_ratio(self) -> float | None:
@@ -50,7 +52,9 @@ class ReceiptGpu:
 
     @property
     def is_unused(self) -> bool:
-        return self.busy_ratio is not None and self.busy_ratio < WORKING_RATIO
+        """It never worked, as a finding said."""
+        is_idle = self.busy_ratio is not None and self.busy_ratio < WORKING_RATIO
+        return is_idle and self.idle_episode_seconds > 0
 
     @property
     def memory_ratio(self) -> float | None:

@@ -82,7 +82,7 @@ def _low_use(receipt: JobReceipt) -> Iterator[ReceiptNote]:
     if some_work and efficiency is not None and not receipt.unused_gpus:
         yield from _low_efficiency(receipt, efficiency)
     # A GPU that was never used is another note's.
-    idle = max((gpu.longest_idle_seconds or 0.0 for gpu in receipt.gpus if not gpu.is_unused), default=0.0)
+    idle = max((gpu.idle_episode_seconds for gpu in receipt.gpus if not gpu.is_unused), default=0.0)
     if idle >= LONG_IDLE_SECONDS:
         sentence = ReportSentence(f"receipt.idle_{receipt.kind}", hours=idle / HOUR)
         yield ReceiptNote(sentence, _end_command(receipt))

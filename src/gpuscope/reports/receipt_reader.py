@@ -12,8 +12,10 @@ import numpy as np
 from gpuscope.engines.query_engine import LabelledValue, QueryEngine, describe, labelled_values
 from gpuscope.go_quote import quote
 from gpuscope.health.checks import CHECKS
+from gpuscope.health.use_checks import IDLE_KINDS
 from gpuscope.health.wait_checks import WAITS
 from gpuscope.prometheus_duration import duration_text
+from gpuscope.promql.frame import Bools
 from gpuscope.readings.throttle import NOT_THROTTLING
 from gpuscope.reports.board_spans import board_spans
 from gpuscope.reports.counter_growth import ChunkGrid, CounterGrowth, counter_growth
@@ -35,6 +37,8 @@ KEPT_MS: Final = 360_000
 """How long an agent keeps the counters of a job that ended, and a scrape."""
 MINUTE_MS: Final = 60_000
 MAX_WAIT_POINTS: Final = 500
+EXPLAINING: Final = (*WAITS, "waits_for_rank", "hung")
+"""Findings that explain why a GPU is idle, before those that call it idle."""
 FINE_MS: Final = 5_000
 MAX_FINE_POINTS: Final = 10_000
 MAX_GPUS: Final = 4_096
@@ -191,7 +195,7 @@ class _ReceiptReader:
         # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
         boards = {one.uuid: gpus.board(one.uuid) for one in receipt.gpus}
         await self._read_throttling_and_xids(receipt, boards)
-        await self._read_waits(receipt)
+        await self._read_findings(receipt, gpus)
         await self._note_unread(receipt, boards)
         self._note_missing(receipt)
         return receipt
@@ -354,16 +358,29 @@ class _ReceiptReader:
                 code = dict(pairs).get("xid", "")
                 receipt.xids[code] = receipt.xids.get(code, 0) + round(total)
 
-    async def _read_waits(self, receipt: JobReceipt) -> None:
-        """How much of the time each finding about waiting held for a GPU of the job."""
+    async def _read_findings(self, receipt: JobReceipt, gpus: GpuIdentities) -> None:
+        """How much of the time findings said that a GPU of the job waits, and for how long that it is idle."""
         start_ms, end_ms = self._began_ms, self._ended_ms
         step_ms = max(MINUTE_MS, (end_ms - start_ms) // MAX_WAIT_POINTS)
-        for kind in (*WAITS, "waits_for_rank"):
-            of_job = f"gpuscope_process_memory_bytes{{{self._question.process_matchers}}}"
-            expression = f"count(({CHECKS[kind].promql}) and on (instance, uuid) {of_job})"
-            matrix = await self._engine.range(expression, start_ms, end_ms, step_ms)
-            if matrix.labels:
-                receipt.wait_shares[kind] = float(matrix.present[0].sum()) / len(matrix.times_ms)
+        units = {(gpu.node, gpu.uuid): gpu for gpu in receipt.gpus}
+        waiting: dict[_NodeGpu, Bools] = defaultdict(lambda: np.zeros(1, dtype=bool))
+        for kind in (*EXPLAINING, *IDLE_KINDS):
+            matrix = await self._engine.range(CHECKS[kind].promql, start_ms, end_ms, step_ms)
+            held = np.zeros(len(matrix.times_ms), dtype=bool)
+            for pairs, present in zip(matrix.labels, matrix.present, strict=True):
+                labels = dict(pairs)
+                key = _node_gpu(labels, gpus)
+                if key not in units or not self._question.is_owner(labels):
+                    continue
+                held |= present
+                if kind in EXPLAINING:
+                    waiting[key] = waiting[key] | present
+                elif idle := _longest_run(present & ~waiting[key]):
+                    seconds = idle * step_ms / 1000 + CHECKS[kind].lead_seconds
+                    unit = units[key]
+                    unit.idle_episode_seconds = max(unit.idle_episode_seconds, min(seconds, unit.held_seconds))
+            if held.any() and kind in (*WAITS, "waits_for_rank"):
+                receipt.wait_shares[kind] = float(held.sum()) / len(held)
 
     async def _note_unread(self, receipt: JobReceipt, boards: Mapping[str, str]) -> None:
         """Time of the job in which its GPUs were not read: before their history begins, and gaps in it."""
@@ -428,3 +445,9 @@ def _new_unit(labels: Mapping[str, str], gpus: GpuIdentities) -> ReceiptGpu:
         model=gpus.model(uuid),
         profile=gpus.profiles.get(uuid, ""),
     )
+
+
+def _longest_run(present: Bools) -> int:
+    """Of consecutive steps."""
+    changes = np.flatnonzero(np.diff(np.concatenate([[False], present, [False]])))
+    return int((changes[1::2] - changes[::2]).max(initial=0))

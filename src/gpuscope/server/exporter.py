@@ -11,7 +11,8 @@ import threading
 import time
 import zlib
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Final
 
 from gpuscope import __version__
 from gpuscope.exposition.text import (
@@ -23,11 +24,13 @@ from gpuscope.exposition.text import (
     text_encoder,
 )
 from gpuscope.metrics.families import Builder
-from gpuscope.metrics.sample import MetricFamily
+from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.readings import Snapshot
 from gpuscope.server.http.messages import Handler, Request, Response, text
 from gpuscope.server.http.routing import Route, Router
 from gpuscope.server.request_rhythm import RequestRhythm
+
+SNAPSHOT_AGE: Final = "gpuscope_agent_snapshot_age_seconds"
 
 RECENT_SECONDS = 300.0
 MAX_ON_DEMAND_SECONDS = 0.05
@@ -71,7 +74,7 @@ class _Rendering:
 class _Latest:
     snapshot: Snapshot | None = None
     families: list[MetricFamily] | None = None
-    """None: not built yet."""
+    """None: not built yet. Without its age, which changes while it is served."""
     at: float = 0.0
     """When it was published."""
 
@@ -87,20 +90,19 @@ class Exporter:
         title: str,
         needs_gpus: bool = True,
         on_demand: bool = False,
-        age: Callable[[float], MetricFamily] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`on_demand`: the builders need no snapshot but those that are rendered. `age` makes a metric of how
-        old the snapshot is when it is served."""
+        """`on_demand`: the builders need no snapshot but those that are rendered."""
         self._builders = builders
         self._title = title
         self._needs_gpus = needs_gpus
         self._on_demand = on_demand
-        self._age = age
         self._clock = clock
         self._text = _Rendering(TEXT_CONTENT_TYPE, text_encoder())
         self._openmetrics = _Rendering(OPENMETRICS_CONTENT_TYPE, openmetrics_encoder()) if openmetrics else None
         self._latest = _Latest()
+        self._ages: list[MetricFamily] = []
+        """The metric of the snapshot's age, where a builder gives one."""
         self._published_at: float | None = None
         self._build_seconds = float("inf")
         """Of the last snapshot that was built; the first one is always."""
@@ -132,9 +134,10 @@ class Exporter:
     def _build(self, snapshot: Snapshot) -> list[MetricFamily]:
         with self._build_lock:  # a request may build while the next snapshot is published
             began = self._clock()
-            families = [family for builder in self._builders for family in builder.to_families(snapshot)]
+            built = [family for builder in self._builders for family in builder.to_families(snapshot)]
+            self._ages = [family for family in built if family.name == SNAPSHOT_AGE]
             self._build_seconds = self._clock() - began
-            return families
+            return [family for family in built if family.name != SNAPSHOT_AGE]
 
     def _families(self) -> list[MetricFamily]:
         """Of the latest snapshot."""
@@ -165,7 +168,7 @@ class Exporter:
 
     def exposition(self) -> bytes:
         """The latest snapshot in text format, for `--once` and for text files."""
-        return encode_text(self._families())
+        return encode_text([*self._families(), *self._families_of_now()])
 
     async def _metrics(self, request: Request) -> Response:
         rendering = self._text
@@ -187,8 +190,9 @@ class Exporter:
             return Response(body, content_type=rendering.content_type, headers=headers)
 
     def _families_of_now(self) -> Iterable[MetricFamily]:
-        if self._age is not None:
-            yield self._age(self._clock() - self._latest.at)
+        seconds = round(self._clock() - self._latest.at, 3)
+        for age in self._ages:
+            yield replace(age, samples=[Sample(NO_LABELS, seconds)])
 
     async def _ready(self, request: Request) -> Response:
         snapshot = self._latest.snapshot

@@ -7,7 +7,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,7 +22,6 @@ from gpuscope.errors import NoGpuReadable
 from gpuscope.exposition.textfile_writer import TextfileWriter
 from gpuscope.health.xids import explain_xid
 from gpuscope.limits import Limits
-from gpuscope.metrics.sample import MetricFamily
 from gpuscope.readings import Snapshot
 from gpuscope.server.exporter import Exporter
 from gpuscope.server.http.messages import with_guard
@@ -100,18 +99,12 @@ class CollectorThreads:
 
 def build_exporter(plan: ListenerPlan) -> Exporter:
     needs_gpus = not families_without_gpus().issuperset(plan.families)
-    age: Callable[[float], MetricFamily] | None = None
-    if "native" in plan.families:  # a stand-in does not load the table of native metrics
-        from gpuscope.metrics.families.native.agent_metrics import snapshot_age
-
-        age = snapshot_age
     return Exporter(
         plan.builders,
         openmetrics=plan.openmetrics,
         title=plan.title,
         needs_gpus=needs_gpus,
         on_demand=plan.on_demand,
-        age=age,
     )
 
 

@@ -42,7 +42,7 @@ def history() -> History:
         labels = made.gpu(number, processes=1.0)
         made.process(labels, str(number), idle_since=240, user="alice", slurm_job="17")
     free = made.gpu(2, model="NVIDIA L4", processes=0.0)
-    made.add("gpuscope_gpu_free_seconds", lambda minute: 86400.0 + 60.0 * (minute + 1), **free)
+    made.add("gpuscope_gpu_free_for_seconds", lambda minute: 86400.0 + 60.0 * (minute + 1), **free)
     hot = made.gpu(3, processes=1.0)
     made.add("gpuscope_gpu_clock_hertz", 1e9, **hot, clock="sm")
     made.add("gpuscope_gpu_clock_max_hertz", 2e9, **hot, clock="sm")

@@ -19,6 +19,7 @@ from gpuscope.health.checks import CHECKS
 from gpuscope.health.judgement import Judgement
 from gpuscope.health.open_episodes import without_explained
 from gpuscope.health.thresholds import IDLE_FINDING_SECONDS
+from gpuscope.health.use_checks import IDLE_KINDS
 from gpuscope.notify.idle_policy.job_nodes import (
     UNPLACED,
     JobNodes,
@@ -37,8 +38,6 @@ MAX_AGE_SECONDS: Final = 180.0
 MAX_SKEW_SECONDS: Final = 120.0
 """Between the clocks of slurmctld and of this server."""
 
-IDLE_KINDS: Final = ("held_idle", "only_some_work", "allocated_unused")
-"""The findings that say: its holder leaves the GPU idle."""
 _EVALUATED: Final = tuple(
     dict.fromkeys(CHECKS[kind] for idle in IDLE_KINDS for kind in (idle, *CHECKS[idle].explained_by))
 )

@@ -26,11 +26,6 @@ from gpuscope.metrics.selection import EVERY_METRIC, MetricSelection
 from gpuscope.readings import ABSENT, Snapshot
 
 
-def snapshot_age(seconds: float) -> MetricFamily:
-    """Made when the numbers are served: bytes that were rendered with a snapshot do not age."""
-    return AGENT_SNAPSHOT_AGE.family([Sample(NO_LABELS, round(seconds, 3))])
-
-
 class AgentMetrics:
     def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
@@ -50,6 +45,8 @@ def _families(snapshot: Snapshot) -> Iterator[MetricFamily]:
         yield NODE_CPU.family([Sample(NO_LABELS, snapshot.cpu_ratio)])
     about = (__version__, snapshot.node, "true" if snapshot.simulated else "false")
     yield AGENT_INFO.family([Sample(label_texts(AGENT_INFO.labels, about), 1)])
+    # Samples that are given on at once have the time of the snapshot; who serves it later counts on (Exporter).
+    yield AGENT_SNAPSHOT_AGE.family([Sample(NO_LABELS, 0.0)])
     yield AGENT_SNAPSHOT_TIME.family([Sample(NO_LABELS, snapshot.taken_at)])
     agent = snapshot.agent
     if agent is not ABSENT:

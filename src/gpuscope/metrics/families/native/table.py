@@ -238,7 +238,7 @@ TREND_METRICS: tuple[NativeMetric, ...] = (
         "How long the GPU has reported full utilisation with little power and no traffic; 0 if it does not.",
     ),
     _gauge(
-        "free_seconds",
+        "free_for_seconds",
         "free_seconds",
         "How long the GPU or MIG instance has had no process and no allocation; 0 while it is held.",
     ),
@@ -246,7 +246,7 @@ TREND_METRICS: tuple[NativeMetric, ...] = (
         "hung_since_seconds", "hung_since", "Deprecated: time since which gpuscope_gpu_hung_seconds counts."
     ),
     _gauge(
-        "free_since_seconds", "free_since", "Deprecated: time since which gpuscope_gpu_free_seconds counts."
+        "free_since_seconds", "free_since", "Deprecated: time since which gpuscope_gpu_free_for_seconds counts."
     ),
 )
 """`reading` is an attribute of `GpuTrend`."""
@@ -400,7 +400,7 @@ AGENT_INFO = _agent("agent_info", "info", "This agent; the value is always 1.", 
 AGENT_SNAPSHOT_AGE = _agent(
     "agent_snapshot_age_seconds",
     "gauge",
-    "How old these numbers were when they were served; not in text files and remote write.",
+    "How old these numbers were when they were served, written or sent.",
 )
 AGENT_SNAPSHOT_TIME = _agent(
     "agent_snapshot_timestamp_seconds",
