@@ -14,6 +14,8 @@ from gpuscope.limits import LIMITS_REACHED
 from gpuscope.promql import Engine, Vector
 from gpuscope.rules.alert_state import AlertState
 from gpuscope.rules.alerting_rule import AlertContext
+from gpuscope.rules.interfaces import RuleQueryError
+from gpuscope.rules.memory_storage import MemoryStorage
 from gpuscope.rules.query_adapters import EvaluatorQueries
 from gpuscope.rules.rule_spec import SECOND_NS
 from tests.rules.rig import START, Rig
@@ -358,3 +360,16 @@ groups:
     assert dict(alert.annotations) == {"bad": "<error expanding template: it fails>", "good": "7 W"}
     (series, _), *_ = rig.query("ALERTS")
     assert series["gone"] == "{{ none }}", "Prometheus shows the raw text here"
+
+
+def test_expressions_of_checks_are_evaluated_as_checks_are() -> None:
+    """Nothing that is not needed is read, so it cannot fail either. A rule of somebody else shows its error."""
+    memory = MemoryStorage()
+    for gpu in "01":
+        memory.add((("__name__", "a"), ("gpu", gpu)), START * 1000, 1.0)
+    memory.show_until(START * 1000)
+    ambiguous = "missing\nand a * on () a"
+    queries = EvaluatorQueries(Engine(memory), checks=["missing and a * on () a"])
+    assert list(queries.instant(ambiguous, START * 1000).labels) == []
+    with pytest.raises(RuleQueryError, match="many-to-many"):
+        EvaluatorQueries(Engine(memory)).instant(ambiguous, START * 1000)

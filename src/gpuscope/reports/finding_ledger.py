@@ -83,6 +83,11 @@ class FindingLedger:
             key=lambda one: one.start_ms,
         )
 
+    @property
+    def known_until_ms(self) -> int | None:
+        """The end of the newest window that was read."""
+        return max((one.end_ms for one in self._known()), default=None)
+
     async def update(self, now_ms: int) -> int:
         """Reads until a minute ago; returns the end of what is known."""
         await self._recheck_filled(now_ms)

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,15 +20,23 @@ from gpuscope.store import StoreError
 
 
 class EvaluatorQueries:
-    """Over the evaluator of this process. `stopping` ends every query: a slow one must not delay the exit."""
+    """Over the evaluator of this process. `stopping` ends every query: a slow one must not delay the exit.
 
-    def __init__(self, evaluator: Engine, stopping: threading.Event | None = None) -> None:
+    Expressions of `checks` are evaluated as the checks are, reading only what is needed (`skips_unneeded`).
+    Rules of others are evaluated whole: an error in any part of them is theirs to see."""
+
+    def __init__(
+        self, evaluator: Engine, stopping: threading.Event | None = None, checks: Iterable[str] = ()
+    ) -> None:
         self._evaluator = evaluator
         self._stopping = stopping
+        self._of_checks = replace(evaluator, skips_unneeded=True)
+        self._checks = frozenset(map(_one_line, checks))
 
     def instant(self, expression: str, at_ms: int) -> Vector:
         try:
-            result = self._evaluator.instant(expression, at_ms, cancelled=self._stopping)
+            evaluator = self._of_checks if _one_line(expression) in self._checks else self._evaluator
+            result = evaluator.instant(expression, at_ms, cancelled=self._stopping)
         except (PromQLError, StoreError) as error:
             raise RuleQueryError(str(error)) from error
         if isinstance(result, Scalar):
@@ -35,6 +44,11 @@ class EvaluatorQueries:
         if not isinstance(result, Vector):
             raise RuleQueryError("rule result is not a vector or scalar")
         return result
+
+
+def _one_line(expression: str) -> str:
+    """Return an expression without the line breaks of a rule file."""
+    return " ".join(expression.split())
 
 
 class EngineQueries:

@@ -18,6 +18,7 @@ from pathlib import Path
 from gpuscope.clock import SystemClock
 from gpuscope.engines.http_engine import HttpEngine
 from gpuscope.errors import UsageError
+from gpuscope.health.checks import CHECKS
 from gpuscope.metrics.sample import MetricFamily
 from gpuscope.notify.alertmanagers.alertmanager_config import AlertingSection, read_alerting
 from gpuscope.notify.alertmanagers.alertmanager_discovery import AlertmanagerDiscovery
@@ -268,7 +269,8 @@ def embedded_rules(
 
     def new_io() -> RuleIo:
         evaluator, stopping = Engine(store, lookback_ms=int(settings.query_lookback * 1000)), threading.Event()
-        return RuleIo(EvaluatorQueries(evaluator, stopping), StoreWriter(store, remote_write), stopping)
+        queries = EvaluatorQueries(evaluator, stopping, [check.promql for check in CHECKS.values()])
+        return RuleIo(queries, StoreWriter(store, remote_write), stopping)
 
     return RuleEvaluation(settings, listen, loaded, new_io(), store.folder / STATE_FILE, sinks, rare=new_io())
 

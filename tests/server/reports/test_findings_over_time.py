@@ -17,9 +17,10 @@ from gpuscope.exposition.text import encode_text
 from gpuscope.health.checks import CHECKS
 from gpuscope.limits import LIMITS_REACHED, Limits
 from gpuscope.promql.result import Matrix
-from gpuscope.reports.finding_ledger import FindingLedger
+from gpuscope.reports.finding_ledger import WINDOW_MS, FindingLedger
 from gpuscope.server.api_types import findings_json
 from gpuscope.server.api_types.findings_json import PastFindingsAnswer
+from gpuscope.server.http.messages import Request
 from gpuscope.server.http.routing import Router
 from gpuscope.server.live.fleet_judge import FleetJudge
 from gpuscope.server.live.fleet_samples import FleetSamples, by_node
@@ -207,6 +208,46 @@ def test_a_kind_that_the_engine_refuses_is_named_and_costs_only_itself() -> None
         answer = client.get("/api/findings?since=24h").json()
     assert "held_idle is not known for 24.0 h: too many samples" in answer["coverage"]["missing"]
     assert "throttled" in {one["kind"] for one in answer["findings"]}
+
+
+class SlowEngine:
+    """Does not answer for the time before `since_ms`."""
+
+    def __init__(self, made: History, since_ms: int) -> None:
+        self._engine = made.engine()
+        self._since_ms = since_ms
+        self.is_waited_for = asyncio.Event()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._engine, name)
+
+    async def range(self, expression: str, start_ms: int, *args: Any, **more: Any) -> Matrix:
+        if start_ms < self._since_ms:
+            self.is_waited_for.set()
+            await asyncio.Event().wait()
+        return await self._engine.range(expression, start_ms, *args, **more)
+
+
+def test_an_answer_does_not_wait_until_older_hours_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuscope.server.reports.findings_over_time.WATCHED_WAIT_SECONDS", 0.01)
+    made = history()
+
+    async def ask_while_reading() -> dict[str, Any]:
+        engine = SlowEngine(made, made.end_ms - WINDOW_MS)
+        live = LiveFleet(_nothing, "test")
+        past = FindingsOverTime(FindingLedger(engine), live, clock=lambda: made.end_ms / 1000 + 60)
+        watch = asyncio.create_task(past.watch())
+        await engine.is_waited_for.wait()  # the newest hours are read, and the lock is held
+        request = Request("GET", "/api/findings", query=b"since=24h")
+        answer = await asyncio.wait_for(past.answer(request), 60)
+        watch.cancel()
+        assert answer.status == 200
+        found: dict[str, Any] = orjson.loads(bytes(answer.body))
+        return found
+
+    answer = asyncio.run(ask_while_reading())
+    assert "not read yet" in answer["coverage"]["missing"][0]
+    assert answer["coverage"]["gpus"] > 0
 
 
 async def _nothing() -> FleetSamples:

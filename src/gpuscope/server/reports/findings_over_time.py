@@ -43,6 +43,8 @@ DEFAULT_RANGE_SECONDS: Final = 7 * 86400.0
 MAX_FIELDS: Final = 20
 WAIT_SECONDS: Final = 3.0
 """How long an answer waits for hours that are not read yet."""
+WATCHED_WAIT_SECONDS: Final = 0.7
+"""The same while the watch reads them anyway: the answer is there within a second."""
 UPDATE_SECONDS: Final = 300.0
 SOON_SECONDS: Final = 15.0
 """Until the next update while samples of the past still arrive, and in the first minutes."""
@@ -69,6 +71,9 @@ class FindingsOverTime:
         self._max_range_seconds = (limits or Limits()).findings_max_range
         self._clock = clock
         self._costs: dict[str, float] | None = None
+        self._wait_seconds = WAIT_SECONDS
+        self._behind: set[asyncio.Task[int]] = set()
+        """What answers no longer wait for. The event loop itself keeps no task alive."""
         self._episode = EpisodeLog(log, "findings over time")
 
     async def answer(self, request: Request) -> Response:
@@ -123,10 +128,24 @@ class FindingsOverTime:
         return await asyncio.to_thread(encode)
 
     async def _read(self, start_ms: int, now_ms: int) -> int:
-        """Waits a short time for what is missing; returns until when the history was read."""
+        """Waits a short time for what is missing; returns until when the history was read. A read that takes
+        longer goes on behind the answer."""
+        reading = asyncio.create_task(self._read_missing(start_ms, now_ms))
+        self._behind.add(reading)
+        reading.add_done_callback(self._end_reading)
+        done, _ = await asyncio.wait({reading}, timeout=self._wait_seconds)
+        known_until_ms = self._ledger.known_until_ms
+        return await reading if done or known_until_ms is None else known_until_ms
+
+    def _end_reading(self, reading: asyncio.Task[int]) -> None:
+        self._behind.discard(reading)
+        if not reading.cancelled():
+            reading.exception()  # retrieved: if no answer waits for it, the watch meets and logs the same
+
+    async def _read_missing(self, start_ms: int, now_ms: int) -> int:
         async with self._reading:
             known_until_ms = await self._ledger.update(now_ms)
-        deadline = time.monotonic() + WAIT_SECONDS
+        deadline = time.monotonic() + self._wait_seconds
         while time.monotonic() < deadline and await self._cover(start_ms, now_ms):
             pass
         return known_until_ms
@@ -137,6 +156,7 @@ class FindingsOverTime:
 
     async def watch(self) -> None:
         """Keeps the last seven days read. Runs until it is cancelled."""
+        self._wait_seconds = WATCHED_WAIT_SECONDS
         started = time.monotonic()
         while True:
             changed = False
