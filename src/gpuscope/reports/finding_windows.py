@@ -30,6 +30,7 @@ from gpuscope.health.use_checks import NOT_SERVICES
 from gpuscope.prometheus_duration import duration_text
 from gpuscope.promql.frame import Bools, Floats
 from gpuscope.promql.result import Matrix
+from gpuscope.reports.gpu_reporters import ReportedSpan, take_turns
 from gpuscope.reports.gpu_weights import GpuKey, GpuWeights
 
 STEP_MS: Final = 60_000
@@ -184,7 +185,7 @@ class _Claims:
     def observe(self, seen: Matrix, with_processes: Matrix, memory: Matrix) -> None:
         self._window.read_counts = seen.present.sum(axis=0).tolist()
         self._weights = GpuWeights([self._window.gpus])
-        self._turns = _turns(seen)
+        self._turns = _turns(self._window, seen)
         for found, kept in ((seen, self._window.observed), (with_processes, self._window.with_processes)):
             for labels, present in zip(found.labels, found.present, strict=True):
                 key = _gpu_key(dict(labels))
@@ -311,27 +312,26 @@ def _share(check: Check, values: Floats) -> Floats | float:
     return np.clip(values, 0.0, 1.0) if check.share is Share.VALUE else 1.0
 
 
-def _turns(seen: Matrix) -> dict[GpuKey, Bools]:
-    """Of GPUs and instances with several reporters: the steps that are with each. They stay with one until it
-    is silent, and go to the first by name of the others then."""
+def _turns(window: Window, seen: Matrix) -> dict[GpuKey, Bools]:
+    """Of GPUs and instances with several reporters: the steps that are with each."""
     by_uuid: dict[str, dict[str, Bools]] = defaultdict(dict)
     for labels, present in zip(seen.labels, seen.present, strict=True):
         instance, uuid = _gpu_key(dict(labels))
         known = by_uuid[uuid].get(instance)
         by_uuid[uuid][instance] = present if known is None else known | present
+    edges_ms = np.arange(window.start_ms, window.end_ms + STEP_MS, STEP_MS, dtype=np.int64)
     turns: dict[GpuKey, Bools] = {}
     for uuid, reporters in by_uuid.items():
         if len(reporters) < 2:
             continue
-        instances = sorted(reporters)
-        present = np.array([reporters[instance] for instance in instances])
-        chosen = np.zeros(present.shape[1], dtype=np.int64)
-        current = 0
-        for step in np.flatnonzero(present.any(axis=0)).tolist():
-            if not present[current, step]:
-                current = int(np.argmax(present[:, step]))
-            chosen[step] = current
-        turns.update({(instance, uuid): chosen == number for number, instance in enumerate(instances)})
+        turns.update({(instance, uuid): np.zeros(len(edges_ms) - 1, dtype=bool) for instance in reporters})
+        reported = [
+            ReportedSpan((instance, ""), span.start_ms, span.end_ms, span.start_ms)
+            for instance, present in reporters.items()
+            for span in _spans(window, present, present)
+        ]
+        for turn in take_turns(reported, window.start_ms, window.end_ms, edges_ms):
+            turns[turn.reporter[0], uuid] |= turn.overlaps(edges_ms[:-1], edges_ms[1:])
     return turns
 
 
