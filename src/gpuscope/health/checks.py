@@ -112,7 +112,7 @@ def explaining_first(checks: Iterable[Check]) -> tuple[Check, ...]:
     left = {check.kind: check for check in checks}
     ordered: list[Check] = []
     while left:
-        free = [one for one in left.values() if left.keys().isdisjoint(one.explained_by)]
+        free = [check for check in left.values() if left.keys().isdisjoint(check.explained_by)]
         for check in free or list(left.values()):
             ordered.append(left.pop(check.kind))
     return tuple(ordered)

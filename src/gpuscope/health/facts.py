@@ -115,12 +115,12 @@ class GpuFacts(Facts):
     @property
     def holders(self) -> list[ProcessFacts]:
         """Without services of the node, such as a display server: they hold nothing."""
-        return [one for one in self.processes if not one.is_service]
+        return [process for process in self.processes if not process.is_service]
 
     @property
     def idle_seconds(self) -> Maybe[float]:
         """Since the last of its holders worked; ABSENT unless all of them are known to be idle."""
-        times = [one.plain.get(IDLE_SECONDS) for one in self.holders]
+        times = [process.plain.get(IDLE_SECONDS) for process in self.holders]
         known = [seconds for seconds in times if seconds]
         return min(known) if known and len(known) == len(times) else ABSENT
 

@@ -66,7 +66,7 @@ def _gone(condition: Condition, around: Surroundings) -> Detail:
 
 def _target(condition: Condition, around: Surroundings) -> Detail:
     instance = condition.subject.instance
-    errors = (one.gone.why for one in around.missing.targets if one.instance == instance)
+    errors = (target.gone.why for target in around.missing.targets if target.instance == instance)
     return Detail({"error": next(filter(None, errors), "–")})
 
 
@@ -135,11 +135,11 @@ def _slow_rank(condition: Condition, around: Surroundings) -> Detail:
 
 
 def _indices(others: Iterable[Mapping[str, str]], instance: str) -> list[str]:
-    return list(dict.fromkeys(one.get("gpu", "") for one in others if one.get("instance") == instance))
+    return list(dict.fromkeys(labels.get("gpu", "") for labels in others if labels.get("instance") == instance))
 
 
 def _allocated(condition: Condition, around: Surroundings) -> Detail:
-    used = len({(one.get("instance"), one.get("uuid")) for one in around.others})
+    used = len({(labels.get("instance"), labels.get("uuid")) for labels in around.others})
     return Detail({"used": used}, "allocated_unused.some") if used else NO_DETAIL
 
 

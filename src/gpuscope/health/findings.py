@@ -67,11 +67,11 @@ class FindingMaker:
     def make(self, episodes: Sequence[OpenEpisode]) -> list[Finding]:
         groups: dict[tuple[str, ...], list[OpenEpisode]] = defaultdict(list)
         self._losses = {}
-        for one in without_explained(list(self._without_repeated_nodes(episodes)), self._short_name):
-            if one.condition.check.kind not in NOT_FINDINGS:
-                groups[self._group(one.condition)].append(one)
-                if one.loss is not None:
-                    self._losses[one.condition.subject] = one.loss
+        for episode in without_explained(list(self._without_repeated_nodes(episodes)), self._short_name):
+            if episode.condition.check.kind not in NOT_FINDINGS:
+                groups[self._group(episode.condition)].append(episode)
+                if episode.loss is not None:
+                    self._losses[episode.condition.subject] = episode.loss
         return [
             self._finding(key, members) for key, group in groups.items() for members in _close_in_time(group)
         ]
@@ -79,8 +79,8 @@ class FindingMaker:
     def reasons(self, episodes: Iterable[OpenEpisode]) -> dict[str, dict[str, dict[str, str]]]:
         """By instance and UUID: the kinds that give a GPU its state, with the reason in a few words."""
         found: dict[str, dict[str, dict[str, str]]] = {}
-        for one in episodes:
-            condition, subject = one.condition, one.condition.subject
+        for episode in episodes:
+            condition, subject = episode.condition, episode.condition.subject
             if subject.uuid and subject.kind in STATE_OF_KIND:
                 short = describe(condition, self._surroundings(condition)).short
                 found.setdefault(subject.instance, {}).setdefault(subject.uuid, {})[subject.kind] = short
@@ -89,11 +89,11 @@ class FindingMaker:
     def _without_repeated_nodes(self, episodes: Iterable[OpenEpisode]) -> Iterator[OpenEpisode]:
         """A node that came back under another address is not down."""
         present = {node_name(node) for instance, node in self._nodes.items() if self._is_present(instance)}
-        for one in episodes:
-            subject = one.condition.subject
+        for episode in episodes:
+            subject = episode.condition.subject
             if subject.kind == "node_down" and self._node_name(subject.instance) in present:
                 continue
-            yield one
+            yield episode
 
     def _is_present(self, instance: str) -> bool:
         return instance not in self._missing.nodes
@@ -122,22 +122,26 @@ class FindingMaker:
             self._nodes.get(subject.instance),
             self._gpus.get((subject.instance, subject.uuid)),
             self._missing,
-            [one for one in self._others.get(subject.kind, ()) if _is_same_owner(one, condition.labels)],
+            [
+                labels
+                for labels in self._others.get(subject.kind, ())
+                if _is_same_owner(labels, condition.labels)
+            ],
         )
 
     def _finding(self, key: tuple[str, ...], members: Sequence[OpenEpisode]) -> Finding:
         first = members[0].condition
         check, subject = first.check, first.subject
         uuids = sorted(
-            {one.condition.subject.uuid for one in members} - {""}, key=self._place(subject.instance)
+            {episode.condition.subject.uuid for episode in members} - {""}, key=self._place(subject.instance)
         )
-        gpus = tuple(self._index(one.condition) for one in _by_uuid(members, uuids))
+        gpus = tuple(self._index(episode.condition) for episode in _by_uuid(members, uuids))
         owner = self._owner(check, members)
         newest = min((one.condition for one in members), key=lambda one: one.value)
         chosen = newest if check.value_is_age and check.kind.startswith("xid_") else first
         detail = describe(chosen, self._surroundings(chosen))
         anchor = uuids[0] if check.kind == "held_idle" else ""
-        begins = [one.since for one in members if one.since is not None]
+        begins = [episode.since for episode in members if episode.since is not None]
         return self._make(
             check, (*key[1:], anchor), subject.instance, gpus, tuple(uuids), owner, detail,
             min(begins) if len(begins) == len(members) else None,
@@ -169,7 +173,8 @@ class FindingMaker:
         if check.subject is not Subject.GPU:
             return NO_OWNER
         owners = {
-            self._owner_of_gpu((one.condition.subject.instance, one.condition.subject.uuid)) for one in members
+            self._owner_of_gpu((episode.condition.subject.instance, episode.condition.subject.uuid))
+            for episode in members
         }
         return owners.pop() if len(owners) == 1 else NO_OWNER
 
@@ -190,7 +195,7 @@ class FindingMaker:
         since: float | None,
         losses: Sequence[Loss | None],
     ) -> Finding:
-        known = [one for one in losses if one is not None]
+        known = [loss for loss in losses if loss is not None]
         is_known = bool(known) and len(known) == len(losses)
         why_key, next_key = detail.why_key or check.kind, step_key(detail.next_key or check.kind, owner)
         values = {**detail.args, **place_values(gpus, owner_text(owner))}
@@ -210,29 +215,29 @@ class FindingMaker:
             next=fill(detail.next or STEP_TEXTS.get(next_key, check.next_step), values),
             next_key=next_key,
             evidence=evidence_query(check, instance, uuids),
-            cost_gpu_hours=sum(one.gpu_seconds for one in known) / 3600 if is_known else None,
-            wasted_gpus=sum(one.gpus for one in known) if is_known else None,
-            cost_at=max(one.at for one in known) if is_known else None,
+            cost_gpu_hours=sum(loss.gpu_seconds for loss in known) / 3600 if is_known else None,
+            wasted_gpus=sum(loss.gpus for loss in known) if is_known else None,
+            cost_at=max(loss.at for loss in known) if is_known else None,
         )
 
 
 def _by_uuid(members: Iterable[OpenEpisode], uuids: Iterable[str]) -> list[OpenEpisode]:
-    found = {one.condition.subject.uuid: one for one in members}
+    found = {episode.condition.subject.uuid: episode for episode in members}
     return [found[uuid] for uuid in uuids]
 
 
 def _close_in_time(group: list[OpenEpisode]) -> Iterator[list[OpenEpisode]]:
     """Of idle GPUs those that went idle within 15 minutes are one finding, so that its `since` is right for
     all of them; other groups stay together."""
-    if group[0].condition.check.kind != "held_idle" or any(one.since is None for one in group):
+    if group[0].condition.check.kind != "held_idle" or any(episode.since is None for episode in group):
         yield group
         return
     part: list[OpenEpisode] = []
-    for one in sorted(group, key=lambda one: (one.since or 0.0, one.condition.subject.uuid)):
-        if part and (one.since or 0.0) - (part[0].since or 0.0) > IDLE_FINDING_SECONDS:
+    for episode in sorted(group, key=lambda episode: (episode.since or 0.0, episode.condition.subject.uuid)):
+        if part and (episode.since or 0.0) - (part[0].since or 0.0) > IDLE_FINDING_SECONDS:
             yield part
             part = []
-        part.append(one)
+        part.append(episode)
     yield part
 
 

@@ -35,8 +35,8 @@ class Judgement:
 
     def due(self, now: float) -> list[Check]:
         """The most urgent first."""
-        found = [one for one in self._checks if self._is_due(one, now)]
-        return sorted(found, key=lambda one: one.every_seconds)
+        found = [check for check in self._checks if self._is_due(check, now)]
+        return sorted(found, key=lambda check: check.every_seconds)
 
     def _is_due(self, check: Check, now: float) -> bool:
         at = self._tried_at.get(check.kind)
@@ -87,7 +87,7 @@ class Judgement:
 def kinds_by_gpu(episodes: Iterable[OpenEpisode]) -> dict[str, dict[str, set[str]]]:
     """By instance and UUID."""
     found: dict[str, dict[str, set[str]]] = {}
-    for one in episodes:
-        subject = one.condition.subject
+    for episode in episodes:
+        subject = episode.condition.subject
         found.setdefault(subject.instance, {}).setdefault(subject.uuid, set()).add(subject.kind)
     return found

@@ -113,10 +113,14 @@ def without_explained(
     """Leaves out what another one explains: on the same GPU, or on its node. `node_of` has the name of the
     node with an address: Slurm calls its nodes by their names."""
     holding: dict[str, set[tuple[str, str]]] = {}
-    for one in episodes:
-        subject = one.condition.subject
+    for episode in episodes:
+        subject = episode.condition.subject
         holding.setdefault(subject.kind, set()).add((node_of(subject.instance), subject.uuid))
-    return [one for one in episodes if not _is_explained(one, node_of(one.condition.subject.instance), holding)]
+    return [
+        episode
+        for episode in episodes
+        if not _is_explained(episode, node_of(episode.condition.subject.instance), holding)
+    ]
 
 
 def _is_explained(one: OpenEpisode, node: str, holding: Mapping[str, Collection[tuple[str, str]]]) -> bool:

@@ -101,7 +101,7 @@ def end_replaced(
             # Agents of older versions report a replaced card as lost for as long as they run: it may have been
             # replaced before the range. An index says nothing then: GPUs behind a lost one move up.
             was_before = uuid not in begins and is_pci_address(slot_name)
-            others = [begins[one] for one in uuids - {uuid} if one in begins]
+            others = [begins[other] for other in uuids - {uuid} if other in begins]
             later = [at_ms for at_ms in others if at_ms > span.begin_ms or was_before]
             if not later:
                 continue

@@ -51,8 +51,8 @@ def episodes_by_subject(
         episodes = joining.join(subject, found, check.lead_seconds)
         if check.subject in (Subject.NODE, Subject.SLURM_NODE) and check.share is not Share.NONE:
             episodes = _without(episodes, _counted_elsewhere(check, subject, windows, weights))
-        clipped = (_clip(one, start_ms, end_ms) for one in episodes)
-        if inside := [one for one in clipped if one.end_ms > one.start_ms]:
+        clipped = (_clip(episode, start_ms, end_ms) for episode in episodes)
+        if inside := [episode for episode in clipped if episode.end_ms > episode.start_ms]:
             yield check, subject, inside
 
 
@@ -68,7 +68,7 @@ def _spans_by_subject(
     windows: Sequence[Window], weights: GpuWeights, only: Collection[SubjectKey] | None
 ) -> dict[SubjectKey, list[LostSpan]]:
     """With `only`, those and the others of the same boards."""
-    boards = None if only is None else {weights.board((one.instance, one.uuid)) for one in only}
+    boards = None if only is None else {weights.board((subject.instance, subject.uuid)) for subject in only}
     spans: dict[SubjectKey, list[LostSpan]] = defaultdict(list)
     for window in windows:
         for subject, found in window.spans.items():
@@ -168,7 +168,9 @@ def _counted_elsewhere(
         others = [weights.other_reporters(board) for board in weights.boards(subject.instance)]
         instances = {instance for keys in others for instance, _ in keys}
         # Of a node that is down under two addresses, the first by name has the loss.
-        earlier = [SubjectKey(check.kind, one, "", ()) for one in instances if one < subject.instance]
+        earlier = [
+            SubjectKey(check.kind, instance, "", ()) for instance in instances if instance < subject.instance
+        ]
         return _reported(windows, others) + _times(windows, earlier if all(others) else ())
     explaining = [
         SubjectKey(kind, instance, "", ())

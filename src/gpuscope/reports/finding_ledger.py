@@ -79,8 +79,8 @@ class FindingLedger:
     def windows(self, start_ms: int, end_ms: int) -> list[Window]:
         """What is known of a range, oldest first."""
         return sorted(
-            (one for one in self._known() if one.start_ms < end_ms and one.end_ms > start_ms),
-            key=lambda one: one.start_ms,
+            (window for window in self._known() if window.start_ms < end_ms and window.end_ms > start_ms),
+            key=lambda window: window.start_ms,
         )
 
     @property
@@ -118,8 +118,8 @@ class FindingLedger:
 
     async def recheck(self, now_ms: int) -> bool:
         """Drops windows that failed or have other samples now; True if there was one."""
-        recent = [one for one in self._known() if one.start_ms > now_ms - RECENT_MS]
-        older = [one for one in self._known() if one.start_ms <= now_ms - RECENT_MS]
+        recent = [window for window in self._known() if window.start_ms > now_ms - RECENT_MS]
+        older = [window for window in self._known() if window.start_ms <= now_ms - RECENT_MS]
         changed = await self._changed(recent, STEP_MS) | await self._changed(older, OLD_STEP_MS)
         self._closed = {start: one for start, one in self._closed.items() if start not in changed}
         if self._tail is not None and self._tail.start_ms in changed:
@@ -140,8 +140,10 @@ class FindingLedger:
 
     def has_older_losses(self) -> bool:
         """Whether something costs GPU time from the beginning of what is known until now."""
-        begin = min((one.start_ms for one in self._contiguous()), default=0) / 1000
-        return any(one.loss is not None and one.began <= begin for one in self.open_stretches().values())
+        begin = min((window.start_ms for window in self._contiguous()), default=0) / 1000
+        return any(
+            stretch.loss is not None and stretch.began <= begin for stretch in self.open_stretches().values()
+        )
 
     def _find_open(self) -> dict[SubjectKey, OpenStretch]:
         tail = self._tail
@@ -193,8 +195,8 @@ class FindingLedger:
         """Starts of those that failed, or have another number of samples at these steps."""
         if not windows:
             return set()
-        start_ms = min(one.start_ms for one in windows)
-        end_ms = max(one.end_ms for one in windows)
+        start_ms = min(window.start_ms for window in windows)
+        end_ms = max(window.end_ms for window in windows)
         counted = await self._engine.range(f"count({OBSERVED})", start_ms, end_ms - STEP_MS, step_ms)
         counts = dict.fromkeys(range(start_ms, end_ms, step_ms), 0)
         if counted.labels:
@@ -202,7 +204,7 @@ class FindingLedger:
             counts |= zip(
                 counted.times_ms[present].tolist(), map(round, counted.values[0][present]), strict=True
             )
-        return {one.start_ms for one in windows if one.failed or _is_changed(one, counts, step_ms)}
+        return {window.start_ms for window in windows if window.failed or _is_changed(window, counts, step_ms)}
 
     def _known(self) -> list[Window]:
         return [*self._closed.values()] if self._tail is None else [*self._closed.values(), self._tail]

@@ -68,7 +68,7 @@ def parse_range(
     if start >= end:
         if not until:
             raise UsageError(f"{names[0]}: {since!r} is not before now")
-        begins, ends = (local_text(int(one), zone) for one in (start, end))
+        begins, ends = (local_text(int(moment), zone) for moment in (start, end))
         raise UsageError(
             f"{names[1]}: {until!r} ({ends}) is not later than {names[0]} {since!r} ({begins}); "
             "the range ends where the day or month that until names begins"
@@ -176,8 +176,8 @@ class Buckets:
         if len(changes) and widths[-1] < widths[-2]:
             changes = changes[:-1]  # the last bucket: what remains
         units = np.unique((changes - piece.start_ms) // unit_ms)
-        cuts = [piece.start_ms + int(one) * unit_ms for one in units]
-        inside = [one for one in cuts if piece.start_ms < one < piece.end_ms]
+        cuts = [piece.start_ms + int(unit) * unit_ms for unit in units]
+        inside = [cut for cut in cuts if piece.start_ms < cut < piece.end_ms]
         for start_ms, end_ms in pairwise([piece.start_ms, *inside, piece.end_ms]):
             bucket = int(np.searchsorted(self.edges_ms, (start_ms + end_ms) // 2, side="right")) - 1
             width_ms = int(widths[min(max(bucket, 0), self.count - 1)])

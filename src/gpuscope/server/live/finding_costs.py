@@ -11,7 +11,9 @@ from gpuscope.server.api_types.findings_json import FindingJson
 
 
 def with_costs(findings: Iterable[FindingJson], now: float) -> list[FindingJson]:
-    return sorted((_until(one, now) for one in findings), key=lambda one: -(one["cost_gpu_hours"] or 0.0))
+    return sorted(
+        (_until(finding, now) for finding in findings), key=lambda finding: -(finding["cost_gpu_hours"] or 0.0)
+    )
 
 
 def _until(finding: FindingJson, now: float) -> FindingJson:

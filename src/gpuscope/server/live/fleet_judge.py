@@ -156,7 +156,7 @@ class FleetJudge:
         repeated = _repeated_gpus(self._judged.values())
         findings = self._findings
         if repeated:
-            findings = [one for one in findings if not _is_about(one, repeated)]
+            findings = [finding for finding in findings if not _is_about(finding, repeated)]
         not_known = self._judgement.not_known
         return JudgedFleet(
             now, self._judged, self._clusters, findings, missing, not_known, repeated, self._left_out
@@ -165,16 +165,19 @@ class FleetJudge:
     def _make_findings(self, nodes: Mapping[str, NodeFacts], missing: Missing) -> None:
         if self._judgement.version != self._episodes_of:
             self._episodes, self._episodes_of = self._judgement.open_now(), self._judgement.version
-        refuted = {id(one) for one in self._episodes if _is_refuted(one, nodes)}
+        refuted = {id(episode) for episode in self._episodes if _is_refuted(episode, nodes)}
         made_of = self._episodes_of, frozenset(refuted), tuple(missing.nodes.items()), len(nodes)
         if made_of == self._made_of:
             return
         self._made_of = made_of
-        episodes = [one for one in self._episodes if id(one) not in refuted]
+        episodes = [episode for episode in self._episodes if id(episode) not in refuted]
         maker = FindingMaker(nodes, missing, self._judgement.others, self._judgement.owners_before)
-        known = {one.id: one for one in self._findings}
+        known = {finding.id: finding for finding in self._findings}
         # A finding that says the same stays the same object, so that the picture sees what has changed.
-        made = (before if (before := known.get(one.id)) == one else one for one in maker.make(episodes))
+        made = (
+            before if (before := known.get(finding.id)) == finding else finding
+            for finding in maker.make(episodes)
+        )
         self._findings = sorted(made, key=worst_first)
         self._reasons = maker.reasons(episodes)
 

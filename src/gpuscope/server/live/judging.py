@@ -84,9 +84,9 @@ class Judging:
         if self._ledger is None:
             return self._judgement.open_now()
         stretches = self._ledger.open_stretches()
-        episodes = self._judgement.open_now({subject: one.began for subject, one in stretches.items()})
-        losses = {subject: one.loss for subject, one in stretches.items()}
-        return [replace(one, loss=losses.get(one.condition.subject)) for one in episodes]
+        episodes = self._judgement.open_now({subject: stretch.began for subject, stretch in stretches.items()})
+        losses = {subject: stretch.loss for subject, stretch in stretches.items()}
+        return [replace(episode, loss=losses.get(episode.condition.subject)) for episode in episodes]
 
     async def run(self) -> None:
         """Until it is cancelled."""
@@ -132,9 +132,9 @@ class Judging:
     async def _look_up_owners(self) -> None:
         """Who was on a GPU when it was lost: the owner of the process with the most memory."""
         lost = {
-            (one.condition.subject.instance, one.condition.subject.uuid): one.since
-            for one in self.open_now()
-            if one.condition.check.kind == "gpu_lost"
+            (episode.condition.subject.instance, episode.condition.subject.uuid): episode.since
+            for episode in self.open_now()
+            if episode.condition.check.kind == "gpu_lost"
         }
         self._owners = {key: owner for key, owner in self._owners.items() if key in lost}
         unknown = sorted((key, since) for key, since in lost.items() if since and key not in self._owners)

@@ -34,18 +34,18 @@ class RecentSamples:
         for name, labels, value in samples:
             key = tuple(sorted([("__name__", name), *labels.items()]))
             # A series that is not there any more has ended: it is not looked up in the minutes before.
-            recent = [one for one in before.get(name, {}).get(key, ()) if at_ms - one[0] < KEPT_MS]
+            recent = [sample for sample in before.get(name, {}).get(key, ()) if at_ms - sample[0] < KEPT_MS]
             self._columns.setdefault(name, {})[key] = [*recent, (at_ms, value)]
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
-        accept = [(one.name, predicate(one)) for one in matchers]
+        accept = [(matcher.name, predicate(matcher)) for matcher in matchers]
         accept_name = [accepts for label, accepts in accept if label == "__name__"]
         found: list[Series] = []
         for name, columns in self._columns.items():
             # Hundreds of names: the labels of those that are not asked for are not looked at.
             for labels, column in columns.items() if all(accepts(name) for accepts in accept_name) else ():
                 values = dict(labels)
-                inside = [one for one in column if start_ms <= one[0] <= end_ms]
+                inside = [sample for sample in column if start_ms <= sample[0] <= end_ms]
                 if inside and all(accepts(values.get(label, "")) for label, accepts in accept):
                     times = np.array([at for at, _ in inside], np.int64)
                     found.append(Series(labels, times, np.array([value for _, value in inside], np.float64)))
