@@ -7,7 +7,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuscope.metrics.families.native.owner_metrics import OwnerMetrics
+from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
 from gpuscope.owners.owner_accounts import OwnerAccounts
+from gpuscope.owners.process_enricher import ProcessEnricher
 from gpuscope.readings import ABSENT, Counters, Device, Owner, Ownership, Pid, Process, Snapshot, Uuid
 from gpuscope.scrape.target_appender import Report
 from gpuscope.series import Labels
@@ -47,26 +49,31 @@ class SimulatedAgent:
     """One GPU for each job."""
 
     def __init__(self) -> None:
-        self._accounts, self._metrics, self._second = OwnerAccounts(), OwnerMetrics(), 0
+        self._accounts, self._second = OwnerAccounts(), 0
+        self._enricher = ProcessEnricher()
+        self._metrics = OwnerMetrics(), ProcessMetrics()
 
     def samples_until(self, minute: int) -> dict[Labels, float]:
         while self._second < 60 * minute:
             self._second += CYCLE_SECONDS
-            devices, processes = self._read(self._second // 60)
+            devices, listed = self._read(self._second // 60)
+            second = float(self._second)
+            processes = self._enricher.advance(listed, devices, simulated=True, now=second, monotonic=second)
             counters = {device.uuid: Counters() for device in devices}
-            uses, left = self._accounts.advance(processes, devices, ABSENT, counters, float(self._second))
+            uses, left = self._accounts.advance(processes, devices, ABSENT, counters, second)
         ownership = Ownership(uses=uses, unattributed=left, times=self._accounts.times)
         snapshot = Snapshot(
-            node="n1", taken_at=0.0, devices=tuple(devices), processes=tuple(processes), ownership=ownership
+            node="n1", taken_at=0.0, devices=tuple(devices), processes=processes, ownership=ownership
         )
         info = {"user": "ann", "account": "nlp", "partition": "gpu"}
         samples = {labels_of("gpuscope_job_info", NODE, slurm_job=job, **info): 1.0 for job in JOBS}
         for device in devices:
             gpu_labels = {"gpu": str(device.index), "uuid": device.uuid}
             samples[labels_of("gpuscope_gpu_info", NODE, node="n1", **gpu_labels)] = 1.0
-        for family in self._metrics.to_families(snapshot):
-            for labels, value in family.samples:
-                samples[labels_of(family.name, NODE, **dict(labels.pairs))] = float(value)
+        for metrics in self._metrics:
+            for family in metrics.to_families(snapshot):
+                for labels, value in family.samples:
+                    samples[labels_of(family.name, NODE, **dict(labels.pairs))] = float(value)
         return samples
 
     def _read(self, minute: int) -> tuple[list[Device], list[Process]]:
