@@ -224,7 +224,7 @@ class SlowEngine:
     async def range(self, expression: str, start_ms: int, *args: Any, **more: Any) -> Matrix:
         if start_ms < self._since_ms:
             self.is_waited_for.set()
-            await asyncio.Event().wait()
+            await asyncio.get_running_loop().create_future()  # never
         return await self._engine.range(expression, start_ms, *args, **more)
 
 
