@@ -64,8 +64,9 @@ SERVICE_CHECKS: Final = (
         promql=(
             "absent_over_time(gpuscope_agent_info[15m]) and absent_over_time(DCGM_FI_DEV_GPU_TEMP[15m]) "
             "and absent_over_time(nvidia_smi_index[15m]) "
-            # A server that has just started has not waited for them yet.
-            "and on () (count(up offset 15m) or count(gpuscope_store_full offset 15m))"
+            # A server that has just started has not waited for them yet; one that is down waits for nothing.
+            "and on () (count(up offset 15m) or count(gpuscope_store_full offset 15m)) "
+            "and on () (count(up) or count(gpuscope_store_full))"
         ),
         lead_seconds=900,
         inhibited_by=("node_down",),
