@@ -166,8 +166,14 @@ absent is never a finding.
 
 Each kind is one PromQL expression, that of its [alert rule](rules.md). The server evaluates all of them over
 its store or engine: critical kinds every four seconds, the others every 15 seconds, those that read hours of
-samples once a minute. What holds is an episode, with its beginning. A finding of now is an open episode, a
-finding over time is an episode of that range, an alert is an episode that has lasted for the `for` of its rule.
+samples once a minute. What holds is an **episode**: a kind, the GPU, node or service it is about, its owner,
+when it began and ended, and the GPU time that was lost in it. A finding of now is an open episode, a finding
+over time is an episode of that range, an alert is an episode that has lasted for the `for` of its rule; the
+notes of a [receipt](reports.md#receipts) and the [idle policy](reports.md#idle-policy) read the same. An
+episode began when the check first held while the server watched it, else when the history says so; it is dated
+anew when older samples arrive. What comes back within five minutes goes on. While an engine does not answer, or
+a simulated history is filled in, a kind is not known: nothing is found, and `/api/findings` says why
+(`not_known`). "Held, not used" ends with the first reading that shows work, before the check is evaluated again.
 `top`, `snapshot`, `nodecheck` and `doctor`, which have no store, evaluate the same expressions over the samples
 of now; what needs a past is not judged there.
 
@@ -208,6 +214,11 @@ the kernel's own delay counter where `kernel.task_delayacct` is on. The network 
 program that waits in `poll` is not counted, because an idle server waits there too. Reading where a process
 sleeps needs root; without it `network_wait` is absent.
 
+A process that waits is only called a loader of data with proof: its workers use half a core, or it reads more
+than 1 MB/s (`gpuscope_process_read_bytes_total`, from `rchar` of `/proc/PID/io`). The kernel counts `read()`
+there, also of a socket, but not `recv()`: a single process that receives its data with `recv()` and has no
+busy workers is not found. `waits_for_network` misses such a program, and accuses nobody instead.
+
 A GPU waits if it was busy for less than 60 % of the last minute. A rank that waits for another one has full
 utilisation, because the kernel of its collective operation spins, and less than 35 % of its power limit. A
 GPU hangs if this lasts for 10 minutes without traffic over PCIe or NVLink and without memory activity.
@@ -229,7 +240,13 @@ first request; so an answer takes milliseconds. A part of a GPU's time counts on
 this table that claims it, and with one reporter, as in [reports](reports.md#the-sum): a node that is pushed and
 scraped loses its time once, and is not down while one of the two works. What is not known is said in hours: a
 history that begins later, GPUs that were not read, hours without processes and owners, a kind that the engine
-refused, models without a rate. Samples that arrive later are seen if they are less than a day old.
+refused, models without a rate. Samples that arrive later are seen, also in windows that were read before.
+
+There is one cost. A finding of now costs what its open episode has lost so far, a finding over time what was
+lost in the range; page, API, CLI and alert text show the same number. It is a share of the hours of the [usage
+report](reports.md): on one GPU the costs of all findings never exceed the time in which it was read, owners
+of a shared GPU pay by their memory, and a MIG instance by its slices. A kind that comes later in the table gets
+what is left: GPUs that are unused while jobs wait cost under `queue_waits`.
 
 The server's `/metrics` has `gpuscope_findings{kind}`, the findings that hold now, and
 `gpuscope_finding_cost_gpu_hours{kind}`, the cost of the last seven days; both are renewed every five minutes.
