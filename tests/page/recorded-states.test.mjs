@@ -262,3 +262,65 @@ test("an engine slower than the refresh is asked once at a time, and its answer 
   await page.waitForSelector("[role=status] >> text=/1 series/");
   await close(page);
 });
+
+test("a job that was requeued lists its runs", async () => {
+  const run = (started_at, efficiency) => ({
+    started_at,
+    ended_at: started_at + 5400,
+    run_seconds: 5400,
+    gpus: 2,
+    gpu_hours: 3,
+    efficiency,
+  });
+  const receipt = (runs) => ({
+    ...{ kind: "job", name: "17", running: false, started_at: NOW - 6000 },
+    ...{ run_seconds: 5400, gpus: [], gpu_hours: 3, unknown_hours: 0, runs },
+    ...{ throttled_seconds: {}, xids: {}, notes: [], not_known: [] },
+    ...{ busy_hours: null, energy_kwh: null, limit_seconds: null },
+    ...{ waited_seconds: null, requested_gpus: null, peak_memory_ratio: null },
+  });
+  const runs = [run(NOW - 20_000, 0.25), run(NOW - 6000, null)];
+  for (const [shown, rows] of [
+    [runs, 2],
+    [runs.slice(1), 0],
+  ]) {
+    const page = await openChanged("#/job/17", (path) =>
+      path.startsWith("api/job") ? receipt(shown) : undefined,
+    );
+    await page.waitForSelector(".facts dd");
+    const cells = page.locator("td[data-column=efficiency]");
+    assert.equal(await cells.count(), rows);
+    if (rows) {
+      assert.deepEqual(await cells.allTextContents(), ["25 %", "–"]);
+      await page.waitForSelector("h2 >> text=2 runs");
+    }
+    await close(page);
+  }
+});
+
+test("a report is asked for in the browser's time zone, and in UTC where the server does not know it", async () => {
+  const asked = [];
+  const recorded = Object.keys(answers).find((path) =>
+    path.startsWith("api/report"),
+  );
+  const look = {
+    address: "#/reports?since=1d",
+    viewport: VIEWPORT,
+    timezoneId: "Asia/Seoul",
+  };
+  const page = await openAtFixedTime(browser, look, (route, path) => {
+    if (path === "api/live/stream")
+      return fulfilStream(route, answers["api/live"]);
+    if (!path.startsWith("api/report"))
+      return route.fulfill({ status: 404, json: { error: "not recorded" } });
+    const zone = new URL(route.request().url()).searchParams.get("time_zone");
+    asked.push(zone);
+    const error = "time_zone: 'Asia/Seoul' is not a time zone";
+    return zone === null
+      ? route.fulfill({ json: answers[recorded] })
+      : route.fulfill({ status: 400, json: { error } });
+  });
+  await page.waitForSelector("td[data-column=name]");
+  assert.deepEqual(asked, ["Asia/Seoul", null]);
+  await close(page);
+});
