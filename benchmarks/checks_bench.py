@@ -20,11 +20,16 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import machine, table
-from gpuscope.health.checks import CHECKED_METRICS
+from gpuscope.health.checks import CHECKED_METRICS, CHECKS
 from gpuscope.health.judgement import Judgement
+from gpuscope.limits import Limits
 from gpuscope.metrics.families import load_family
 from gpuscope.promql import Engine, Vector
 from gpuscope.promql.evaluate import Frames
+from gpuscope.rules.go_templates import GoTemplates
+from gpuscope.rules.query_adapters import EvaluatorQueries
+from gpuscope.rules.rule_spec import SECOND_NS
+from gpuscope.rules.shipped.default_groups import with_default_groups
 from gpuscope.series import Labels
 from gpuscope.settings import Settings
 from gpuscope.store import Store, StoreOptions, Tick
@@ -122,6 +127,23 @@ def _labels(pairs: Labels, name: str, node: int) -> Labels:
     return tuple(sorted([*own, ("instance", f"{name}:9400"), ("job", "gpu")]))
 
 
+class RuleEvaluation:
+    """The alerting rules that `up` has by default, at the beginning of their intervals."""
+
+    def __init__(self, store: Store) -> None:
+        self._groups = with_default_groups((), SCRAPE_SECONDS * SECOND_NS, GoTemplates(Limits()))
+        self._queries = EvaluatorQueries(Engine(store), checks=[check.promql for check in CHECKS.values()])
+        self.spent = 0.0
+
+    def evaluate_due(self, second: int) -> None:
+        began = time.thread_time()
+        for group in self._groups:
+            if second * SECOND_NS % group.interval_ns == 0:
+                for rule in group.rules:
+                    self._queries.instant(rule.expression, second * 1000)
+        self.spent += time.thread_time() - began
+
+
 class Evaluation:
     """As `Judging` does it, with the CPU of each check."""
 
@@ -157,12 +179,15 @@ def main() -> None:
         fleet.scrape_until(now)
         before = memory_mib()
         evaluation = Evaluation(Engine(store, skips_unneeded=True))
+        rules = RuleEvaluation(store)
         minutes: list[dict[str, float]] = []
         for begin in (now, now + MINUTE):
             evaluation.spent = defaultdict(float)
+            rules.spent = 0.0
             for second in range(begin, begin + MINUTE):
                 fleet.scrape_until(second)
                 evaluation.evaluate_due(second)
+                rules.evaluate_due(second)
             minutes.append(evaluation.spent)
         after = memory_mib()
     first, spent = minutes
@@ -170,6 +195,7 @@ def main() -> None:
     rows = [
         ("of a core", f"{100 * sum(spent.values()) / MINUTE:.1f} % (budget {100 * BUDGET:g} %)"),
         ("the same, in the first minute", f"{100 * sum(first.values()) / MINUTE:.1f} %"),
+        ("the shipped rules, of a core", f"{100 * rules.spent / MINUTE:.1f} %"),
         ("memory before and after, MiB", f"{before:.0f}, {after:.0f}"),
         *((f"{kind}, of a core", f"{100 * spent[kind] / MINUTE:.2f} %") for kind in worst),
     ]

@@ -99,7 +99,7 @@ def main() -> None:
         store = Store(Path(folder), clock=clock)
         try:
             fill(store, clock, history)
-            measure(EmbeddedEngine(store, Engine(store)), history.end_ms)
+            measure(EmbeddedEngine(store, Engine(store, skips_unneeded=True)), history.end_ms)
         finally:
             store.close()
 

@@ -43,7 +43,7 @@ DEFAULT_RANGE_SECONDS: Final = 7 * 86400.0
 MAX_FIELDS: Final = 20
 WAIT_SECONDS: Final = 3.0
 """How long an answer waits for hours that are not read yet."""
-WATCHED_WAIT_SECONDS: Final = 0.7
+WATCHED_WAIT_SECONDS: Final = 0.5
 """The same while the watch reads them anyway: the answer is there within a second."""
 UPDATE_SECONDS: Final = 300.0
 SOON_SECONDS: Final = 15.0
