@@ -173,7 +173,7 @@ notes of a [receipt](reports.md#receipts) and the [idle policy](reports.md#idle-
 episode began when the check first held while the server watched it, else when the history says so; it is dated
 anew when older samples arrive. What comes back within five minutes goes on. While an engine does not answer, or
 a simulated history is filled in, a kind is not known: nothing is found, and `/api/findings` says why
-(`not_known`). "Held, not used" ends with the first reading that shows work, before the check is evaluated again.
+(`not_known`). "Held, not used" ends with the first reading that shows work, before its check is evaluated.
 `top`, `snapshot`, `nodecheck` and `doctor`, which have no store, evaluate the same expressions over the samples
 of now; what needs a past is not judged there.
 

@@ -55,8 +55,8 @@ def test_the_monitor_shows_what_the_load_did(cuda: FakeCuda) -> None:
     assert answer["agrees"] is True
     assert [gpu["gpu"] for gpu in answer["gpus"]] == ["0", "1"]
     for gpu in answer["gpus"]:
-        # A load that waits for a core of this machine does less than 60 %, never more, and the monitor shows what
-        # it did. test_duty_cycle has exact shares.
+        # A load that waits for a core of this machine does less than 60 %, never more, and the monitor shows
+        # what it did. test_duty_cycle has exact shares.
         assert 0 < gpu["busy_ratio"] < 0.65
         seen = {row["metric"]: row["seen"] for row in gpu["metrics"] if "seen" in row}
         assert seen["utilization_ratio"] == pytest.approx(gpu["busy_ratio"], abs=0.15)

@@ -14,7 +14,6 @@ from gpuscope.promql import Engine
 from gpuscope.store import Store
 from tests.store.support import HandClock, tick
 
-
 JOB = {"kind": "job", "name": "40", "gpu": "0", "uuid": "GPU-1"}
 OF_JOB = {"slurm_job": "40", "gpu": "0", "uuid": "GPU-1"}
 

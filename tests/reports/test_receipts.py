@@ -111,7 +111,8 @@ def trouble_series() -> list[Series]:
         at("gpuscope_gpu_throttled_seconds_total", slowed, uuid="GPU-1", gpu="1", reason="gpu_idle"),
         at("gpuscope_gpu_xid_errors_total", [(2 * HOUR, 1.0), (3 * HOUR, 2.0)], uuid="GPU-1", gpu="1",
            xid="94"),
-        at("gpuscope_owner_idle_seconds", [(4 * HOUR - 60, 10740.0)], uuid="GPU-2", gpu="2", kind="job", name="4711"),
+        at("gpuscope_owner_idle_seconds", [(4 * HOUR - 60, 10740.0)], uuid="GPU-2", gpu="2", kind="job",
+           name="4711"),
         at("gpuscope_process_idle_seconds", [(second, second - HOUR) for second in range(HOUR, 4 * HOUR, 60)],
            uuid="GPU-2", gpu="2", pid="72", slurm_job="4711", user="ann"),
     ]  # fmt: skip

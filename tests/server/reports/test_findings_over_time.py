@@ -33,6 +33,7 @@ from tests.health.fleets import NOW, gpu, node
 from tests.reports.histories import History
 from tests.server.client import Client, run
 from tests.server.test_api_golden import OVER_TIME, conform
+from tests.waiting import PATIENCE_SECONDS
 
 
 def history() -> History:
@@ -67,7 +68,9 @@ def service(
 
     live = LiveFleet(read, "test", judge=FleetJudge(judgement), clock=lambda: NOW)
     ledger = FindingLedger(made.engine(), offload=asyncio.to_thread, filled_until_ms=filled_until_ms)
-    past = FindingsOverTime(ledger, live, clock=lambda: made.end_ms / 1000 + 60, **settings)
+    past = FindingsOverTime(
+        ledger, live, clock=lambda: made.end_ms / 1000 + 60, wait_seconds=PATIENCE_SECONDS, **settings
+    )
     return past, Router(page_routes(live, None, past.answer), page_files)
 
 

@@ -63,6 +63,7 @@ class FindingsOverTime:
         rates: Rates | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
+        wait_seconds: float = WAIT_SECONDS,
     ) -> None:
         self._ledger = ledger
         self._reading = asyncio.Lock()
@@ -71,7 +72,7 @@ class FindingsOverTime:
         self._max_range_seconds = (limits or Limits()).findings_max_range
         self._clock = clock
         self._costs: dict[str, float] | None = None
-        self._wait_seconds = WAIT_SECONDS
+        self._wait_seconds = wait_seconds
         self._behind: set[asyncio.Task[int]] = set()
         """What answers no longer wait for. The event loop itself keeps no task alive."""
         self._episode = EpisodeLog(log, "findings over time")
