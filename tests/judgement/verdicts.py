@@ -145,19 +145,23 @@ class Server:
             pass
 
     def findings_over_time(self) -> list[FoundFinding]:
-        """Those of `/api/findings?since=`, asked two minutes later, when the range is complete."""
+        """Those of `/api/findings?since=`."""
+        self.read_history()
+        return self.findings_between(self.start, self.now)
+
+    def read_history(self) -> None:
+        """Two minutes later, when the range is complete."""
 
         async def ask(engine: QueryEngine) -> None:
             await self._read_ledger(int(self.now * 1000) + 120_000)
 
         self._ask(ask)
-        return self.findings_between(self.start, self.now)
 
     def findings_between(self, start: float, end: float) -> list[FoundFinding]:
         """Of a range, as far as the history was read."""
         start_ms, end_ms = int(start * 1000), int(end * 1000)
         found = past_findings(self._ledger.windows(start_ms, end_ms), start_ms, end_ms, fold=False)
-        assert not found.folded
+        assert not found.folded  # there are more than one answer has
         return [_found(one.finding) for one in found.findings]
 
     def alerts(self, is_evaluated: Callable[[float], bool], *, with_texts: bool) -> FoundAlerts:
