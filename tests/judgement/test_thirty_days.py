@@ -20,7 +20,7 @@ from gpuscope.scrape.target_health import TargetHealth
 from gpuscope.store import Store, StoreOptions
 from gpuscope.store.options import DAY_MS
 from tests.judgement.comparison import SLACK_SHARE
-from tests.judgement.days import DAY_SECONDS, HOUR
+from tests.judgement.days import DAY_SECONDS, HOUR, INTERVAL
 from tests.judgement.fleet import FleetScrapes, Slot, plan_fleet
 from tests.judgement.test_situations import InlineExecutor
 from tests.judgement.verdicts import FoundFinding, Server
@@ -59,7 +59,8 @@ def judge_fleet(slots: Sequence[Slot], folder: Path, seed: int) -> list[str]:
         server.move_to(end)
         server.read_history()
         for slot in slots:
-            past = server.findings_between(slot.start, slot.end)
+            # The step in which a day begins still sees the last scrape of the day before.
+            past = server.findings_between(slot.start + INTERVAL, slot.end)
             wrong += [f"over time: {text}" for text in slot.differences(past)]
         weeks = np.arange(start, end, 7 * DAY_SECONDS).tolist()
         found = [one for week in weeks for one in server.findings_between(week, week + 7 * DAY_SECONDS)]
