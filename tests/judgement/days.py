@@ -308,9 +308,10 @@ def swapped_card(day: Day) -> None:
 
 
 def wrong_clock(day: Day) -> None:
-    """The node's clock is an hour off: that is found, and nothing else."""
-    day.nodes[NODE] = {"gpus": GPUS, "clock": day.rng.choice(["-1h", "1h", "-7m"])}
-    day.faults.append(Fault(("clock_skew",), 0, DAY_SECONDS, is_accusation=False))
+    """The node's clock is off until somebody sets it: that is found, and nothing else."""
+    end, error = 23 * HOUR, day.rng.choice([-HOUR, HOUR, -7 * MINUTE])
+    day.nodes[NODE] = {"gpus": GPUS, "clock": f"{error} until {_at(end)}, 0"}
+    day.faults.append(Fault(("clock_skew",), 0, end, is_accusation=False))
     others(day, ALL)
 
 
