@@ -141,8 +141,8 @@ class FleetJudge:
         self._findings: list[Finding] = []
         self._made_of: Hashable = None
         self._episodes: Sequence[OpenEpisode] = ()
-        self._episodes_of: Hashable = None
-        """The version of the judgement that `_episodes` are of."""
+        self._episodes_of: Hashable = object()
+        """The version of the judgement that `_episodes` are of; at first none of them."""
         self._reasons: Mapping[str, Reasons] = {}
 
     def judge(self, samples: FleetSamples, missing: Missing, now: float) -> JudgedFleet:
