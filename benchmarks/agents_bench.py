@@ -25,8 +25,8 @@ import cramjam
 
 from benchmarks.measure import MIB, cpu_seconds, family_of, machine, rss_bytes, scrape, table
 from benchmarks.simulated_nodes import EVERY_SECONDS, make_texts
-from gpuscope.exposition.parser import parse_once
-from gpuscope.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
+from gpuscope.model.exposition.parser import parse_once
 from tests.engines import engine, running, running_mimir
 from tests.ports import free_port
 

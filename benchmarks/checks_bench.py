@@ -20,21 +20,21 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.measure import machine, table
-from gpuscope.health.checks import CHECKED_METRICS, CHECKS
-from gpuscope.health.judgement import Judgement
-from gpuscope.limits import Limits
-from gpuscope.metrics.families import load_family
-from gpuscope.promql import Engine, Vector
-from gpuscope.promql.evaluate import Frames
-from gpuscope.rules.go_templates import GoTemplates
-from gpuscope.rules.query_adapters import EvaluatorQueries
-from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.rules.shipped.default_groups import with_default_groups
-from gpuscope.series import Labels
-from gpuscope.settings import Settings
-from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.tick import Appended, Float64s, Int64s
-from gpuscope.wiring.demo import build_demo
+from gpuscope.agent.families import load_family
+from gpuscope.base.limits import Limits
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.history.promql import Engine, Vector
+from gpuscope.history.promql.evaluate import Frames
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.history.store.tick import Appended, Float64s, Int64s
+from gpuscope.judge.checks.checks import CHECKED_METRICS, CHECKS
+from gpuscope.judge.checks.judgement import Judgement
+from gpuscope.judge.rules.go_templates import GoTemplates
+from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.judge.rules.shipped.default_groups import with_default_groups
+from gpuscope.model.series import Labels
 
 GPUS = 8
 SCRAPE_SECONDS = 15

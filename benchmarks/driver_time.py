@@ -12,8 +12,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from gpuscope.sources import Tier
-from gpuscope.sources.nvml.nvml_source import NvmlSource
+from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 
 TIERS = {Tier.FAST: 1.0, Tier.MEDIUM: 10.0, Tier.SLOW: 60.0}  # reading intervals in seconds

@@ -13,15 +13,15 @@ from pathlib import Path
 import numpy as np
 import orjson
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.health.checks import CHECKS, explaining_first
-from gpuscope.health.condition import SubjectKey
-from gpuscope.promql import Engine
-from gpuscope.reports.finding_ledger import WINDOW_MS
-from gpuscope.reports.finding_windows import STEP_MS, GpuKey, LostSpan, Window, read_window
-from gpuscope.reports.past_findings import past_findings
-from gpuscope.server.reports.findings_over_time import answer_json
-from gpuscope.store import Store, Tick
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, Tick
+from gpuscope.judge.checks.checks import CHECKS, explaining_first
+from gpuscope.judge.checks.condition import SubjectKey
+from gpuscope.judge.reports.finding_ledger import WINDOW_MS
+from gpuscope.judge.reports.finding_windows import STEP_MS, GpuKey, LostSpan, Window, read_window
+from gpuscope.judge.reports.past_findings import past_findings
+from gpuscope.serve.reports.findings_over_time import answer_json
 from tests.reports.histories import START_MS, History
 from tests.store.support import HandClock
 

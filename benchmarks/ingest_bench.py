@@ -28,16 +28,16 @@ import cramjam
 import pytest
 
 from benchmarks.measure import MIB, cpu_percent, cpu_seconds, rss_bytes, table
-from gpuscope.exposition.parser import SeriesCache
-from gpuscope.remote_write.codec import WriteDecoder, encode_labels, encode_samples
-from gpuscope.remote_write.receiver import Receiver
-from gpuscope.remote_write.sender import HEADERS
-from gpuscope.scrape.config import ScrapeJob
-from gpuscope.scrape.fetch import Fetched
-from gpuscope.scrape.ingest import TargetIngester
-from gpuscope.scrape.target import ScrapeTarget
-from gpuscope.scrape.target_appender import TargetAppender
-from gpuscope.store import Store
+from gpuscope.history.remote_write.codec import WriteDecoder, encode_labels, encode_samples
+from gpuscope.history.remote_write.receiver import Receiver
+from gpuscope.history.remote_write.sender import HEADERS
+from gpuscope.history.scrape.config import ScrapeJob
+from gpuscope.history.scrape.fetch import Fetched
+from gpuscope.history.scrape.ingest import TargetIngester
+from gpuscope.history.scrape.target import ScrapeTarget
+from gpuscope.history.scrape.target_appender import TargetAppender
+from gpuscope.history.store import Store
+from gpuscope.model.exposition.parser import SeriesCache
 from tests.engines import engine, running
 from tests.ports import free_port
 

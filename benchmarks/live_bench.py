@@ -22,11 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from benchmarks.measure import Scrapes, cpu_percent, cpu_seconds, scrape, table, wait_for_demo_history
-from gpuscope.server.live.collector_samples import CollectorSamples
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.settings import Settings
-from gpuscope.wiring.demo import build_demo
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.serve.live.collector_samples import CollectorSamples
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.live_fleet import LiveFleet
 
 BUDGET_PERCENT = 5.0
 MAX_START_SECONDS = 120.0

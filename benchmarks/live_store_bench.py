@@ -22,14 +22,14 @@ import orjson
 
 from benchmarks.measure import machine, table
 from benchmarks.simulated_nodes import EVERY_SECONDS, make_texts
-from gpuscope.exposition.parser import parse_once
-from gpuscope.series import Labels
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.server.live.picture_differences import difference, to_tables
-from gpuscope.server.live.store_samples import StoreSamples
-from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.tick import Int64s
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.history.store.tick import Int64s
+from gpuscope.model.exposition.parser import parse_once
+from gpuscope.model.series import Labels
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.live.picture_differences import difference, to_tables
+from gpuscope.serve.live.store_samples import StoreSamples
 
 TICKS = 4
 PICTURES = 20

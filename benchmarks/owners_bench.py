@@ -19,9 +19,9 @@ from pathlib import Path
 
 import psutil
 
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_lookup import ProcessLookup, keys_of
-from gpuscope.owners.users import UserNames
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_lookup import ProcessLookup, keys_of
+from gpuscope.agent.owners.users import UserNames
 
 
 def our_lookup() -> tuple[Proc, ProcessLookup]:

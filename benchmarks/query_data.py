@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.store_bench import METRICS, labels, node_matrix
-from gpuscope.remote_write.codec import encode_labels
-from gpuscope.series import Labels
-from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.varint import encode_varint
+from gpuscope.base.varint import encode_varint
+from gpuscope.history.remote_write.codec import encode_labels
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.model.series import Labels
 
 STEP_MS = 15_000
 HOUR_MS = 3_600_000

@@ -19,20 +19,23 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.rules_bench import NoAlerts
-from gpuscope.clock import SystemClock
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.promql import Engine
-from gpuscope.reports.job_question import parse_job
-from gpuscope.reports.receipt_reader import read_receipt
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.rules.alerting_rule import AlertContext
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.query_adapters import EvaluatorQueries
-from gpuscope.rules.rule_file import read_groups
-from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
-from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.rules.shipped.rollup_rules import (
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.settings import Settings
+from gpuscope.base.yaml_file import parse_first_document
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.judge.reports.job_question import parse_job
+from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.rules.alerting_rule import AlertContext
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.rule_file import read_groups
+from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.judge.rules.shipped.rollup_rules import (
     COUNTERS,
     DAILY_EVALUATED,
     HOURLY_EVALUATED,
@@ -40,11 +43,8 @@ from gpuscope.rules.shipped.rollup_rules import (
     RolledUpCounter,
     rollup_groups,
 )
-from gpuscope.rules.store_writer import StoreWriter
-from gpuscope.series import Labels
-from gpuscope.settings import Settings
-from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.yaml_file import parse_first_document
+from gpuscope.judge.rules.store_writer import StoreWriter
+from gpuscope.model.series import Labels
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

@@ -19,18 +19,18 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuscope.clock import SystemClock
-from gpuscope.promql import Engine
-from gpuscope.rules.alert import Alert
-from gpuscope.rules.alerting_rule import AlertContext
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.query_adapters import EvaluatorQueries
-from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
-from gpuscope.rules.rule_runner import RuleRunner
-from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
-from gpuscope.rules.store_writer import StoreWriter
-from gpuscope.series import Labels
-from gpuscope.store import Store, Tick
+from gpuscope.base.clock import SystemClock
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, Tick
+from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alerting_rule import AlertContext
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_runner import RuleRunner
+from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
+from gpuscope.judge.rules.store_writer import StoreWriter
+from gpuscope.model.series import Labels
 
 NODES = 100
 METRICS = 60

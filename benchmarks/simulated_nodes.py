@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import TypeVar
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.settings import Settings
-from gpuscope.wiring.demo import build_demo
+from gpuscope.agent.families import load_family
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.model.exposition.text import encode_text
 
 T = TypeVar("T")
 AnswerConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]

@@ -20,15 +20,15 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuscope.exposition.text import Encoder, text_encoder
-from gpuscope.metrics.families import Builder
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.sources.slurm import sinfo, squeue
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.wiring.heap import keep_one_heap
+from gpuscope.agent.families import Builder
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.sources.slurm import sinfo, squeue
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.cli.wiring.heap import keep_one_heap
+from gpuscope.model.exposition.text import Encoder, text_encoder
+from gpuscope.model.readings import ABSENT, Snapshot
 
 MAX_CPU_SECONDS = 0.5
 MAX_GROWTH_MIB = 60.0

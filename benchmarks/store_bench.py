@@ -17,8 +17,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuscope.series import Labels, Matcher, MatchOp
-from gpuscope.store import Store, StoreOptions, Tick
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.model.series import Labels, Matcher, MatchOp
 
 START = 1_700_000_000_000
 STEP = 15_000

@@ -28,7 +28,7 @@ from benchmarks.budgets import BudgetRow, report
 from benchmarks.measure import MIB, cpu_seconds, machine, rss_bytes, table
 from benchmarks.query_bench import OURS, PROMETHEUS, Query, Server, measure, peers, percentiles, server
 from benchmarks.query_data import STEP_MS, Fleet, fill_store, send, tick_requests
-from gpuscope.series import Labels
+from gpuscope.model.series import Labels
 
 GPUS = 8
 TICKS = 28

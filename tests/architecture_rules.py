@@ -44,7 +44,7 @@ PATH_METHODS = (
 
 @dataclass(frozen=True)
 class Module:
-    """One file of the package; `file` is its path below the package, such as `store/index.py`."""
+    """One file of the package; `file` is its path below the package, such as `history/store/index.py`."""
 
     file: str
     tree: ast.Module

@@ -5,9 +5,9 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from gpuscope.readings import Device, Reading, Uuid
-from gpuscope.settings import Settings
-from gpuscope.sources import Source, SourceSpec, Tier
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import Device, Reading, Uuid
+from gpuscope.model.source import Source, SourceSpec, Tier
 
 
 class FakeClock:

@@ -32,34 +32,34 @@ GROUND = ("readings", "errors")
 PURE_FOLDERS = ("readings", "metrics", "promql", "health", "rules/templates")
 
 THREADS_ELSEWHERE = {
-    "engines/embedded_engine.py": "a query is computed in the caller's executor, not in the event loop",
-    "scrape/loop.py": "parsing a large scrape holds up the other targets, so the wiring's workers do it",
-    "scrape/providers/http_provider.py": "decoding a large answer holds up scrapes: the wiring's workers do it",
-    "scrape/providers/object_watch.py": "decoding a page of pods holds up scrapes: the wiring's workers do it",
-    "scrape/scraper.py": "discovery reads files and a store may be slow: the wiring's workers do both",
-    "server/api/alertmanager.py": "silences are files, and a filter looks at every alert",
-    "server/api/large_responses.py": "the next piece of an answer is encoded by the query threads",
-    "server/api/notification_routes.py": "a test message waits for a channel, and the notifier has a lock",
-    "server/api/query_threads.py": "the query threads themselves: their number is a limit of the API",
-    "server/api/rule_routes.py": "a list of many alerts, and a thousand regular expressions of a request",
-    "server/api/write_route.py": "decoding and appending a remote write would hold up other clients",
-    "server/live/event_stream.py": "comparing and encoding pictures must not stop the event loop",
-    "server/live/gone_nodes.py": "reads the fleet's samples: a pass over every series",
-    "server/live/live_fleet.py": "judging the fleet and encoding its picture must not stop the event loop",
-    "server/live/unread_gpus.py": "reads the fleet's samples: a pass over every series",
-    "server/login/access.py": "the audit log may lie on a slow disk",
-    "server/login/password_checks.py": "bcrypt is slow by design; its threads are few and bounded",
-    "server/login/routes.py": "sessions and users are files, and a disk may hang",
-    "server/login/user_routes.py": "hashing a password takes a quarter of a second",
-    "server/page_routes.py": "the page's files are read from disk",
-    "server/reports/findings_over_time.py": "spans of a thousand GPUs are computed and encoded",
-    "server/reports/report_routes.py": "a report adds up millions of samples for seconds",
-    "server/server_status.py": "reading the size of the data folder touches the disk",
-    "sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount waits for it",
-    "sources/kernel_log/commands.py": "a timer kills a command that does not end",
-    "sources/nvml/job_runner.py": "a driver call may never return; one thread per GPU, replaced when stuck",
-    "store/background.py": "the store seals, merges and forgets in the background",
-    "store/writer.py": "the store's single writer",
+    "history/engines/embedded_engine.py": "a query is computed in the caller's executor, not in the event loop",
+    "history/scrape/loop.py": "parsing a large scrape holds up the other targets, so the wiring's workers do it",
+    "history/scrape/providers/http_provider.py": "decoding a large answer holds up scrapes: the wiring's workers do it",
+    "history/scrape/providers/object_watch.py": "decoding a page of pods holds up scrapes: the wiring's workers do it",
+    "history/scrape/scraper.py": "discovery reads files and a store may be slow: the wiring's workers do both",
+    "serve/api/alertmanager.py": "silences are files, and a filter looks at every alert",
+    "serve/api/large_responses.py": "the next piece of an answer is encoded by the query threads",
+    "serve/api/notification_routes.py": "a test message waits for a channel, and the notifier has a lock",
+    "serve/api/query_threads.py": "the query threads themselves: their number is a limit of the API",
+    "serve/api/rule_routes.py": "a list of many alerts, and a thousand regular expressions of a request",
+    "serve/api/write_route.py": "decoding and appending a remote write would hold up other clients",
+    "serve/live/event_stream.py": "comparing and encoding pictures must not stop the event loop",
+    "serve/live/gone_nodes.py": "reads the fleet's samples: a pass over every series",
+    "serve/live/live_fleet.py": "judging the fleet and encoding its picture must not stop the event loop",
+    "serve/live/unread_gpus.py": "reads the fleet's samples: a pass over every series",
+    "serve/login/access.py": "the audit log may lie on a slow disk",
+    "serve/login/password_checks.py": "bcrypt is slow by design; its threads are few and bounded",
+    "serve/login/routes.py": "sessions and users are files, and a disk may hang",
+    "serve/login/user_routes.py": "hashing a password takes a quarter of a second",
+    "serve/page_routes.py": "the page's files are read from disk",
+    "serve/reports/findings_over_time.py": "spans of a thousand GPUs are computed and encoded",
+    "serve/reports/report_routes.py": "a report adds up millions of samples for seconds",
+    "serve/server_status.py": "reading the size of the data folder touches the disk",
+    "agent/sources/host/mounts.py": "a dead NFS server blocks statvfs for ever; one thread per mount waits for it",
+    "agent/sources/kernel_log/commands.py": "a timer kills a command that does not end",
+    "vendors/nvidia/nvml/job_runner.py": "a driver call may never return; one thread per GPU, replaced when stuck",
+    "history/store/background.py": "the store seals, merges and forgets in the background",
+    "history/store/writer.py": "the store's single writer",
 }
 
 TOUCHES_OUTSIDE = ("sources", "owners", "scrape", "remote_write", "engines", "notify", "load", "server")
@@ -79,24 +79,26 @@ OUTSIDE_ELSEWHERE = {
     "settings.py": "reads the environment and the settings file",
     "source_plan.py": "lists the folders of sources/",
     "whole_lines.py": "the one way to append a line to a log file",
-    "collect/cost.py": "the agent's own CPU time and memory, from /proc/self",
-    "collect/expected.py": "counts the GPUs that the PCI bus shows, from sysfs",
-    "collect/source_worker.py": "`spec.open` opens a source; no file",
-    "collect/xid_ledger.py": "the boot id: XIDs of an earlier boot are not counted again",
-    "collect/xid_state.py": "the file with the XIDs counted so far",
-    "exposition/textfile_writer.py": "the textfile itself",
-    "metrics/families/dcgm/counters_csv.py": "reads the counters file again when it changes",
-    "rules/query_adapters.py": "an event loop of its own for an engine behind HTTP",
-    "rules/rule_set.py": "finds rule files by their patterns",
-    "rules/state_file.py": "the file that keeps alerts over a restart",
-    "rules/unit_test_file.py": "finds the rule files of a unit test",
+    "agent/collect/cost.py": "the agent's own CPU time and memory, from /proc/self",
+    "agent/collect/expected.py": "counts the GPUs that the PCI bus shows, from sysfs",
+    "agent/collect/source_worker.py": "`spec.open` opens a source; no file",
+    "agent/collect/xid_ledger.py": "the boot id: XIDs of an earlier boot are not counted again",
+    "agent/collect/xid_state.py": "the file with the XIDs counted so far",
+    "model/exposition/textfile_writer.py": "the textfile itself",
+    "vendors/nvidia/families/dcgm/counters_csv.py": "reads the counters file again when it changes",
+    "judge/rules/query_adapters.py": "an event loop of its own for an engine behind HTTP",
+    "judge/rules/rule_set.py": "finds rule files by their patterns",
+    "judge/rules/state_file.py": "the file that keeps alerts over a restart",
+    "judge/rules/unit_test_file.py": "finds the rule files of a unit test",
 }
 # What a pure folder may load although it touches the outside.
 IMPURE_ALLOWED = {
     "settings.py": "families read the settings' values; only the command line reads the file",
     "regular_file.py": "the settings file and the counters file",
     "source_plan.py": "the settings of the sources are found in their folders, once",
-    "metrics/families/dcgm/counters_csv.py": OUTSIDE_ELSEWHERE["metrics/families/dcgm/counters_csv.py"],
+    "vendors/nvidia/families/dcgm/counters_csv.py": OUTSIDE_ELSEWHERE[
+        "vendors/nvidia/families/dcgm/counters_csv.py"
+    ],
 }
 
 # Names that a folder layout repeats on purpose: each family has its builder and table, each source its plan.
@@ -116,16 +118,16 @@ def package() -> Package:
 def written(tmp_path: Path) -> Package:
     """A small package that keeps every rule; a test adds its violation with `add`."""
     made: Package = {}
-    add(made, "readings/__init__.py", "")
+    add(made, "model/readings/__init__.py", "")
     add(made, "errors.py", "class GpuscopeError(Exception): ...")
     add(made, "metrics/__init__.py", "")
     add(
         made,
-        "metrics/sample.py",
-        "from gpuscope.readings import x\nimport os.path\nJOINED = os.path.join('a', 'b')",
+        "model/exposition/sample.py",
+        "from gpuscope.model.readings import x\nimport os.path\nJOINED = os.path.join('a', 'b')",
     )
-    add(made, "server/__init__.py", "")
-    add(made, "server/exporter.py", "import socket\nfrom gpuscope.metrics.sample import JOINED")
+    add(made, "serve/__init__.py", "")
+    add(made, "serve/exporter.py", "import socket\nfrom gpuscope.model.exposition.sample import JOINED")
     return made
 
 
@@ -180,7 +182,9 @@ def test_only_top_imports_textual(package: Package) -> None:
     for file, module in package.items():
         found = [name for name in module.imports if rules.is_below(name, ("textual", "rich"))]
         assert not found or file in drawing, file
-        assert not rules.any_below(module.imports, "gpuscope.terminal.top_app") or file == "cli/top.py", file
+        assert not rules.any_below(module.imports, "gpuscope.cli.terminal.top_app") or file == "cli/top.py", (
+            file
+        )
 
 
 def test_a_package_that_keeps_the_rules_passes_them(written: Package) -> None:
@@ -198,18 +202,18 @@ def test_a_package_is_read_from_its_folder(tmp_path: Path) -> None:
     (tmp_path / "store" / "index.py").write_text("import sqlite3\n")
     found = rules.read_package(tmp_path)
     assert [(one.file, one.name, one.folder, one.io) for one in found.values()] == [
-        ("store/index.py", "gpuscope.store.index", "store", ["sqlite3"])
+        ("history/store/index.py", "gpuscope.history.store.index", "store", ["sqlite3"])
     ]
 
 
 @pytest.mark.parametrize(
     ("file", "text", "offence"),
     [
-        ("metrics/bad.py", "from gpuscope.server.exporter import x", "gpuscope.server.exporter"),
-        ("metrics/bad.py", "import gpuscope.server", "gpuscope.server"),
-        ("metrics/bad.py", "from gpuscope import server", "gpuscope.server"),
+        ("metrics/bad.py", "from gpuscope.serve.exporter import x", "gpuscope.serve.exporter"),
+        ("metrics/bad.py", "import gpuscope.serve", "gpuscope.serve"),
+        ("metrics/bad.py", "from gpuscope import server", "gpuscope.serve"),
         ("metrics/bad.py", "def f():\n    from gpuscope.cli import up", "gpuscope.cli"),
-        ("errors.py", "from gpuscope.metrics import sample", "gpuscope.metrics"),
+        ("errors.py", "from gpuscope.model.metrics import sample", "gpuscope.model.metrics"),
         ("helpers/bad.py", "", "no place in the order"),
         ("helper.py", "", "no place in the order"),
     ],
@@ -223,9 +227,9 @@ def test_the_order_rule_catches(written: Package, file: str, text: str, offence:
 
 
 def test_the_ground_rule_catches_an_import_of_ours(written: Package) -> None:
-    add(written, "readings/bad.py", "from gpuscope.settings import Settings")
-    add(written, "readings/good.py", "from gpuscope.readings.bad import x")
-    assert rules.foreign_imports(written, GROUND) == ["readings/bad.py imports gpuscope.settings"]
+    add(written, "readings/bad.py", "from gpuscope.base.settings import Settings")
+    add(written, "readings/good.py", "from gpuscope.model.readings.bad import x")
+    assert rules.foreign_imports(written, GROUND) == ["readings/bad.py imports gpuscope.base.settings"]
 
 
 @pytest.mark.parametrize(
@@ -290,7 +294,7 @@ def test_the_outside_rule_catches(written: Package, text: str, offence: str) -> 
     assert line.startswith("metrics/bad.py uses")
     assert offence in line
     (line,) = rules.impure_paths(written, PURE_FOLDERS, {})
-    assert line.startswith("gpuscope.metrics.bad uses")
+    assert line.startswith("gpuscope.model.metrics.bad uses")
     assert offence in line
     assert wrong_io(written, {"metrics/bad.py": "why"}) == []
 
@@ -298,15 +302,15 @@ def test_the_outside_rule_catches(written: Package, text: str, offence: str) -> 
 def test_the_pure_rule_sees_input_and_output_behind_imports(written: Package) -> None:
     add(written, "atomic_write.py", "import os\ndef sync(): os.fsync(0)")
     add(written, "series.py", "from gpuscope import atomic_write")
-    add(written, "metrics/bad.py", "from gpuscope.series import x")
+    add(written, "metrics/bad.py", "from gpuscope.model.series import x")
     assert rules.impure_paths(written, PURE_FOLDERS, {}) == [
-        "gpuscope.metrics.bad → gpuscope.series → gpuscope.atomic_write uses os.fsync"
+        "gpuscope.model.metrics.bad → gpuscope.model.series → gpuscope.base.atomic_write uses os.fsync"
     ]
     assert rules.impure_paths(written, PURE_FOLDERS, {"atomic_write.py": "why"}) == []
 
 
 def test_the_pure_rule_does_not_follow_an_import_for_types(written: Package) -> None:
-    add(written, "metrics/good.py", "if TYPE_CHECKING:\n    from gpuscope.server.exporter import x")
+    add(written, "metrics/good.py", "if TYPE_CHECKING:\n    from gpuscope.serve.exporter import x")
     assert rules.impure_paths(written, PURE_FOLDERS, {}) == []
 
 
@@ -316,6 +320,6 @@ def test_the_name_rules_catch_a_second_module_and_class(written: Package) -> Non
     add(written, "server/table.py", "")
     add(written, "cli/exporter.py", "")
     assert rules.repeated_modules(written, REPEATED_BY_LAYOUT) == {
-        "sample": ["metrics/sample.py", "server/sample.py"]
+        "sample": ["model/exposition/sample.py", "server/sample.py"]
     }
     assert rules.repeated_classes(written) == {"Row": ["server/sample.py", "metrics/table.py"]}

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.blocking_http import BlockingHttp, HttpAddress
+from gpuscope.base.blocking_http import BlockingHttp, HttpAddress
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nX-A: b\r\n\r\nhi"
 

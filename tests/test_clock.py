@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.clock import ConfirmedTime
+from gpuscope.base.clock import ConfirmedTime
 
 HOUR, DAY = 3600.0, 86_400.0
 NOW = 1_800_000_000.0

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.agent.families import family_names
 from gpuscope.cli import COMMANDS
-from gpuscope.metrics.families import family_names
 from tools.make_docs import PAGES
 
 ROOT = Path(__file__).parent.parent

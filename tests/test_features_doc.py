@@ -7,7 +7,10 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-PANELS = {one["title"] for one in json.loads((ROOT / "src/gpuscope/panels.json").read_text("utf-8"))["panels"]}
+PANELS = {
+    one["title"]
+    for one in json.loads((ROOT / "src/gpuscope/serve/render/panels.json").read_text("utf-8"))["panels"]
+}
 ROW = re.compile(r"\| (\d+) \| ([^|]+) \| (yes|partly|no) \| ([^|]+) \|")
 
 

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings, env_name, setting_rows
 from gpuscope.cli import COMMANDS, command_parser, load_command
-from gpuscope.errors import UsageError
-from gpuscope.server.stand_ins import load_stand_in
-from gpuscope.settings import Settings, env_name, setting_rows
+from gpuscope.serve.stand_ins import load_stand_in
 from tests.fast_yaml import read_yaml
 from tools.doctor_page import DOCTOR, doctor_sentences
 

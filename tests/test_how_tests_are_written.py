@@ -140,9 +140,9 @@ def test_make_test_fast_limits_the_examples_of_every_property() -> None:
     [
         "store._writer.close()",
         "self.store._writer",
-        "from gpuscope.store import _Row",
+        "from gpuscope.history.store import _Row",
         "monkeypatch.setattr(store, '_limit', 1)",
-        "monkeypatch.setattr('gpuscope.store._limit', 1)",
+        "monkeypatch.setattr('gpuscope.history.store._limit', 1)",
         "getattr(store, '_limit')",
     ],
 )

@@ -9,8 +9,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.label_columns import LabelColumns, PairNames, PairTable, concatenate, unified
-from gpuscope.series import Labels
+from gpuscope.model.label_columns import LabelColumns, PairNames, PairTable, concatenate, unified
+from gpuscope.model.series import Labels
 
 NAMES = ("A", "__name__", "b", "gpu", "z")
 SETS = st.lists(

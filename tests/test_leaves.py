@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.anchored_regex import compile_anchored
-from gpuscope.atomic_write import PRIVATE, WORLD_READABLE, write_atomically
-from gpuscope.episode_log import MAX_LINES, EpisodeLog
-from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
-from gpuscope.varint import VarintError, encode_varint, read_varint
+from gpuscope.base.anchored_regex import compile_anchored
+from gpuscope.base.atomic_write import PRIVATE, WORLD_READABLE, write_atomically
+from gpuscope.base.episode_log import MAX_LINES, EpisodeLog
+from gpuscope.base.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.base.varint import VarintError, encode_varint, read_varint
 
 log = logging.getLogger("gpuscope.test")
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.limits import limit_names
+from gpuscope.base.limits import limit_names
 
 ROOT = Path(__file__).parent
 SEES_A_COUNT = ("LIMITS_REACHED", "reaches(", "reached()")

@@ -62,7 +62,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ]
     if subprocess.run(probe, capture_output=True, check=False).returncode:
         pytest.skip("PyPI: not reachable from here")
-    if not (ROOT / "src/gpuscope/server/page/index.html").is_file():
+    if not (ROOT / "src/gpuscope/serve/page/index.html").is_file():
         pytest.skip("Node: the page was not built on this machine")
     run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT)
     sdist = next(folder.glob("*.tar.gz"))
@@ -177,7 +177,7 @@ def test_a_wheel_in_an_empty_environment_serves_the_page(packages: Path, tmp_pat
         assert_page_is_served(url)
     licences = list((tmp_path / "venv").rglob("gpuscope-*.dist-info/licenses/*"))
     assert {path.name for path in licences} == {"LICENSE", "NOTICE"}
-    assert list((tmp_path / "venv").rglob("site-packages/gpuscope/panels.json"))
+    assert list((tmp_path / "venv").rglob("site-packages/gpuscope/serve/render/panels.json"))
     assert_files_are_rendered(command, tmp_path / "rendered")
 
 

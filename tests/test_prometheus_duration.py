@@ -6,13 +6,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.config_values import parse_config_duration
-from gpuscope.engines.http_engine import read_retention
-from gpuscope.errors import UsageError
-from gpuscope.prometheus_duration import MAX_MILLISECONDS, duration_text, parse_prometheus_duration
-from gpuscope.server.api.go_values import parse_duration_ms
-from gpuscope.setting_values import parse_duration, parse_positive_duration, with_unit
-from gpuscope.settings import load_settings
+from gpuscope.base.config_values import parse_config_duration
+from gpuscope.base.errors import UsageError
+from gpuscope.base.prometheus_duration import MAX_MILLISECONDS, duration_text, parse_prometheus_duration
+from gpuscope.base.setting_values import parse_duration, parse_positive_duration, with_unit
+from gpuscope.base.settings import load_settings
+from gpuscope.history.engines.http_engine import read_retention
+from gpuscope.serve.api.go_values import parse_duration_ms
 
 HOUR, DAY = 3_600_000, 86_400_000
 

@@ -8,21 +8,21 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.http_config import load_http_config
-from gpuscope.metrics.families.dcgm.counters_csv import load_counters
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.notification_templates import NotificationTemplates
-from gpuscope.notify.secret_text import SecretText
-from gpuscope.regular_file import check_regular_file, read_regular_file, read_regular_text
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.rule_file import load_rule_file
-from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.scrape.config import load_config
-from gpuscope.scrape.discovery import read_target_file
-from gpuscope.server.web_config.config_file import load_web_config
-from gpuscope.settings import read_settings_file
+from gpuscope.base.errors import UsageError
+from gpuscope.base.http_config import load_http_config
+from gpuscope.base.regular_file import check_regular_file, read_regular_file, read_regular_text
+from gpuscope.base.settings import read_settings_file
+from gpuscope.history.scrape.config import load_config
+from gpuscope.history.scrape.discovery import read_target_file
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.notification_templates import NotificationTemplates
+from gpuscope.judge.notify.secret_text import SecretText
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.rule_file import load_rule_file
+from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.serve.web_config.config_file import load_web_config
+from gpuscope.vendors.nvidia.families.dcgm.counters_csv import load_counters
 
 Kind = Callable[[Path], Path]
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.setting_values import parse_duration, parse_listen
+from gpuscope.base.settings import load_settings, setting_rows
 from gpuscope.cli import command_parser, read_settings
-from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_duration, parse_listen
-from gpuscope.settings import load_settings, setting_rows
 
 
 def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.notify.idle_policy.idle_holders import HolderKey
-from gpuscope.notify.idle_policy.policy_audit import PolicyAudit
-from gpuscope.notify.idle_policy.policy_steps import PolicyAction
-from gpuscope.promql import Statistics
-from gpuscope.server.api.query_log import QueryLog
-from gpuscope.server.http.messages import Request
-from gpuscope.server.login.audit_log import AuditLog
+from gpuscope.history.promql import Statistics
+from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey
+from gpuscope.judge.notify.idle_policy.policy_audit import PolicyAudit
+from gpuscope.judge.notify.idle_policy.policy_steps import PolicyAction
+from gpuscope.serve.api.query_log import QueryLog
+from gpuscope.serve.http.messages import Request
+from gpuscope.serve.login.audit_log import AuditLog
 
 ROOM_BYTES = 5_000
 MAX_BYTES = 1 << 20

@@ -7,8 +7,8 @@ import math
 
 import pytest
 
-from gpuscope.readings import ABSENT
-from gpuscope.worker import FunctionReader, ReadResult, Timing, Worker
+from gpuscope.agent.worker import FunctionReader, ReadResult, Timing, Worker
+from gpuscope.model.readings import ABSENT
 from tests.fakes import FakeClock
 
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.http_config import load_http_config
-from gpuscope.scrape.config import load_config
-from gpuscope.scrape.discovery import read_target_file
-from gpuscope.yaml_file import MAX_NODES, MAX_YAML_BYTES, YamlMapping, load_yaml, parse_yaml
+from gpuscope.base.errors import UsageError
+from gpuscope.base.http_config import load_http_config
+from gpuscope.base.yaml_file import MAX_NODES, MAX_YAML_BYTES, YamlMapping, load_yaml, parse_yaml
+from gpuscope.history.scrape.config import load_config
+from gpuscope.history.scrape.discovery import read_target_file
 
 LAUGHS = "".join(
     f"{name}: &{name} [{', '.join(['*' + below] * 10)}]\n" for below, name in pairwise("abcdefghi")

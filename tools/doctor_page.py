@@ -1,4 +1,4 @@
-"""docs/doctor.md: every sentence of the doctor with its fix, read from the source of `src/gpuscope/doctor`.
+"""docs/doctor.md: every sentence of the doctor with its fix, read from the source of `src/gpuscope/serve/doctor`.
 
 The sentences stay where the checks are; the page is generated, so both are always the same. Values that a check
 fills in are shown as `…`. A fix that is chosen at run time is listed with all its variants.
@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-DOCTOR = Path(__file__).parent.parent / "src/gpuscope/doctor"
+DOCTOR = Path(__file__).parent.parent / "src/gpuscope/serve/doctor"
 GAP = "…"
 VERDICTS = {"BAD": "problem", "NOTE": "note"}
 INTRODUCTION = """# What the doctor says
 
-Generated from `src/gpuscope/doctor/` by `make docs`; do not edit.
+Generated from `src/gpuscope/serve/doctor/` by `make docs`; do not edit.
 
 `gpuscope doctor` checks this machine, `gpuscope doctor --server URL` a server from here. Each line below is a
 sentence it prints, with the fix it prints under it; `…` stands for a value. A *problem* gives exit code 1, a

@@ -1,4 +1,4 @@
-"""Makes `web/src/api-types.ts` and the tables of `docs/api.md` from the TypedDicts in `server/api_types/`.
+"""Makes `web/src/api-types.ts` and the tables of `docs/api.md` from the TypedDicts in `serve/api_types/`.
 
 Input: the modules' source, read by `ast` for the sentence below each key, and their types. Called by
 `tools.make_docs`; tests/test_docs.py checks that the results are up to date.
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Literal, NotRequired, Required
 
-from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS
-from gpuscope.health.states import WORST_FIRST
-from gpuscope.reports.report_sentence import texts_without_formats
-from gpuscope.server.api_types import (
+from gpuscope.judge.checks.finding_texts import FINDING_TEXTS, STEP_TEXTS
+from gpuscope.judge.checks.states import WORST_FIRST
+from gpuscope.judge.reports.report_sentence import texts_without_formats
+from gpuscope.serve.api_types import (
     admin_json,
     demo_json,
     findings_json,
@@ -136,7 +136,7 @@ def text_table(name: str, texts: Mapping[str, str]) -> Iterator[str]:
 
 
 def typescript_file() -> Iterator[str]:
-    yield "// Made by `make docs` from src/gpuscope/server/api_types/ and health/; do not edit it by hand."
+    yield "// Made by `make docs` from src/gpuscope/serve/api_types/ and health/; do not edit it by hand."
     yield "// A key with `?` is left out where its value is not known."
     yield ""
     yield "/** Worst first. */"

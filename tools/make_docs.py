@@ -9,21 +9,21 @@ from dataclasses import Field
 from pathlib import Path
 from typing import Any
 
+from gpuscope.agent.families import family_names, load_family
+from gpuscope.agent.families.native.table import NATIVE_METRICS
+from gpuscope.base.limits import limit_rows
+from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.setting_values import parse_bytes
+from gpuscope.base.settings import env_name, setting_rows
 from gpuscope.cli.parser import GROUPS
-from gpuscope.health.check import Share, Subject
-from gpuscope.health.checks import CHECKS as HEALTH_CHECKS
-from gpuscope.health.findings import shown_kinds
-from gpuscope.limits import limit_rows
-from gpuscope.metrics.catalogue.fields import all_fields
-from gpuscope.metrics.families import family_names, load_family
-from gpuscope.metrics.families.native.table import NATIVE_METRICS
-from gpuscope.prometheus_duration import duration_text
-from gpuscope.render import write_files
-from gpuscope.render.firewall import RENDERERS, firewall_lines
-from gpuscope.render.grafana import GrafanaPlan, grafana_files
-from gpuscope.render.ports import PORTS, ROLES
-from gpuscope.setting_values import parse_bytes
-from gpuscope.settings import env_name, setting_rows
+from gpuscope.judge.checks.check import Share, Subject
+from gpuscope.judge.checks.checks import CHECKS as HEALTH_CHECKS
+from gpuscope.judge.checks.findings import shown_kinds
+from gpuscope.serve.render import write_files
+from gpuscope.serve.render.firewall import RENDERERS, firewall_lines
+from gpuscope.serve.render.grafana import GrafanaPlan, grafana_files
+from gpuscope.serve.render.ports import PORTS, ROLES
+from gpuscope.vendors.nvidia.fields import all_fields
 from tests.hostile.catalogue import catalogue
 from tools import make_rules
 from tools.doctor_page import doctor_page
@@ -32,7 +32,7 @@ from tools.make_rules import rules_page
 
 INTRODUCTION = """# Metrics
 
-Generated from the tables in `src/gpuscope/metrics/families/` by `make docs`; do not edit.
+Generated from the tables in `src/gpuscope/agent/families/` by `make docs`; do not edit.
 
 A value that a GPU does not provide is absent: there is no sample, never a 0. GPUs are labelled `gpu`
 (nvidia-smi's index, or `0_7_0` for GPU 0, GPU instance 7, compute instance 0) and `uuid`. The node's name is
@@ -68,7 +68,7 @@ def _cell(text: str) -> str:
 
 SETTINGS_INTRODUCTION = """# Settings
 
-Generated from `src/gpuscope/settings.py` by `make docs`; do not edit.
+Generated from `src/gpuscope/base/settings.py` by `make docs`; do not edit.
 
 Precedence: flag, environment variable, settings file, default. The settings file is TOML: `--settings FILE`,
 `GPUSCOPE_SETTINGS`, or else the first of `~/.config/gpuscope/gpuscope.toml` and
@@ -157,7 +157,7 @@ def security_page() -> Iterator[str]:
 
 FINDINGS_INTRODUCTION = """# Findings
 
-Made from `src/gpuscope/health/` by `make docs`; do not edit it by hand.
+Made from `src/gpuscope/judge/checks/` by `make docs`; do not edit it by hand.
 
 `gpuscope findings`, `GET /api/findings` ([fields and rules](api.md)) and the page show the same list: what is
 wrong now, most severe first, then oldest. A finding names the owner who can act: the pod, else the Slurm job,
@@ -291,7 +291,7 @@ DOCS = Path(__file__).parent.parent / "docs"
 GRAFANA = Path(__file__).parent.parent / "deploy" / "grafana"
 PORTS_INTRODUCTION = """# Ports
 
-Generated from `src/gpuscope/render/ports.py` by `make docs`; do not edit.
+Generated from `src/gpuscope/serve/render/ports.py` by `make docs`; do not edit.
 
 A *node* has GPUs; the *master* scrapes the nodes. On one server both are the same machine, and only the ports
 for users need to be open.

@@ -1,4 +1,4 @@
-"""Writes deploy/prometheus from the rows of `health/`: rule files, their unit tests, Alertmanager's example.
+"""Writes deploy/prometheus from the rows of `judge/checks/`: rule files, their unit tests, Alertmanager's example.
 
 Called by `make docs`; tests compare the files with what this returns.
 """
@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.prometheus_duration import duration_text
-from gpuscope.rules.shipped import inhibit_rules, rule_files, shipped_groups
-from gpuscope.rules.shipped.rollup_rules import FILE_NAME as ROLLUP_FILE
-from gpuscope.rules.shipped.rollup_rules import rollup_file
-from gpuscope.rules.shipped.shipped_rule import WATCHDOG
+from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.rules.shipped import inhibit_rules, rule_files, shipped_groups
+from gpuscope.judge.rules.shipped.rollup_rules import FILE_NAME as ROLLUP_FILE
+from gpuscope.judge.rules.shipped.rollup_rules import rollup_file
+from gpuscope.judge.rules.shipped.shipped_rule import WATCHDOG
 from tools.rollup_unit_tests import rollup_unit_tests
 from tools.rule_unit_tests import unit_test_files
 
@@ -70,7 +70,7 @@ def deployed_files() -> dict[Path, str]:
 
 PAGE = """# Alert rules
 
-Generated from `src/gpuscope/health/` and `src/gpuscope/rules/shipped/` by `make docs`; do not edit.
+Generated from `src/gpuscope/judge/checks/` and `src/gpuscope/judge/rules/shipped/` by `make docs`; do not edit.
 
 `gpuscope up` evaluates the groups `gpuscope-*`, `gpuscope server` those of the roll-ups.
 `deploy/prometheus/rules/` has them as files for Prometheus, vmalert, Thanos, Mimir and `gpuscope server

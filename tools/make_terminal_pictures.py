@@ -13,14 +13,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from gpuscope.clock import SystemClock
-from gpuscope.settings import Settings
-from gpuscope.terminal.fleet_view import FleetView, to_fleet_view
-from gpuscope.terminal.snapshot_lines import render_snapshot
-from gpuscope.terminal.spans import Look
-from gpuscope.terminal.top_app import TopApp
-from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.own_reader import OwnReader
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.settings import Settings
+from gpuscope.cli.terminal.fleet_view import FleetView, to_fleet_view
+from gpuscope.cli.terminal.snapshot_lines import render_snapshot
+from gpuscope.cli.terminal.spans import Look
+from gpuscope.cli.terminal.top_app import TopApp
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.cli.wiring.own_reader import OwnReader
 
 IMAGES = Path(__file__).parent.parent / "docs" / "img"
 SCENARIOS = ("lost-gpu", "thermal")

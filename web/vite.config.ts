@@ -53,7 +53,7 @@ export default defineConfig({
   base: "./",
   plugins: [packTexts()],
   build: {
-    outDir: "../src/gpuscope/server/page",
+    outDir: "../src/gpuscope/serve/page",
     emptyOutDir: true,
     target: "es2022",
     assetsInlineLimit: 0,

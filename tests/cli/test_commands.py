@@ -308,8 +308,8 @@ def test_a_setting_of_another_command_is_an_error_from_any_origin(tmp_path: Path
 
 
 def test_every_setting_is_in_one_help_group() -> None:
+    from gpuscope.base.settings import setting_rows
     from gpuscope.cli.parser import GROUPS
-    from gpuscope.settings import setting_rows
 
     grouped = [name for _, names in GROUPS for name in names]
     assert sorted(grouped) == sorted(row.name for row in setting_rows())

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.exposition.parser import parse_once
-from gpuscope.series import Series
+from gpuscope.model.exposition.parser import parse_once
+from gpuscope.model.series import Series
 from tests.cli.test_server import eventually, server, vector
 from tests.engines import engine, free_port, running_prometheus
 from tests.integration.agent_process import Agent, of_gpu, running_agent

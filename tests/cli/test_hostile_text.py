@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.cli.terminal import LineFormatter, csv_cell, escape_controls
-from gpuscope.store import Store, Tick
+from gpuscope.cli.output import LineFormatter, csv_cell, escape_controls
+from gpuscope.history.store import Store, Tick
 from tests.local_server import QuietHandler, serving_http
 
 CLEAR = "\x1b[2J\x1b]0;owned\x07"

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.sources.slurm.node_drain import NodeControl, NodeDrain, parse_node
+from gpuscope.base.errors import GpuscopeError, SourceError
 from gpuscope.cli import main
 from gpuscope.cli.nodecheck import NodeDrainer, count_units
-from gpuscope.errors import GpuscopeError, SourceError
-from gpuscope.health.drain_reasons import MAX_REASON, drain_reason, draining, kinds_in
-from gpuscope.owners.proc import Proc
-from gpuscope.sources.slurm.node_drain import NodeControl, NodeDrain, parse_node
+from gpuscope.judge.checks.drain_reasons import MAX_REASON, drain_reason, draining, kinds_in
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.owners.trees import BOOTED_AT, ProcTree

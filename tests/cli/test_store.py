@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.exposition.parser import parse_once
-from gpuscope.store import Store, Tick
+from gpuscope.history.store import Store, Tick
+from gpuscope.model.exposition.parser import parse_once
 
 START = int(time.time()) - 1000  # recent: a store refuses what its retention would drop at once
 

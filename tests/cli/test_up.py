@@ -17,8 +17,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope import __version__
-from gpuscope.scrape.simulated_history import LARGE_FLEET_STEP_SECONDS
-from gpuscope.store import Store
+from gpuscope.demo.simulated_history import LARGE_FLEET_STEP_SECONDS
+from gpuscope.history.store import Store
 from tests.store.support import named
 from tests.waiting import wait_for
 

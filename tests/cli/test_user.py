@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.server.login import user_file as users_module
-from gpuscope.server.login.user_file import UserFile
+from gpuscope.serve.login import user_file as users_module
+from gpuscope.serve.login.user_file import UserFile
 
 PASSWORD = "correct horse battery"
 

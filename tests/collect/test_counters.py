@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.collect.counters import Integrator
-from gpuscope.readings import ABSENT, Device, Uuid
+from gpuscope.agent.collect.counters import Integrator
+from gpuscope.model.readings import ABSENT, Device, Uuid
 from tests.fakes import gpu
 
 UUID = Uuid("GPU-0")

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuscope.collect.collector import Collector
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.readings import Snapshot
+from gpuscope.agent.collect.collector import Collector
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.model.readings import Snapshot
 from tests.fakes import FakeClock
 
 

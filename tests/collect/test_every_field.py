@@ -10,24 +10,19 @@ from typing import Any, Union, get_args, get_origin, get_type_hints
 
 import pytest
 
-from gpuscope.collect.collector import Collector, PlannedSource
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import family_names, load_family
-from gpuscope.readings import (
-    ABSENT,
-    Absent,
-    Device,
-    Driver,
-    MigInstance,
-    Reading,
-    Snapshot,
-    Uuid,
+from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.families import family_names, load_family
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Absent, Device, Driver, MigInstance, Reading, Snapshot, Uuid
+from gpuscope.vendors.nvidia.dcgm_fields import (
+    FIELD_READINGS,
+    REQUESTED_DRIVER_READINGS,
+    REQUESTED_FIELD_READINGS,
 )
-from gpuscope.readings.dcgm_fields import FIELD_READINGS, REQUESTED_DRIVER_READINGS, REQUESTED_FIELD_READINGS
-from gpuscope.readings.dcgm_names import names_by_id
-from gpuscope.settings import Settings
+from gpuscope.vendors.nvidia.dcgm_names import names_by_id
 from tests.fakes import FakeClock, FakeSource, gpu, spec_of
 
 INSTANCE = MigInstance(uuid=Uuid("MIG-0"), gpu_instance=7, compute_instance=0)

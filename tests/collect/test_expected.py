@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.expected import expected_gpus
-from gpuscope.readings import ABSENT
-from gpuscope.settings import Settings
+from gpuscope.agent.collect.expected import expected_gpus
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT
 
 
 def add_function(sysfs: Path, address: str, vendor: str, class_code: str) -> Path:

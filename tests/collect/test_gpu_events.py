@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.collector import Collector, PlannedSource
-from gpuscope.collect.gpu_events import MAX_EVENTS, MAX_LINES, SECONDS_PER_LINE, GpuEvents
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.readings import ABSENT, Device, Reading, Snapshot, Uuid, XidEvent
-from gpuscope.settings import Settings
+from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.gpu_events import MAX_EVENTS, MAX_LINES, SECONDS_PER_LINE, GpuEvents
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.families.native.builder import NativeBuilder
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Device, Reading, Snapshot, Uuid, XidEvent
 from tests.fakes import FakeClock, FakeSource, spec_of
 
 START = 1_700_000_000.0

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscope.collect.gpu_trends import MAX_SECONDS, GpuTrends
-from gpuscope.readings import ABSENT, Counters, Device, GpuTrend, Maybe, Pid, Process, Uuid
+from gpuscope.agent.collect.gpu_trends import MAX_SECONDS, GpuTrends
+from gpuscope.model.readings import ABSENT, Counters, Device, GpuTrend, Maybe, Pid, Process, Uuid
 
 UUID = Uuid("GPU-1")
 SPINNING = Device(

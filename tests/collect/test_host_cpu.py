@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.collect.host_cpu import CpuMeter
-from gpuscope.readings import ABSENT, HostReading
+from gpuscope.agent.collect.host_cpu import CpuMeter
+from gpuscope.model.readings import ABSENT, HostReading
 
 
 def host(**by_mode: float) -> HostReading:

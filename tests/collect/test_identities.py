@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuscope.collect.identities import Identities
-from gpuscope.readings import ABSENT, Device, Maybe, Uuid
+from gpuscope.agent.collect.identities import Identities
+from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
 
 
 def gpu(uuid: str, index: int = 0, address: Maybe[str] = ABSENT, *, lost: bool = False) -> Device:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
-from gpuscope.collect.merge import merge_readings
-from gpuscope.readings import ABSENT, Driver, MigInstance, Reading, Uuid
+from gpuscope.agent.collect.merge import merge_readings
+from gpuscope.model.readings import ABSENT, Driver, MigInstance, Reading, Uuid
 from tests.fakes import gpu
 
 

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.source_policy import choose_sources
-from gpuscope.readings import ABSENT, Device, Maybe, Reading
-from gpuscope.settings import Settings
-from gpuscope.source_plan import SourcePlan, source_plans
+from gpuscope.agent.collect.source_policy import choose_sources
+from gpuscope.base.settings import Settings
+from gpuscope.base.source_plan import SourcePlan, source_plans
+from gpuscope.model.readings import ABSENT, Device, Maybe, Reading
 from tests.fakes import gpu
 
 

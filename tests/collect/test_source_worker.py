@@ -7,11 +7,11 @@ import threading
 
 import pytest
 
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.errors import NoAnswerYet, SourceError
-from gpuscope.readings import ABSENT, Reading
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.base.errors import NoAnswerYet, SourceError
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT, Reading
+from gpuscope.model.source import Tier
 from tests.fakes import FakeClock, FakeSource, Hanging, gpu, spec_of
 
 

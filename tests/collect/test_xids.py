@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.collect import xid_ledger as xids
-from gpuscope.collect.xid_ledger import SAME_EVENT_SECONDS, XidLedger, normal_pci_bus_id
-from gpuscope.readings import ABSENT, Device, Maybe, Uuid, XidEvent, XidTotal
+from gpuscope.agent.collect import xid_ledger as xids
+from gpuscope.agent.collect.xid_ledger import SAME_EVENT_SECONDS, XidLedger, normal_pci_bus_id
+from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid, XidEvent, XidTotal
 
 UUID = Uuid("GPU-11111111-2222-3333-4444-555555555555")
 OTHER_UUID = Uuid("GPU-66666666-2222-3333-4444-555555555555")

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.doctor import alert_files, server_alerts
-from gpuscope.server.http.messages import Request, Response
-from gpuscope.server.http.routing import Route, Router
-from gpuscope.settings import load_settings
+from gpuscope.base.settings import load_settings
+from gpuscope.serve.doctor import alert_files, server_alerts
+from gpuscope.serve.http.messages import Request, Response
+from gpuscope.serve.http.routing import Route, Router
 from tests.doctor.test_machine_checks import context, words
 from tests.server.http.support import serving
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.doctor import CheckResult, DoctorContext, Verdict, driver, examine, gpus, machine
-from gpuscope.doctor import listener_checks as listeners
-from gpuscope.readings import Driver, MigInstance, Snapshot, SourceStatus, Uuid
-from gpuscope.settings import Settings, load_settings
+from gpuscope.base.settings import Settings, load_settings
+from gpuscope.model.readings import Driver, MigInstance, Snapshot, SourceStatus, Uuid
+from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict, driver, examine, gpus, machine
+from gpuscope.serve.doctor import listener_checks as listeners
 from tests.fakes import gpu
 from tests.local_server import QuietHandler, serving_http
 

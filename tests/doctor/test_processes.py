@@ -11,9 +11,8 @@ from pathlib import Path
 import grpc
 import pytest
 
-from gpuscope.doctor import CheckResult, DoctorContext, Verdict
-from gpuscope.doctor import process_checks as processes
-from gpuscope.readings import (
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import (
     ABSENT,
     Allocation,
     Device,
@@ -26,7 +25,8 @@ from gpuscope.readings import (
     Snapshot,
     Uuid,
 )
-from gpuscope.settings import Settings
+from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.serve.doctor import process_checks as processes
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
 from tests.owners.trees import ProcTree
 

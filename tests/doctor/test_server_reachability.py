@@ -17,10 +17,10 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.base.errors import UsageError
 from gpuscope.cli import main
-from gpuscope.doctor import CheckResult, Verdict
-from gpuscope.doctor.server_reachability import check_server, parse_server_url
-from gpuscope.errors import UsageError
+from gpuscope.serve.doctor import CheckResult, Verdict
+from gpuscope.serve.doctor.server_reachability import check_server, parse_server_url
 from tests.cli.test_commands import running
 from tests.engines import running_prometheus
 from tests.local_server import QuietHandler, serving_http

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from gpuscope.doctor import CheckResult, DoctorContext, Verdict, textfile_folders
-from gpuscope.readings import Snapshot
-from gpuscope.settings import Settings
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import Snapshot
+from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict, textfile_folders
 
 FOLDER = "var/lib/node_exporter/textfile_collector"
 

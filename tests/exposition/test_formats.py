@@ -9,8 +9,8 @@ import math
 
 import pytest
 
-from gpuscope.exposition.parser import LimitError, Pairs, ParseError, SeriesCache, TextLimits, parse_once
-from gpuscope.exposition.series_text import OUT_OF_RANGE_MS
+from gpuscope.model.exposition.parser import LimitError, Pairs, ParseError, SeriesCache, TextLimits, parse_once
+from gpuscope.model.exposition.series_text import OUT_OF_RANGE_MS
 from tests.exposition.corpus import openmetrics_corpus
 
 TEXT_VALID = {

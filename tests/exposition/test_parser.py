@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as their_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as their_text
 
-from gpuscope.exposition.parser import Pairs, ParseError, SeriesCache, parse_once
-from gpuscope.exposition.text import encode_openmetrics, encode_text
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.parser import Pairs, ParseError, SeriesCache, parse_once
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.text import encode_openmetrics, encode_text
 
 NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True).filter(lambda n: not n.startswith("__"))
 VALUES = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.exposition.parser import LimitError, ParseError, SeriesCache, TextLimits
+from gpuscope.model.exposition.parser import LimitError, ParseError, SeriesCache, TextLimits
 
 SEEDS = (
     b'T# HELP a Some \\n help\n# TYPE a counter\na{x="1",y="a\\"b\\\\c\\n"} 1.5 1700000000000\na 2\n\n',

@@ -6,12 +6,12 @@ complete bodies lose no byte; header names and values contain no line break.
 
 from __future__ import annotations
 
-from gpuscope.limits import Limits
-from gpuscope.server.http.body_budget import RequestBodyBudget
-from gpuscope.server.http.messages import Request
-from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, MalformedRequest, RequestParser
-from gpuscope.server.login.client_request import parse_networks, read_client_request
-from gpuscope.server.login.origin_rules import HostRule, cross_site_error, host_error
+from gpuscope.base.limits import Limits
+from gpuscope.serve.http.body_budget import RequestBodyBudget
+from gpuscope.serve.http.messages import Request
+from gpuscope.serve.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, MalformedRequest, RequestParser
+from gpuscope.serve.login.client_request import parse_networks, read_client_request
+from gpuscope.serve.login.origin_rules import HostRule, cross_site_error, host_error
 
 LIMITS = Limits(max_request_head_bytes=256, max_request_bodies_bytes=512)
 PROXIES = parse_networks(["10.0.0.0/8"], "")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 
-from gpuscope.promql import BadQueryError, format_query, parse
-from gpuscope.promql.ast_json import parse_selector
-from gpuscope.promql.lexical import MAX_QUERY_CHARACTERS
+from gpuscope.history.promql import BadQueryError, format_query, parse
+from gpuscope.history.promql.ast_json import parse_selector
+from gpuscope.history.promql.lexical import MAX_QUERY_CHARACTERS
 
 SEEDS = (
     b'sum by (node) (rate(watts{gpu=~"0|1",node!="b"}[5m] offset 1h)) / on (node) group_left (x) up @ 17.5',

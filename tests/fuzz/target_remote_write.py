@@ -6,7 +6,8 @@ cache of known series: both results must be equal.
 
 from __future__ import annotations
 
-from gpuscope.remote_write.codec import (
+from gpuscope.base.varint import WireError, encode_varint
+from gpuscope.history.remote_write.codec import (
     NO_ROOM,
     Decoded,
     Labels,
@@ -15,8 +16,7 @@ from gpuscope.remote_write.codec import (
     encode_labels,
     encode_samples,
 )
-from gpuscope.remote_write.codec_v2 import WriteDecoderV2
-from gpuscope.varint import WireError, encode_varint
+from gpuscope.history.remote_write.codec_v2 import WriteDecoderV2
 from tests.remote_write.write_v2 import RequestV2, SeriesV2, message, sample
 
 LIMITS = MessageLimits(max_samples=200, max_symbols=50, max_labels_per_series=5, max_name_bytes=10)

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuscope.errors import UsageError
-from gpuscope.scrape.config import read_config
-from gpuscope.scrape.target import build_targets
-from gpuscope.yaml_file import parse_yaml
+from gpuscope.base.errors import UsageError
+from gpuscope.base.yaml_file import parse_yaml
+from gpuscope.history.scrape.config import read_config
+from gpuscope.history.scrape.target import build_targets
 
 SEEDS = (
     b"""global: {scrape_interval: 15s, external_labels: {a: b}, query_log_file: q.log, sample_limit: 5}

@@ -6,10 +6,10 @@ import logging
 import tempfile
 from pathlib import Path
 
-from gpuscope.errors import UsageError
-from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.response_head import encode_head
-from gpuscope.server.web_config.config_file import load_web_config
+from gpuscope.base.errors import UsageError
+from gpuscope.serve.http.messages import Request, Response, text
+from gpuscope.serve.http.response_head import encode_head
+from gpuscope.serve.web_config.config_file import load_web_config
 
 MEMORY = Path("/dev/shm")  # ext4 flushes a file that is truncated and written again: 3 ms per case
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-web-", dir=MEMORY if MEMORY.is_dir() else None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscope.health.facts import Sample
+from gpuscope.judge.checks.facts import Sample
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.health.finding import NO_OWNER, FindingOwner
-from gpuscope.health.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, step_key
-from gpuscope.health.source_steps import SOURCE_STEPS, STEP_KEYS
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.finding import NO_OWNER, FindingOwner
+from gpuscope.judge.checks.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, step_key
+from gpuscope.judge.checks.source_steps import SOURCE_STEPS, STEP_KEYS
 from tests.health.fleets import gpu, gpu_labels, node
 from tests.health.judged import found
 

@@ -7,10 +7,11 @@ from collections.abc import Iterable
 
 import pytest
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.health.facts import Sample, sort_samples
-from gpuscope.health.finding import FindingOwner
-from gpuscope.health.finding_texts import (
+from gpuscope.history.promql.parse import parse
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.facts import Sample, sort_samples
+from gpuscope.judge.checks.finding import FindingOwner
+from gpuscope.judge.checks.finding_texts import (
     FINDING_TEXTS,
     NOT_FINDINGS,
     STEP_TEXTS,
@@ -18,10 +19,9 @@ from gpuscope.health.finding_texts import (
     join_indices,
     place_values,
 )
-from gpuscope.health.findings import FindingMaker, shown_kinds
-from gpuscope.health.judgement import Judgement
-from gpuscope.health.missing import Gone, GoneTarget, Missing
-from gpuscope.promql.parse import parse
+from gpuscope.judge.checks.findings import FindingMaker, shown_kinds
+from gpuscope.judge.checks.judgement import Judgement
+from gpuscope.judge.checks.missing import Gone, GoneTarget, Missing
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.health.judged import evaluate, findings, found, states
 

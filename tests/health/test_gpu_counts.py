@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.exposition.parser import SeriesCache
-from gpuscope.health.facts import Sample
-from gpuscope.health.gpu_counts import CountedGpu, count_gpus
-from gpuscope.health.states import WORST_FIRST, State
-from gpuscope.server.api_types.live_json import LivePicture
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
+from gpuscope.judge.checks.states import WORST_FIRST, State
+from gpuscope.model.exposition.parser import SeriesCache
+from gpuscope.serve.api_types.live_json import LivePicture
 from tests.health.fleets import NOW, gpu, gpu_labels, node
 from tests.server.live.pictures import fleet_state
 

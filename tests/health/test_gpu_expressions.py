@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.promql import Engine, Vector
-from gpuscope.rules.memory_storage import MemoryStorage
-from gpuscope.series import STALE_NAN_BITS
+from gpuscope.history.promql import Engine, Vector
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.model.series import STALE_NAN_BITS
 
 NOW = 201_600  # a multiple of the steps of subqueries
 MINUTE = 60

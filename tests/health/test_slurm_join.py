@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.health.facts import FleetFacts, Sample, sort_samples
-from gpuscope.health.slurm_join import join_slurm
-from gpuscope.owners.unallocated_use import NEW_SECONDS
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
+from gpuscope.agent.owners.unallocated_use import NEW_SECONDS
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Vector
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.facts import FleetFacts, Sample, sort_samples
+from gpuscope.judge.checks.slurm_join import join_slurm
 from tests.health.fleets import NOW, gpu_labels, node, process
 from tests.health.judged import found, holds
 from tests.promql.memory import MemoryStorage

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.health.throttles import HINDERING, THROTTLES
-from gpuscope.health.xids import (
+from gpuscope.agent.families.native.table import NATIVE_METRICS
+from gpuscope.model.readings.throttle import THROTTLE_REASONS
+from gpuscope.vendors.nvidia.throttles import HINDERING, THROTTLES
+from gpuscope.vendors.nvidia.xids import (
     APPLICATION_XIDS,
     DRIVER_XIDS,
     HARDWARE_XIDS,
@@ -15,8 +17,6 @@ from gpuscope.health.xids import (
     XidClass,
     explain_xid,
 )
-from gpuscope.metrics.families.native.table import NATIVE_METRICS
-from gpuscope.readings.throttle import THROTTLE_REASONS
 
 
 def test_every_xid_of_the_public_catalogue_is_there() -> None:
@@ -37,7 +37,7 @@ def test_the_groups_do_not_overlap_and_are_in_the_table() -> None:
 
 @pytest.mark.parametrize("row", XIDS.values(), ids=lambda row: str(row.code))
 def test_a_row_says_what_it_means_and_what_to_do(row: object) -> None:
-    from gpuscope.health.xids import Xid
+    from gpuscope.vendors.nvidia.xids import Xid
 
     assert isinstance(row, Xid)
     assert row.meaning.endswith(".")

@@ -6,7 +6,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlencode
 
-from gpuscope.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
 from tests.hostile.attacks_query import FORM, nested
 from tests.hostile.catalogue import Attack
 from tests.hostile.senders import ATTACKER

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 import time
 
-from gpuscope.remote_write.codec import encode_labels, encode_samples
-from gpuscope.varint import encode_varint
+from gpuscope.base.varint import encode_varint
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
 from tests.hostile.catalogue import Attack
 from tests.hostile.victim import Victim, Watch
 from tests.remote_write.write_v2 import message, packed, sample

@@ -10,20 +10,20 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gpuscope.collect.xid_state import LogPosition, SavedXidCount, XidState, XidStateFile
-from gpuscope.notify.alert_matchers import AlertMatcher
-from gpuscope.notify.idle_policy.idle_holders import HolderKey
-from gpuscope.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
-from gpuscope.notify.idle_policy.policy_audit import PolicyAudit
-from gpuscope.notify.idle_policy.policy_steps import PolicyAction
-from gpuscope.notify.matcher_parser import parse_matcher
-from gpuscope.notify.notification_log import LogEntry, LogKey
-from gpuscope.notify.notify_state import FILE_NAME as NOTIFY_FILE
-from gpuscope.notify.notify_state import NotifyState
-from gpuscope.notify.silences import Silence
-from gpuscope.server.login.audit_log import AuditLog
-from gpuscope.server.login.login_sessions import LoginSessions
-from gpuscope.server.login.user_file import UserFile
+from gpuscope.agent.collect.xid_state import LogPosition, SavedXidCount, XidState, XidStateFile
+from gpuscope.judge.notify.alert_matchers import AlertMatcher
+from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey
+from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
+from gpuscope.judge.notify.idle_policy.policy_audit import PolicyAudit
+from gpuscope.judge.notify.idle_policy.policy_steps import PolicyAction
+from gpuscope.judge.notify.matcher_parser import parse_matcher
+from gpuscope.judge.notify.notification_log import LogEntry, LogKey
+from gpuscope.judge.notify.notify_state import FILE_NAME as NOTIFY_FILE
+from gpuscope.judge.notify.notify_state import NotifyState
+from gpuscope.judge.notify.silences import Silence
+from gpuscope.serve.login.audit_log import AuditLog
+from gpuscope.serve.login.login_sessions import LoginSessions
+from gpuscope.serve.login.user_file import UserFile
 
 XIDS_FILE: Final = "xids.json"
 MAX_AUDIT_BYTES: Final = 1 << 30

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.xid_state import XidStateFile
-from gpuscope.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
-from gpuscope.notify.notify_state import FILE_NAME as NOTIFY_FILE
-from gpuscope.notify.notify_state import NotifyState
-from gpuscope.server.login.audit_log import AuditLog
-from gpuscope.server.login.login_sessions import LoginSessions
-from gpuscope.server.login.user_file import UserFile
+from gpuscope.agent.collect.xid_state import XidStateFile
+from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
+from gpuscope.judge.notify.notify_state import FILE_NAME as NOTIFY_FILE
+from gpuscope.judge.notify.notify_state import NotifyState
+from gpuscope.serve.login.audit_log import AuditLog
+from gpuscope.serve.login.login_sessions import LoginSessions
+from gpuscope.serve.login.user_file import UserFile
 from tests.hostile.killed_writer import MAX_AUDIT_BYTES, XIDS_FILE, silence
 
 KILLS = 3

@@ -13,16 +13,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuscope.collect.collector import Collector, PlannedSource
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.metrics.families import load_family
-from gpuscope.server.exporter import Exporter
-from gpuscope.server.http.messages import Request
-from gpuscope.settings import Settings
-from gpuscope.sources import SourceSpec, load_source
-from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.nvml_source import NvmlSource
+from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.families import load_family
+from gpuscope.base.settings import Settings
+from gpuscope.model.source import SourceSpec, load_source
+from gpuscope.serve.exporter import Exporter
+from gpuscope.serve.http.messages import Request
+from gpuscope.vendors.nvidia.nvml.clocks import Clocks
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fakes import FakeClock
 

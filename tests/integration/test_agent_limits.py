@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscope.limits import limit_names
+from gpuscope.base.limits import limit_names
 from tests.integration.agent_process import OPENMETRICS, running_agent, to_series
 
 

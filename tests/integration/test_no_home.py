@@ -13,8 +13,8 @@ import numpy
 import pytest
 
 import gpuscope
-from gpuscope.errors import UsageError
-from gpuscope.settings import Settings, home_path, load_settings
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings, home_path, load_settings
 
 NO_OWNER = 54321
 
@@ -36,7 +36,7 @@ def interpreter() -> str:
     """A Python with our modules that this user may run; the test's own may be in root's home."""
     for candidate in (sys.executable, "/usr/bin/python3"):
         try:
-            if call([candidate, "-c", "import gpuscope.store, pynvml"], {}).returncode == 0:
+            if call([candidate, "-c", "import gpuscope.history.store, pynvml"], {}).returncode == 0:
                 return candidate
         except OSError:
             continue

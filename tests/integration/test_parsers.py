@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as their_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as their_text
 
-from gpuscope.exposition.parser import parse_once
+from gpuscope.model.exposition.parser import parse_once
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import OPENMETRICS, of_gpu, running_agent

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.exposition.parser import parse_once
+from gpuscope.model.exposition.parser import parse_once
 from tests.engines import running_prometheus
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver

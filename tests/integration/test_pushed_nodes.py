@@ -17,7 +17,7 @@ import cramjam
 import pytest
 
 from gpuscope import __version__
-from gpuscope.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
 from tests.engines import running
 from tests.integration.agent_process import GPUSCOPE, running_agent
 from tests.ports import free_port

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.sources import Tier
-from gpuscope.sources.nvml.nvml_source import NvmlSource
+from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import of_gpu, running_agent

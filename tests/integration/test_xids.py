@@ -10,18 +10,18 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.clock import SystemClock
-from gpuscope.collect.collector import Collector, PlannedSource
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.settings import Settings
-from gpuscope.sources import SourceSpec
-from gpuscope.sources.kernel_log import KernelLog
-from gpuscope.sources.kernel_log.kmsg import KmsgReader
-from gpuscope.sources.nvml.nvml_source import NvmlSource
+from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.families import load_family
+from gpuscope.agent.sources.kernel_log import KernelLog
+from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.model.source import SourceSpec
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import to_series

@@ -9,7 +9,7 @@ import random
 from typing import Any
 from urllib.parse import urlencode
 
-from gpuscope.server.api.embedded import METHODS
+from gpuscope.serve.api.embedded import METHODS
 from tests.integration_api.raw import FORM, Asked, get, post
 from tests.integration_api.servers import Day
 

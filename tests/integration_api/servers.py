@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuscope.series import Series
+from gpuscope.model.series import Series
 from tests import waiting
 from tests.engines import running
 from tests.ports import free_port

@@ -16,10 +16,10 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from gpuscope.remote_write.sender import QUEUE_BYTES
-from gpuscope.remote_write.snapshot_sender import AGENT_QUEUE_BYTES
-from gpuscope.server.api.engine_stats import EngineStats
-from gpuscope.server.own_metrics import build_families, engine_families
+from gpuscope.history.remote_write.sender import QUEUE_BYTES
+from gpuscope.history.remote_write.snapshot_sender import AGENT_QUEUE_BYTES
+from gpuscope.serve.api.engine_stats import EngineStats
+from gpuscope.serve.own_metrics import build_families, engine_families
 from tests.engines import (
     free_port,
     running,

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuscope.promql import BadQueryError, format_query
-from gpuscope.promql.ast_json import describe
-from gpuscope.promql.parse import FUNCTIONS, NATIVE_HISTOGRAM_FUNCTIONS
+from gpuscope.history.promql import BadQueryError, format_query
+from gpuscope.history.promql.ast_json import describe
+from gpuscope.history.promql.parse import FUNCTIONS, NATIVE_HISTOGRAM_FUNCTIONS
 from tests.integration_api.raw import post, send
 from tests.promql.corpus import by_hand, random_expressions
 from tests.promql.test_formatting import AWKWARD

@@ -20,12 +20,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.remote_write.codec import encode_labels, encode_samples
-from gpuscope.remote_write.receiver import Receiver
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.server.api.write_route import write_route
-from gpuscope.server.http.routing import Router
-from gpuscope.store import Store, StoreOptions
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.receiver import Receiver
+from gpuscope.history.store import Store, StoreOptions
+from gpuscope.model.series import Matcher, MatchOp
+from gpuscope.serve.api.write_route import write_route
+from gpuscope.serve.http.routing import Router
 from tests.engines import running_prometheus
 from tests.examples import examples
 from tests.integration_api.servers import ask, running_gpuscope

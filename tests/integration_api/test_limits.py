@@ -11,10 +11,10 @@ from urllib.parse import urlencode
 
 import numpy as np
 
-from gpuscope.promql import Engine
-from gpuscope.series import Matcher, Series, Storage
-from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.http.routing import Router
+from gpuscope.history.promql import Engine
+from gpuscope.model.series import Matcher, Series, Storage
+from gpuscope.serve.api.embedded import EmbeddedApi
+from gpuscope.serve.http.routing import Router
 from tests.engines import running_prometheus
 from tests.integration_api.servers import Day, ask, wait_for
 from tests.integration_api.test_same_answers import check

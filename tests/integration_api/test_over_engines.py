@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from gpuscope.http_config import HttpConfig
-from gpuscope.remote_write.http_post import PostClient
-from gpuscope.remote_write.sender import RemoteWriteQueue
-from gpuscope.server.api.proxy import PATHS
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.history.remote_write.http_post import PostClient
+from gpuscope.history.remote_write.sender import RemoteWriteQueue
+from gpuscope.serve.api.proxy import PATHS
 from tests.engines import engine, running_prometheus
 from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for
 from tests.integration_api.test_same_answers import RANGES, sorted_labels

@@ -18,9 +18,9 @@ from typing import Any
 
 import pytest
 
-from gpuscope.http_config import HttpConfig
-from gpuscope.remote_write.http_post import PostClient
-from gpuscope.remote_write.sender import RemoteWriteQueue
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.history.remote_write.http_post import PostClient
+from gpuscope.history.remote_write.sender import RemoteWriteQueue
 from tests.engines import (
     Shared,
     free_port,

@@ -14,20 +14,20 @@ from pathlib import Path
 from typing import Any
 
 import gpuscope
-from gpuscope.collect.composer import SnapshotComposer
-from gpuscope.collect.counters import Integrator
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.metrics.families.host.builder import HostFamily
-from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
-from gpuscope.metrics.selection import MetricSelection
-from gpuscope.owners.allocation_claims import AllocationClaim
-from gpuscope.owners.allocation_matching import AllocationMatcher
-from gpuscope.owners.owner_accounts import OwnerAccounts
-from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.pods import Pod, Pods, index_pods
-from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.readings import (
+from gpuscope.agent.collect.composer import SnapshotComposer
+from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.families.host.builder import HostFamily
+from gpuscope.agent.families.native.builder import NativeBuilder
+from gpuscope.agent.families.selection import MetricSelection
+from gpuscope.agent.owners.allocation_claims import AllocationClaim
+from gpuscope.agent.owners.allocation_matching import AllocationMatcher
+from gpuscope.agent.owners.owner_accounts import OwnerAccounts
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.agent.owners.pods import Pod, Pods, index_pods
+from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.model.readings import (
     ABSENT,
     Device,
     HostReading,
@@ -44,9 +44,9 @@ from gpuscope.readings import (
     Uuid,
     XidEvent,
 )
-from gpuscope.readings.host import Filesystem
-from gpuscope.readings.throttle import THROTTLE_REASONS
-from gpuscope.server.exporter import SNAPSHOT_AGE
+from gpuscope.model.readings.host import Filesystem
+from gpuscope.model.readings.throttle import THROTTLE_REASONS
+from gpuscope.serve.exporter import SNAPSHOT_AGE
 from tests.judgement.clusters import slurm_state
 from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
 from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from gpuscope.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
+from gpuscope.model.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
 from tests.judgement.schedules import parse_schedule, parse_time
 from tests.judgement.situation import Grant, Situation
 

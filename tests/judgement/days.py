@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuscope.health.xids import DRIVER_XIDS, NVLINK_XIDS
+from gpuscope.vendors.nvidia.xids import DRIVER_XIDS, NVLINK_XIDS
 from tests.judgement.situation import Place, Situation, parse_situation
 
 CELL, SLOT = "8888", "7777"

@@ -14,10 +14,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuscope.promql.frame import Floats
-from gpuscope.series import Labels, Series
-from gpuscope.store import Store, Tick
-from gpuscope.store.tick import Int64s
+from gpuscope.history.promql.frame import Floats
+from gpuscope.history.store import Store, Tick
+from gpuscope.history.store.tick import Int64s
+from gpuscope.model.series import Labels, Series
 from tests.judgement.comparison import SLACK_SECONDS, SLACK_SHARE, uuids_of
 from tests.judgement.days import (
     CELL,

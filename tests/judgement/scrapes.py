@@ -14,9 +14,9 @@ from typing import TypeAlias
 
 import numpy as np
 
-from gpuscope.metrics.sample import LabelSet, MetricFamily
-from gpuscope.readings import Snapshot
-from gpuscope.series import Labels, Series
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily
+from gpuscope.model.readings import Snapshot
+from gpuscope.model.series import Labels, Series
 from tests.judgement.agents import SimulatedAgent
 from tests.judgement.schedules import parse_schedule
 from tests.judgement.situation import Node, Situation

@@ -10,10 +10,10 @@ from typing import Any, TypeVar
 import numpy as np
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.promql import Engine
-from gpuscope.series import Series
-from gpuscope.store import Store, Tick
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, Tick
+from gpuscope.model.series import Series
 from tests.judgement.comparison import down_targets, judge
 from tests.judgement.scrapes import ScrapedHistory, scrape
 from tests.judgement.situation import (

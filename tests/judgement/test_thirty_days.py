@@ -14,11 +14,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.promql import Engine
-from gpuscope.scrape.target_health import TargetHealth
-from gpuscope.store import Store, StoreOptions
-from gpuscope.store.options import DAY_MS
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.store import Store, StoreOptions
+from gpuscope.history.store.options import DAY_MS
 from tests.judgement.comparison import SLACK_SHARE
 from tests.judgement.days import DAY_SECONDS, HOUR, INTERVAL
 from tests.judgement.fleet import FleetScrapes, Slot, plan_fleet

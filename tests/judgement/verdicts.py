@@ -17,36 +17,36 @@ from pathlib import Path
 from typing import Any, TypeVar
 from zoneinfo import ZoneInfo
 
-from gpuscope.engines.query_engine import LabelledValue, QueryEngine, labelled_values
-from gpuscope.health.finding import Finding
-from gpuscope.promql.result import Matrix, Vector
-from gpuscope.reports.digest_schedule import digest_range, last_due, next_digest
-from gpuscope.reports.finding_ledger import FindingLedger
-from gpuscope.reports.job_question import parse_job
-from gpuscope.reports.past_findings import past_findings
-from gpuscope.reports.receipt_reader import read_receipt
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.rules.alert import Alert
-from gpuscope.rules.alert_state import AlertState
-from gpuscope.rules.alerting_rule import AlertContext
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.memory_storage import MemoryStorage
-from gpuscope.rules.query_adapters import EngineQueries
-from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
-from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
-from gpuscope.rules.shipped.default_groups import with_default_groups
-from gpuscope.rules.shipped.rule_files import inhibit_rules
-from gpuscope.scrape.target_health import TargetHealth
-from gpuscope.series import Labels
-from gpuscope.server.live.engine_samples import EngineSamples
-from gpuscope.server.live.finding_costs import with_costs
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.gone_nodes import GoneWatch
-from gpuscope.server.live.judging import Judging
-from gpuscope.server.live.picture import finding_json
-from gpuscope.settings import Settings
-from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.idle_policy import IdlePolicyThread, PolicyTrust
+from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, labelled_values
+from gpuscope.history.promql.result import Matrix, Vector
+from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.judge.checks.finding import Finding
+from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
+from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.job_question import parse_job
+from gpuscope.judge.reports.past_findings import past_findings
+from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import AlertState
+from gpuscope.judge.rules.alerting_rule import AlertContext
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.query_adapters import EngineQueries
+from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
+from gpuscope.judge.rules.shipped.default_groups import with_default_groups
+from gpuscope.judge.rules.shipped.rule_files import inhibit_rules
+from gpuscope.model.series import Labels
+from gpuscope.serve.live.engine_samples import EngineSamples
+from gpuscope.serve.live.finding_costs import with_costs
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.gone_nodes import GoneWatch
+from gpuscope.serve.live.judging import Judging
+from gpuscope.serve.live.picture import finding_json
 from tests.rules.rig import HeldClock
 
 NewEngine = Callable[[], QueryEngine]

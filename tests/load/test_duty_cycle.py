@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.load.cuda import CudaDevice
-from gpuscope.load.duty_cycle import DutyCycle, Progress
+from gpuscope.vendors.nvidia.load.cuda import CudaDevice
+from gpuscope.vendors.nvidia.load.duty_cycle import DutyCycle, Progress
 
 
 class SimulatedGpu:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.load.kinds import KINDS, PROFTESTER_FIELDS
-from gpuscope.load.ptx import KERNELS, Kernel
+from gpuscope.vendors.nvidia.load.kinds import KINDS, PROFTESTER_FIELDS
+from gpuscope.vendors.nvidia.load.ptx import KERNELS, Kernel
 
 OPERATIONS = {
     "fma.rn.f32 ": 2,

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuscope.load.comparison import LoadedGpu
-from gpuscope.load.duty_cycle import Progress
-from gpuscope.load.kinds import KINDS
-from gpuscope.load.load_table import agrees, comparison_lines, header, second_line, to_json
-from gpuscope.readings import ABSENT, Device, Uuid
+from gpuscope.model.readings import ABSENT, Device, Uuid
+from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
+from gpuscope.vendors.nvidia.load.duty_cycle import Progress
+from gpuscope.vendors.nvidia.load.kinds import KINDS
+from gpuscope.vendors.nvidia.load.load_table import agrees, comparison_lines, header, second_line, to_json
 
 TENSOR = KINDS["tensor"]
 SECONDS = range(1, 11)

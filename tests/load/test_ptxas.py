@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.load.ptx import KERNELS
+from gpuscope.vendors.nvidia.load.ptx import KERNELS
 
 pytestmark = pytest.mark.slow
 

@@ -9,16 +9,16 @@ from typing import Any
 import orjson
 import pytest
 
-from gpuscope.load.device_process import DeviceLoad
-from gpuscope.load.kinds import KINDS, TENSOR
-from gpuscope.load.load_table import agrees
-from gpuscope.load.simulated import follow_demo_load, loaded_gpus
-from gpuscope.readings import ABSENT, Device
-from gpuscope.server.demo_routes import demo_routes
-from gpuscope.server.http.messages import Request, RequestBody, Response
-from gpuscope.settings import Settings
-from gpuscope.sources.demo import DemoFleet, DemoSource
-from gpuscope.sources.demo.simulated_load import COPY_DIRECTIONS, LOAD_PROFILES, MAX_LOADS
+from gpuscope.base.settings import Settings
+from gpuscope.demo import DemoFleet, DemoSource
+from gpuscope.demo.demo_routes import demo_routes
+from gpuscope.demo.simulated_load import COPY_DIRECTIONS, LOAD_PROFILES, MAX_LOADS
+from gpuscope.model.readings import ABSENT, Device
+from gpuscope.serve.http.messages import Request, RequestBody, Response
+from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
+from gpuscope.vendors.nvidia.load.kinds import KINDS, TENSOR
+from gpuscope.vendors.nvidia.load.load_table import agrees
+from gpuscope.vendors.nvidia.load.simulated import follow_demo_load, loaded_gpus
 
 BEGAN_AT = 1_790_000_000.0
 

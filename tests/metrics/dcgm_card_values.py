@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.exposition.text import encode_text
-from gpuscope.readings import ABSENT, Snapshot, SourceStatus
-from gpuscope.server.stand_ins import plan_listeners, settings_for
-from gpuscope.settings import Settings
-from gpuscope.sources.nvml.nvml_source import NvmlSource
-from gpuscope.sources.nvml.tiers import plan_tiers
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
+from gpuscope.serve.stand_ins import plan_listeners, settings_for
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
+from gpuscope.vendors.nvidia.nvml.tiers import plan_tiers
 from tests.fake_nvml.driver import FakeDriver
 from tests.fast_yaml import read_yaml
 from tests.sources.nvml_rig import FAST, Rig

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuscope.readings import ABSENT, Device, Driver, MigInstance, Snapshot, SourceStatus, Uuid, XidTotal
+from gpuscope.model.readings import ABSENT, Device, Driver, MigInstance, Snapshot, SourceStatus, Uuid, XidTotal
 
 MIB = 1048576.0
 DRIVER = Driver(driver_version="550.163.01", nvml_version="12.550.163.01", cuda_version="12.4")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from gpuscope.readings import (
+from gpuscope.model.readings import (
     ABSENT,
     ACTIVE,
     IDLE,

@@ -10,17 +10,17 @@ from typing import Any
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.metrics.families.dcgm.builder import DcgmBuilder, build_with
-from gpuscope.metrics.families.dcgm.counters_csv import each_once
-from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.metrics.families.dcgm.hpc_jobs import MAX_JOBS
-from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
-from gpuscope.owners.job_files import read_job_files
-from gpuscope.readings import ABSENT, Device, MigInstance, Ownership, Snapshot, Uuid, XidTotal
-from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
-from gpuscope.settings import Settings
+from gpuscope.agent.families import load_family
+from gpuscope.agent.owners.job_files import read_job_files
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Device, MigInstance, Ownership, Snapshot, Uuid, XidTotal
+from gpuscope.serve.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
+from gpuscope.vendors.nvidia.families.dcgm.builder import DcgmBuilder, build_with
+from gpuscope.vendors.nvidia.families.dcgm.counters_csv import each_once
+from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
+from gpuscope.vendors.nvidia.families.dcgm.hpc_jobs import MAX_JOBS
+from gpuscope.vendors.nvidia.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
 from tests.goldens import check_golden
 from tests.metrics.dcgm_machines import a100_mig, geforce, h100, snapshot, t4
 

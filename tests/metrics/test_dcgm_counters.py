@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.metrics.families.dcgm.counters_csv import TYPES, each_once, load_counters, parse_counters
-from gpuscope.metrics.families.dcgm.csv_records import CsvError, read_records
-from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, EXPORTER_COUNTERS, Counter
-from gpuscope.readings.dcgm_fields import dcgm_fields
-from gpuscope.readings.dcgm_names import ids_by_name
+from gpuscope.base.errors import UsageError
+from gpuscope.vendors.nvidia.dcgm_fields import dcgm_fields
+from gpuscope.vendors.nvidia.dcgm_names import ids_by_name
+from gpuscope.vendors.nvidia.families.dcgm.counters_csv import TYPES, each_once, load_counters, parse_counters
+from gpuscope.vendors.nvidia.families.dcgm.csv_records import CsvError, read_records
+from gpuscope.vendors.nvidia.families.dcgm.table import DEFAULT_COUNTERS, EXPORTER_COUNTERS, Counter
 from tests.examples import examples
 
 NUMBER_NAMES = sorted(

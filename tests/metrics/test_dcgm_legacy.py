@@ -7,12 +7,12 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuscope.errors import UsageError
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.metrics.families.dcgm_legacy.table import LEGACY_METRICS, counts_up
-from gpuscope.readings import Device
-from gpuscope.settings import Settings
+from gpuscope.agent.families import load_family
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import Device
+from gpuscope.vendors.nvidia.families.dcgm_legacy.table import LEGACY_METRICS, counts_up
 from tests.goldens import check_golden
 from tests.metrics.dcgm_machines import a100_mig, geforce, h100, snapshot, t4
 

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.catalogue.fields import all_fields
-from gpuscope.metrics.families.dcgm.builder import DcgmBuilder
-from gpuscope.metrics.families.dcgm.counters_csv import parse_counters
-from gpuscope.metrics.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.metrics.families.dcgm.table import OPT_IN_COUNTERS, counter_id
-from gpuscope.readings import Device, Driver, Snapshot
-from gpuscope.server.stand_ins import plan_listeners, settings_for
-from gpuscope.settings import Settings, load_settings
-from gpuscope.sources.dcgm.field_ids import wanted_ids
+from gpuscope.base.settings import Settings, load_settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import Device, Driver, Snapshot
+from gpuscope.serve.stand_ins import plan_listeners, settings_for
+from gpuscope.vendors.nvidia.dcgm.field_ids import wanted_ids
+from gpuscope.vendors.nvidia.families.dcgm.builder import DcgmBuilder
+from gpuscope.vendors.nvidia.families.dcgm.counters_csv import parse_counters
+from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
+from gpuscope.vendors.nvidia.families.dcgm.table import OPT_IN_COUNTERS, counter_id
+from gpuscope.vendors.nvidia.fields import all_fields
 from tests.metrics.dcgm_machines import h100, snapshot
 
 NOW = 1_700_000_000.0

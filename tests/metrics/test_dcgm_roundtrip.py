@@ -8,13 +8,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.metrics.families.dcgm.device_selector import DcgmEntity
-from gpuscope.metrics.families.dcgm.field_values import FieldValues
-from gpuscope.readings import Device
-from gpuscope.readings.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields, kind_of
-from gpuscope.readings.dcgm_names import ids_by_name, names_by_id
-from gpuscope.sources.dcgm.devices import DeviceBuilder
-from gpuscope.sources.dcgm.dmon_table import DmonEntity, Value
+from gpuscope.model.readings import Device
+from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder
+from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, Value
+from gpuscope.vendors.nvidia.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields, kind_of
+from gpuscope.vendors.nvidia.dcgm_names import ids_by_name, names_by_id
+from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity
+from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues
 from tests.examples import examples
 from tests.metrics.dcgm_machines import snapshot
 

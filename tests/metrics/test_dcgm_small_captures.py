@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.metrics.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS
+from gpuscope.vendors.nvidia.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver as driver_or_skip
 from tests.goldens import check_golden

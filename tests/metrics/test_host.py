@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.metrics.sample import MetricFamily
-from gpuscope.readings import ABSENT, Filesystem, FilesystemError, HostReading, Maybe, Snapshot
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier
-from gpuscope.sources.host import HostSource, mounts
+from gpuscope.agent.families import load_family
+from gpuscope.agent.sources.host import HostSource, mounts
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.sample import MetricFamily
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Filesystem, FilesystemError, HostReading, Maybe, Snapshot
+from gpuscope.model.source import Tier
 from tests.sources.host_tree import copy_host_tree, fixed_statvfs
 
 GOLDEN = Path(__file__).parents[1] / "golden" / "host" / "gpu-server.metrics"
@@ -37,7 +37,7 @@ def test_golden_of_a_gpu_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
         "offset_seconds": -2e-6,
         "sync_status": 1.0,
     }
-    monkeypatch.setattr("gpuscope.sources.host.read_clock_state", lambda: clock)
+    monkeypatch.setattr("gpuscope.agent.sources.host.read_clock_state", lambda: clock)
     reading = HostSource(copy_host_tree(tmp_path).settings()).read(frozenset(Tier))
     text = to_text(reading.host)
     if os.environ.get("GOLDEN_UPDATE"):

@@ -10,13 +10,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.readings import Snapshot
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier
-from gpuscope.sources.host import HostSource
-from gpuscope.sources.host.mounts import FSTYPES_EXCLUDED, MOUNTPOINTS_EXCLUDED
+from gpuscope.agent.families import load_family
+from gpuscope.agent.sources.host import HostSource
+from gpuscope.agent.sources.host.mounts import FSTYPES_EXCLUDED, MOUNTPOINTS_EXCLUDED
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import Snapshot
+from gpuscope.model.source import Tier
 from tests.engines import engine, running_node_exporter
 from tests.sources.host_tree import HostTree, copy_host_tree
 from tests.waiting import wait_for

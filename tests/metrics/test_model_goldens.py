@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.counters import Integrator
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.readings import ABSENT, Snapshot, SourceStatus
-from gpuscope.settings import Settings, load_settings
-from gpuscope.sources.demo import MODELS, DemoFleet
+from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.families import load_family
+from gpuscope.base.settings import Settings, load_settings
+from gpuscope.demo import MODELS, DemoFleet
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
 from tests.goldens import check_golden
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"

@@ -7,9 +7,9 @@ from dataclasses import replace
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.native.device_metrics import DeviceMetrics
-from gpuscope.readings import ABSENT, Counters, Device, MigInstance, Snapshot, Uuid
+from gpuscope.agent.families.native.device_metrics import DeviceMetrics
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Counters, Device, MigInstance, Snapshot, Uuid
 from tests.fakes import gpu
 
 ECC: tuple[dict[tuple[str, str], float], ...] = (

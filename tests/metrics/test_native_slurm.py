@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.metrics.families.native.slurm_metrics import MAX_REASONS, SlurmMetrics, fold_reason
-from gpuscope.metrics.sample import MetricFamily
-from gpuscope.metrics.slurm_counts import count_gpus, gpus_in_use, gpus_of_node
-from gpuscope.readings import ABSENT, Snapshot, SourceStatus
-from gpuscope.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
-from gpuscope.sources.slurm.gres import parse_gres
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.sources.slurm.values import parse_node_state
+from gpuscope.agent.families.native.builder import NativeBuilder
+from gpuscope.agent.families.native.slurm_metrics import MAX_REASONS, SlurmMetrics, fold_reason
+from gpuscope.agent.families.slurm_counts import count_gpus, gpus_in_use, gpus_of_node
+from gpuscope.agent.sources.slurm.gres import parse_gres
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.values import parse_node_state
+from gpuscope.model.exposition.sample import MetricFamily
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
+from gpuscope.model.readings.slurm import Gres, JobPlacement, SlurmJob, SlurmNode, SlurmState
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.fakes import FakeClock
 from tests.goldens import check_golden

@@ -10,13 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.metrics.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
-from gpuscope.metrics.families.nvidia_smi.columns import cells_of_devices
-from gpuscope.metrics.families.nvidia_smi.naming import RESERVED, usable_names
-from gpuscope.metrics.families.nvidia_smi.table import SMI_COLUMNS, print_cells
-from gpuscope.readings import (
+from gpuscope.agent.families import load_family
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import (
     ABSENT,
     Device,
     Driver,
@@ -29,7 +26,10 @@ from gpuscope.readings import (
     Uuid,
     XidTotal,
 )
-from gpuscope.settings import Settings
+from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
+from gpuscope.vendors.nvidia.families.nvidia_smi.columns import cells_of_devices
+from gpuscope.vendors.nvidia.families.nvidia_smi.naming import RESERVED, usable_names
+from gpuscope.vendors.nvidia.families.nvidia_smi.table import SMI_COLUMNS, print_cells
 
 GPU = Uuid("GPU-AAAA-01")
 OTHER = Uuid("GPU-bbbb-02")

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.clock import SystemClock
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
-from gpuscope.readings import ABSENT, Snapshot, SourceStatus, XidTotal
-from gpuscope.settings import Settings
-from gpuscope.sources.nvidia_smi import SOURCE
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus, XidTotal
+from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
+from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
 from tests.fake_smi import CAPTURES, SHARED_CAPTURES, FakeSmi
 from tests.goldens import check_golden
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.metrics.families.nvidia_smi.cell_values import cell_value, plain_uuid
-from gpuscope.metrics.families.nvidia_smi.naming import RESERVED, to_metric_name, usable_names
-from gpuscope.metrics.number_text import go_float
+from gpuscope.model.exposition.number_text import go_float
+from gpuscope.vendors.nvidia.families.nvidia_smi.cell_values import cell_value, plain_uuid
+from gpuscope.vendors.nvidia.families.nvidia_smi.naming import RESERVED, to_metric_name, usable_names
 
 HEADERS = [
     ("power.draw [W]", "nvidia_smi_power_draw_watts", 1.0),

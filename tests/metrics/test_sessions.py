@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.metrics.sample import LabelSet
-from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Owner, Pid, Process, Snapshot, Uuid
-from gpuscope.settings import Settings
+from gpuscope.agent.families import load_family
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.sample import LabelSet
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance, Owner, Pid, Process, Snapshot, Uuid
 from tests.goldens import check_golden
 from tests.metrics.sessions_scene import GIB, first_node, second_node
 

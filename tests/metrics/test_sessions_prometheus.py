@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from gpuscope.metrics.families import load_family
-from gpuscope.readings import Snapshot
-from gpuscope.server.exporter import Exporter
-from gpuscope.settings import Settings
+from gpuscope.agent.families import load_family
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import Snapshot
+from gpuscope.serve.exporter import Exporter
 from tests.engines import running_prometheus
 from tests.metrics.sessions_scene import GIB, first_node, second_node
 from tests.server.http.support import serving as serving_handler

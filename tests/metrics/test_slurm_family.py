@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.metrics.families.slurm.table import SLURM_METRICS
-from gpuscope.metrics.slurm_counts import account_fair_shares
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.readings.slurm import FairShare, SlurmNode, SlurmState
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.families.slurm.table import SLURM_METRICS
+from gpuscope.agent.families.slurm_counts import account_fair_shares
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.model.readings.slurm import FairShare, SlurmNode, SlurmState
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.goldens import check_golden
 

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.notify.notify_urls import default_alerting, parse_notify_url
+from gpuscope.base.errors import UsageError
+from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
+from gpuscope.judge.notify.notify_urls import default_alerting, parse_notify_url
 from tests.engines import engine
 from tests.examples import examples
 

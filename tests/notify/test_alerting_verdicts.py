@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.notify.alerting_config import load_alerting
+from gpuscope.base.errors import UsageError
+from gpuscope.judge.notify.alerting_config import load_alerting
 from tests.engines import engine
 from tests.notify.alerting_files import CRASHES, DIFFERENCES, FRAGMENTS, all_fragments, whole_file
 

@@ -11,15 +11,15 @@ from typing import Any
 
 import pytest
 
-from gpuscope.blocking_http import HttpResponse
-from gpuscope.notify.channel_configs import NtfyConfig, TelegramConfig
-from gpuscope.notify.channel_senders import build_channels
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.message_templates import Messages
-from gpuscope.notify.notification_templates import NotificationTemplates
-from gpuscope.notify.secret_text import SecretText
-from gpuscope.notify.senders import discord, msteamsv2, ntfy, pagerduty, slack, telegram
-from gpuscope.notify.senders.json_post import encode
+from gpuscope.base.blocking_http import HttpResponse
+from gpuscope.judge.notify.channel_configs import NtfyConfig, TelegramConfig
+from gpuscope.judge.notify.channel_senders import build_channels
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.message_templates import Messages
+from gpuscope.judge.notify.notification_templates import NotificationTemplates
+from gpuscope.judge.notify.secret_text import SecretText
+from gpuscope.judge.notify.senders import discord, msteamsv2, ntfy, pagerduty, slack, telegram
+from gpuscope.judge.notify.senders.json_post import encode
 from tests.notify.test_senders import AT, load, mail_config, mail_sender, notification, send_all
 from tests.notify.timeline import Sink, running_sink
 
@@ -113,7 +113,7 @@ def test_an_attempt_may_take_the_time_limit_of_its_channel(
         seconds.append(timeout_seconds)
         return HttpResponse(200, b"ok", ())
 
-    monkeypatch.setattr(f"gpuscope.notify.senders.{kind}.post_json", post)
+    monkeypatch.setattr(f"gpuscope.judge.notify.senders.{kind}.post_json", post)
     keys = {"webhook": "url: 'http://h/'", "slack": "api_url: 'http://h/'", "pagerduty": "routing_key: k"}[kind]
     for timeout in ("", ", timeout: 3s", ", timeout: 20s"):
         send_all(load(tmp_path, "", one_receiver(f"{kind}_configs: [{{{keys}{timeout}}}]")), notification())

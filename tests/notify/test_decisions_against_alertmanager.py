@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.base.limits import Limits
 from gpuscope.cli import main
-from gpuscope.limits import Limits
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import MemoryState
-from gpuscope.rules.alert import Alert
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notify_state import MemoryState
+from gpuscope.judge.rules.alert import Alert
 from tests.engines import engine, running_alertmanager
 from tests.notify.timeline import START, ManualClock, call, recording_channels
 from tests.waiting import wait_for

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.notify.idle_policy.idle_holders import IdleHolder, read_idle_holders
-from gpuscope.promql import Engine
-from gpuscope.store import Store
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store
+from gpuscope.judge.notify.idle_policy.idle_holders import IdleHolder, read_idle_holders
 from tests.store.support import HandClock, tick
 
 JOB = {"kind": "job", "name": "40", "gpu": "0", "uuid": "GPU-1"}

@@ -13,10 +13,10 @@ from hypothesis import event, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from gpuscope.notify.idle_policy.idle_holders import MAX_AGE_SECONDS, HolderKey, IdleHolder, IdleReading
-from gpuscope.notify.idle_policy.job_nodes import JobNodes
-from gpuscope.notify.idle_policy.policy_file import IdlePolicy
-from gpuscope.notify.idle_policy.policy_steps import GONE_SECONDS, PolicySteps
+from gpuscope.judge.notify.idle_policy.idle_holders import MAX_AGE_SECONDS, HolderKey, IdleHolder, IdleReading
+from gpuscope.judge.notify.idle_policy.job_nodes import JobNodes
+from gpuscope.judge.notify.idle_policy.policy_file import IdlePolicy
+from gpuscope.judge.notify.idle_policy.policy_steps import GONE_SECONDS, PolicySteps
 from tests.examples import examples
 
 JOB = HolderKey("job", "17")

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuscope.series import Series
+from gpuscope.model.series import Series
 from tests.engines import running
 from tests.notify.timeline import Sink, call, running_sink
 from tests.ports import free_port

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.notify.alert_routes import InhibitRule
-from gpuscope.notify.inhibition import Inhibitor
-from gpuscope.notify.matcher_parser import parse_matchers
-from gpuscope.notify.stored_alert import StoredAlert
+from gpuscope.judge.notify.alert_routes import InhibitRule
+from gpuscope.judge.notify.inhibition import Inhibitor
+from gpuscope.judge.notify.matcher_parser import parse_matchers
+from gpuscope.judge.notify.stored_alert import StoredAlert
 
 RULE = InhibitRule(
     tuple(parse_matchers('alertname="NodeDown"')), tuple(parse_matchers('alertname="GpuLost"')), ("node",)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.notify.idle_policy.idle_holders import HolderKey, IdleHolder, IdleReading
-from gpuscope.notify.idle_policy.job_nodes import JobNodes, host_of, is_same_node, read_nodes_of_jobs
-from gpuscope.notify.idle_policy.policy_file import IdlePolicy
-from gpuscope.notify.idle_policy.policy_steps import PolicySteps
+from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey, IdleHolder, IdleReading
+from gpuscope.judge.notify.idle_policy.job_nodes import JobNodes, host_of, is_same_node, read_nodes_of_jobs
+from gpuscope.judge.notify.idle_policy.policy_file import IdlePolicy
+from gpuscope.judge.notify.idle_policy.policy_steps import PolicySteps
 
 
 @pytest.mark.parametrize(

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.notify.alert_matchers import AlertMatcher, match_all, matchers_text, sorted_matchers
-from gpuscope.notify.matcher_parser import MAX_MATCHER_CHARACTERS, parse_matcher, parse_matchers
-from gpuscope.series import MatchOp
+from gpuscope.judge.notify.alert_matchers import AlertMatcher, match_all, matchers_text, sorted_matchers
+from gpuscope.judge.notify.matcher_parser import MAX_MATCHER_CHARACTERS, parse_matcher, parse_matchers
+from gpuscope.model.series import MatchOp
 
 
 @pytest.mark.parametrize(

@@ -9,17 +9,17 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.delivery import Delivery, DeliveryQueue
-from gpuscope.notify.matcher_parser import parse_matchers
-from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import FILE_NAME, MemoryState, NotifyState
-from gpuscope.notify.notify_urls import default_alerting
-from gpuscope.notify.silences import Silence
-from gpuscope.rules.alert import Alert
+from gpuscope.base.errors import UsageError
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.delivery import Delivery, DeliveryQueue
+from gpuscope.judge.notify.matcher_parser import parse_matchers
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notify_state import FILE_NAME, MemoryState, NotifyState
+from gpuscope.judge.notify.notify_urls import default_alerting
+from gpuscope.judge.notify.silences import Silence
+from gpuscope.judge.rules.alert import Alert
 from tests.notify.timeline import START, ManualClock, advance, recording_channels
 
 CONFIG = """

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.notify.matcher_parser import parse_matchers
-from gpuscope.notify.notification_log import LogEntry, LogKey
-from gpuscope.notify.notify_state import NotifyState
-from gpuscope.notify.silences import Silence, SilenceError
+from gpuscope.base.errors import UsageError
+from gpuscope.judge.notify.matcher_parser import parse_matchers
+from gpuscope.judge.notify.notification_log import LogEntry, LogKey
+from gpuscope.judge.notify.notify_state import NotifyState
+from gpuscope.judge.notify.silences import Silence, SilenceError
 
 KEY = LogKey('{}:{a="é"}', "r", "webhook", 0)
 ENTRY = LogEntry(1.5, 2.5, frozenset({"a", "b"}), frozenset(), {"a": 1.25})

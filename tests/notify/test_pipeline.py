@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.limits import Limits
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.matcher_parser import parse_matchers
-from gpuscope.notify.notification_log import LogEntry, LogKey, NotificationLog, Reason, reason_to_notify
-from gpuscope.notify.notifier import MAINTENANCE_SECONDS
-from gpuscope.notify.notify_state import MemoryState
-from gpuscope.notify.silences import RETENTION_SECONDS, Silence
+from gpuscope.base.limits import Limits
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.matcher_parser import parse_matchers
+from gpuscope.judge.notify.notification_log import LogEntry, LogKey, NotificationLog, Reason, reason_to_notify
+from gpuscope.judge.notify.notifier import MAINTENANCE_SECONDS
+from gpuscope.judge.notify.notify_state import MemoryState
+from gpuscope.judge.notify.silences import RETENTION_SECONDS, Silence
 from tests.notify.test_notifier import CONFIG, Bench, firing
 from tests.notify.timeline import START
 

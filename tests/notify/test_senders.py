@@ -16,20 +16,20 @@ from typing import Any
 
 import pytest
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import load_settings
 from gpuscope.cli import main
-from gpuscope.errors import UsageError
-from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig, WebhookConfig
-from gpuscope.notify.channel_senders import SENDERS, build_channels
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.message_templates import Messages
-from gpuscope.notify.notification import MessageAlert, Notification
-from gpuscope.notify.notification_templates import NotificationTemplates
-from gpuscope.notify.secret_text import SecretText
-from gpuscope.notify.senders.apprise_channel import check_apprise_urls
-from gpuscope.notify.senders.mail import EmailSender
-from gpuscope.settings import load_settings
-from gpuscope.wiring.notifying import read_alerting
+from gpuscope.cli.wiring.notifying import read_alerting
+from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
+from gpuscope.judge.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig, WebhookConfig
+from gpuscope.judge.notify.channel_senders import SENDERS, build_channels
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.message_templates import Messages
+from gpuscope.judge.notify.notification import MessageAlert, Notification
+from gpuscope.judge.notify.notification_templates import NotificationTemplates
+from gpuscope.judge.notify.secret_text import SecretText
+from gpuscope.judge.notify.senders.apprise_channel import check_apprise_urls
+from gpuscope.judge.notify.senders.mail import EmailSender
 from tests.goldens import check_golden
 from tests.notify.smtp_sink import CHALLENGE, running_smtp, serving_once
 from tests.notify.timeline import Sink, running_sink

@@ -8,12 +8,19 @@ from random import Random
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.notify.active_silences import MAX_LISTED_SILENCES
-from gpuscope.notify.alert_matchers import match_all
-from gpuscope.notify.matcher_parser import parse_matchers
-from gpuscope.notify.notify_state import NotifyState
-from gpuscope.notify.silences import ACTIVE, RETENTION_SECONDS, Silence, SilenceError, SilenceNotFound, Silences
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.judge.notify.active_silences import MAX_LISTED_SILENCES
+from gpuscope.judge.notify.alert_matchers import match_all
+from gpuscope.judge.notify.matcher_parser import parse_matchers
+from gpuscope.judge.notify.notify_state import NotifyState
+from gpuscope.judge.notify.silences import (
+    ACTIVE,
+    RETENTION_SECONDS,
+    Silence,
+    SilenceError,
+    SilenceNotFound,
+    Silences,
+)
 
 NOW = 1_800_000_000.0
 

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.time_intervals import (
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.time_intervals import (
     TimeInterval,
     parse_clock_range,
     parse_days_of_month,

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.notify import notifier as notifier_module
-from gpuscope.notify.notification_log import Reason
+from gpuscope.judge.notify import notifier as notifier_module
+from gpuscope.judge.notify.notification_log import Reason
 from tests.goldens import GOLDEN, check_golden
 from tests.notify.scenarios import config_text
 from tests.notify.timeline import canonical, run_notifier

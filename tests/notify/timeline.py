@@ -17,17 +17,17 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from gpuscope.limits import Limits
-from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.notify.channel_configs import WebhookConfig
-from gpuscope.notify.channels import Channel, ChannelKey, Told
-from gpuscope.notify.notification import Notification
-from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import MemoryState
-from gpuscope.notify.senders.json_post import encode
-from gpuscope.notify.senders.webhook import webhook_body
-from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
-from gpuscope.server.api.alertmanager_json import read_alerts, read_silence
+from gpuscope.base.limits import Limits
+from gpuscope.base.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
+from gpuscope.judge.notify.channel_configs import WebhookConfig
+from gpuscope.judge.notify.channels import Channel, ChannelKey, Told
+from gpuscope.judge.notify.notification import Notification
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notify_state import MemoryState
+from gpuscope.judge.notify.senders.json_post import encode
+from gpuscope.judge.notify.senders.webhook import webhook_body
+from gpuscope.serve.api.alertmanager_json import read_alerts, read_silence
 from tests.local_server import serving_in_thread
 from tests.notify.scenarios import ACTIONS, DURATION_SECONDS, Action
 from tests.waiting import PATIENCE_SECONDS

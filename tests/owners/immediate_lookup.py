@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 
-from gpuscope.owners.process_lookup import FactsByProcess, ProcessKey, ProcessLookup
+from gpuscope.agent.owners.process_lookup import FactsByProcess, ProcessKey, ProcessLookup
 
 
 class ImmediateLookup:

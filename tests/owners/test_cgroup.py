@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.owners.cgroup import NO_CGROUP, parse_cgroup
-from gpuscope.readings import ABSENT
+from gpuscope.agent.owners.cgroup import NO_CGROUP, parse_cgroup
+from gpuscope.model.readings import ABSENT
 
 FACTS = Path(__file__).parents[3] / "shared/facts/kubernetes.md"
 UID = "0043435f-1854-4327-b76b-730f681a781d"

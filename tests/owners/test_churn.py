@@ -9,16 +9,16 @@ import gc
 import os
 import sys
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.owners.owner_accounts import OwnerAccounts
-from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.proc import Proc, ProcessRelations, ProcessStat, ProcessStatus
-from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.owners.process_lookup import ProcessLookup
-from gpuscope.owners.users import UserNames
-from gpuscope.readings import Counters, Pid, Process, Snapshot
-from gpuscope.settings import Settings
+from gpuscope.agent.families import load_family
+from gpuscope.agent.owners.owner_accounts import OwnerAccounts
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.agent.owners.proc import Proc, ProcessRelations, ProcessStat, ProcessStatus
+from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.agent.owners.process_lookup import ProcessLookup
+from gpuscope.agent.owners.users import UserNames
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import Counters, Pid, Process, Snapshot
 from tests.fakes import gpu
 from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import pod_cgroup

@@ -11,23 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.clock import SystemClock
-from gpuscope.errors import SourceError, SourceMissing
-from gpuscope.owners.attribution import ContainerInfo
-from gpuscope.owners.cri_containers import (
+from gpuscope.agent.owners.attribution import ContainerInfo
+from gpuscope.agent.owners.cri_containers import (
     LIST_CONTAINERS,
     CriReader,
     cri_worker,
     decode_containers,
     list_containers,
 )
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.owners.process_lookup import ProcessLookup
-from gpuscope.owners.users import UserNames
-from gpuscope.readings import ABSENT, Pid, Process, Uuid
-from gpuscope.settings import Settings
-from gpuscope.wiring.owners import build_outside
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.agent.owners.process_lookup import ProcessLookup
+from gpuscope.agent.owners.users import UserNames
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.errors import SourceError, SourceMissing
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.owners import build_outside
+from gpuscope.model.readings import ABSENT, Pid, Process, Uuid
 from tests.examples import examples
 from tests.fakes import FakeClock
 from tests.owners.fake_kubelet import field, running_kubelet

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.owners.device_ids import ID_PATTERNS, DeviceIndex
-from gpuscope.readings import ABSENT, Device, MigInstance, Uuid
+from gpuscope.agent.owners.device_ids import ID_PATTERNS, DeviceIndex
+from gpuscope.model.readings import ABSENT, Device, MigInstance, Uuid
 
 FIRST = "GPU-5a5a7118-e550-79a1-597e-7631e126c57a"
 SPLIT = "GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"

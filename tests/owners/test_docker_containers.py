@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import SourceError
-from gpuscope.owners.attribution import ContainerInfo
-from gpuscope.owners.docker_containers import DockerReader, decode_inspect
-from gpuscope.readings import ABSENT
+from gpuscope.agent.owners.attribution import ContainerInfo
+from gpuscope.agent.owners.docker_containers import DockerReader, decode_inspect
+from gpuscope.base.errors import SourceError
+from gpuscope.model.readings import ABSENT
 
 ID = "a" * 64
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.owners.owner_accounts import OwnerAccounts
-from gpuscope.readings import (
+from gpuscope.agent.owners.owner_accounts import OwnerAccounts
+from gpuscope.model.readings import (
     ABSENT,
     Allocation,
     Device,

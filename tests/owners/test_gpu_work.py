@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscope.health import thresholds
-from gpuscope.owners.gpu_work import IDLE_BYTES_PER_SECOND, WORKING_RATIO, working
-from gpuscope.owners.owner_accounts import OwnerAccounts
-from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.owners.services import SERVICE_MATCHERS, is_service
-from gpuscope.readings import (
+from gpuscope.agent.owners.gpu_work import IDLE_BYTES_PER_SECOND, WORKING_RATIO, working
+from gpuscope.agent.owners.owner_accounts import OwnerAccounts
+from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.agent.owners.services import SERVICE_MATCHERS, is_service
+from gpuscope.judge.checks import thresholds
+from gpuscope.model.readings import (
     ABSENT,
     ACTIVE,
     IDLE,

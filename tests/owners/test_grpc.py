@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import SourceError
-from gpuscope.owners.grpc.call import CallError, CallResponse, call, encode_frame
-from gpuscope.owners.grpc.hpack import HeaderDecoder, HeaderError, decode_huffman
-from gpuscope.owners.grpc.protobuf import ProtobufError, fields, text
-from gpuscope.owners.pod_resources import LIST
+from gpuscope.agent.owners.grpc.call import CallError, CallResponse, call, encode_frame
+from gpuscope.agent.owners.grpc.hpack import HeaderDecoder, HeaderError, decode_huffman
+from gpuscope.agent.owners.grpc.protobuf import ProtobufError, fields, text
+from gpuscope.agent.owners.pod_resources import LIST
+from gpuscope.base.errors import SourceError
 from tests.owners.fake_kubelet import FakeKubelet, field, running_kubelet
 
 

@@ -12,18 +12,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import SourceError
-from gpuscope.owners.allocation_claims import AllocationClaim
-from gpuscope.owners.allocation_matching import AllocationMatcher
-from gpuscope.owners.lookup_timing import KUBELET_GOOD_FOR_SECONDS
-from gpuscope.owners.pod_list_json import decode_pod_list
-from gpuscope.owners.pod_logs import read_pod_logs
-from gpuscope.owners.pod_reader import PodMethod, PodReader, build_pod_reader, label_filter, pod_worker
-from gpuscope.owners.pod_resources import decode_pod_resources, kubelet_worker, list_pod_resources
-from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, index_pods
-from gpuscope.owners.pods_api import decode_pods
-from gpuscope.readings import ABSENT, Device, Uuid
-from gpuscope.settings import Settings
+from gpuscope.agent.owners.allocation_claims import AllocationClaim
+from gpuscope.agent.owners.allocation_matching import AllocationMatcher
+from gpuscope.agent.owners.lookup_timing import KUBELET_GOOD_FOR_SECONDS
+from gpuscope.agent.owners.pod_list_json import decode_pod_list
+from gpuscope.agent.owners.pod_logs import read_pod_logs
+from gpuscope.agent.owners.pod_reader import PodMethod, PodReader, build_pod_reader, label_filter, pod_worker
+from gpuscope.agent.owners.pod_resources import decode_pod_resources, kubelet_worker, list_pod_resources
+from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, index_pods
+from gpuscope.agent.owners.pods_api import decode_pods
+from gpuscope.base.errors import SourceError
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT, Device, Uuid
 from tests.fakes import FakeClock
 from tests.owners.fake_kubelet import claimed, container, devices, field, pod, running_kubelet
 from tests.owners.trees import CONTAINER, POD_UID, add_log_link, add_pod_log

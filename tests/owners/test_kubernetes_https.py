@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import SourceError
-from gpuscope.owners.kubernetes_https import api_server_url, get
-from gpuscope.owners.pod_list_json import decode_pod_list
+from gpuscope.agent.owners.kubernetes_https import api_server_url, get
+from gpuscope.agent.owners.pod_list_json import decode_pod_list
+from gpuscope.base.errors import SourceError
 from tests.local_server import QuietHandler, serving_http
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")

@@ -9,19 +9,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.owners.allocation_matching import AllocationMatcher
-from gpuscope.owners.attribution import owner_of
-from gpuscope.owners.cgroup import parse_cgroup
-from gpuscope.owners.job_files import read_job_files
-from gpuscope.owners.node_jobs import JobStep, NodeJobs
-from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.pods import NO_PODS
-from gpuscope.owners.process_lookup import KernelFacts, ProcessKey
-from gpuscope.owners.slurm_claims import SlurmClaims
-from gpuscope.owners.slurm_environment import SlurmVariables
-from gpuscope.owners.slurm_pids import SlurmPids, find_scontrol, parse_listpids
-from gpuscope.owners.unallocated_use import NEW_SECONDS
-from gpuscope.readings import (
+from gpuscope.agent.owners.allocation_matching import AllocationMatcher
+from gpuscope.agent.owners.attribution import owner_of
+from gpuscope.agent.owners.cgroup import parse_cgroup
+from gpuscope.agent.owners.job_files import read_job_files
+from gpuscope.agent.owners.node_jobs import JobStep, NodeJobs
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.agent.owners.pods import NO_PODS
+from gpuscope.agent.owners.process_lookup import KernelFacts, ProcessKey
+from gpuscope.agent.owners.slurm_claims import SlurmClaims
+from gpuscope.agent.owners.slurm_environment import SlurmVariables
+from gpuscope.agent.owners.slurm_pids import SlurmPids, find_scontrol, parse_listpids
+from gpuscope.agent.owners.unallocated_use import NEW_SECONDS
+from gpuscope.model.readings import (
     ABSENT,
     Device,
     JobFacts,
@@ -35,7 +35,7 @@ from gpuscope.readings import (
     SlurmState,
     Uuid,
 )
-from gpuscope.readings.slurm import RUNNING, Gres, JobPlacement, SlurmJob, SlurmNode
+from gpuscope.model.readings.slurm import RUNNING, Gres, JobPlacement, SlurmJob, SlurmNode
 from tests.fakes import FakeClock
 
 SLUID = "s8FXKTA79XAR00"

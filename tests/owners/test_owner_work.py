@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.metrics.families.native.owner_metrics import OwnerMetrics
-from gpuscope.owners.gpu_time import KEPT_SECONDS
-from gpuscope.owners.owner_accounts import OwnerAccounts
-from gpuscope.readings import (
+from gpuscope.agent.families.native.owner_metrics import OwnerMetrics
+from gpuscope.agent.owners.gpu_time import KEPT_SECONDS
+from gpuscope.agent.owners.owner_accounts import OwnerAccounts
+from gpuscope.model.readings import (
     ABSENT,
     Allocation,
     Counters,

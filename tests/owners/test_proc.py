@@ -11,8 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import SourceError
-from gpuscope.owners.proc import (
+from gpuscope.agent.owners.proc import (
     Proc,
     ProcessGone,
     ProcessRelations,
@@ -21,10 +20,11 @@ from gpuscope.owners.proc import (
     parse_stat,
     parse_status,
 )
-from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup, keys_of, parse_command_line
-from gpuscope.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
-from gpuscope.owners.users import UserNames, parse_names, parse_ranges
-from gpuscope.readings import ABSENT
+from gpuscope.agent.owners.process_lookup import ProcessKey, ProcessLookup, keys_of, parse_command_line
+from gpuscope.agent.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
+from gpuscope.agent.owners.users import UserNames, parse_names, parse_ranges
+from gpuscope.base.errors import SourceError
+from gpuscope.model.readings import ABSENT
 from tests.owners.trees import BOOTED_AT, CONTAINER, POD_UID, ProcTree, pod_cgroup
 
 

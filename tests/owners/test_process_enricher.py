@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.pods import Pod, PodContainer, Pods, index_pods
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_enricher import NoNames, ProcessEnricher
-from gpuscope.owners.process_lookup import ProcessLookup
-from gpuscope.owners.unallocated_use import used_allocations
-from gpuscope.owners.users import UserNames
-from gpuscope.readings import (
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.agent.owners.pods import Pod, PodContainer, Pods, index_pods
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_enricher import NoNames, ProcessEnricher
+from gpuscope.agent.owners.process_lookup import ProcessLookup
+from gpuscope.agent.owners.unallocated_use import used_allocations
+from gpuscope.agent.owners.users import UserNames
+from gpuscope.model.readings import (
     ABSENT,
     ACTIVE,
     IDLE,

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
-from gpuscope.owners.cgroup import CgroupFacts
-from gpuscope.owners.pods import NO_PODS, Pod, PodContainer, Pods, index_pods
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_enricher import NoNames, ProcessEnricher
-from gpuscope.owners.process_labels import OWNER_WAIT_SECONDS
-from gpuscope.owners.process_lookup import ProcessLookup
-from gpuscope.owners.users import UserNames
-from gpuscope.readings import ABSENT, Device, Pid, Process, Snapshot, Uuid
+from gpuscope.agent.families.native.process_metrics import ProcessMetrics
+from gpuscope.agent.owners.cgroup import CgroupFacts
+from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, Pods, index_pods
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_enricher import NoNames, ProcessEnricher
+from gpuscope.agent.owners.process_labels import OWNER_WAIT_SECONDS
+from gpuscope.agent.owners.process_lookup import ProcessLookup
+from gpuscope.agent.owners.users import UserNames
+from gpuscope.model.readings import ABSENT, Device, Pid, Process, Snapshot, Uuid
 from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import CONTAINER, POD_UID, ProcTree, pod_cgroup
 

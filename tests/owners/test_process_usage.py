@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.owners.process_usage import ProcessUsageReader, parse_usage, send_signal
+from gpuscope.agent.owners.process_usage import ProcessUsageReader, parse_usage, send_signal
 
 
 def fake_process(root: Path, pid: int, parent: int, ticks: int, command: bytes = b"python\0train.py\0") -> None:

@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_lookup import ProcessKey, keys_of
-from gpuscope.owners.process_work import MAX_PROCESSES, ProcessWorkReader
-from gpuscope.readings import ABSENT, ProcessWork
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_lookup import ProcessKey, keys_of
+from gpuscope.agent.owners.process_work import MAX_PROCESSES, ProcessWorkReader
+from gpuscope.model.readings import ABSENT, ProcessWork
 from tests.owners.slow_disk import is_possible, slow_disk
 from tests.owners.trees import ProcTree
 

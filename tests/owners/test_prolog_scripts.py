@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.owners.job_files import read_job_files
+from gpuscope.agent.owners.job_files import read_job_files
 
 SCRIPTS = Path(__file__).parents[2] / "deploy/slurm"
 UUID = "GPU-5a5a7118-e550-79a1-597e-7631e126c57a"

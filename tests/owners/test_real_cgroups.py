@@ -14,14 +14,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup
-from gpuscope.owners.users import UserNames
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_lookup import ProcessKey, ProcessLookup
+from gpuscope.agent.owners.users import UserNames
 
 LOOK = """
 import json, sys
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.cgroup import parse_cgroup
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.cgroup import parse_cgroup
 for pid in sys.argv[1:]:
     place = parse_cgroup(Proc().cgroup(int(pid)))
     print(json.dumps([repr(place.pod_uid).strip("'"), place.container_id, place.relative]))

@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.composer import SnapshotComposer
-from gpuscope.collect.counters import Integrator
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.owners.process_lookup import ProcessLookup
-from gpuscope.owners.users import UserNames
+from gpuscope.agent.collect.composer import SnapshotComposer
+from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.families.native.builder import NativeBuilder
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.agent.owners.process_lookup import ProcessLookup
+from gpuscope.agent.owners.users import UserNames
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.owners.immediate_lookup import ImmediateLookup

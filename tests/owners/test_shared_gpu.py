@@ -7,16 +7,16 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from gpuscope.clock import SystemClock
-from gpuscope.collect.collector import Collector, PlannedSource
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
-from gpuscope.settings import Settings
-from gpuscope.wiring.owners import build_owner_join
-from gpuscope.wiring.run_agent import CollectorThreads
+from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.families import load_family
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.owners import build_owner_join
+from gpuscope.cli.wiring.run_agent import CollectorThreads
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
 from tests import waiting
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet

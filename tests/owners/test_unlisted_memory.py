@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.owners.gpu_units import unlisted_memory
-from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid
+from gpuscope.agent.owners.gpu_units import unlisted_memory
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid
 from tests.fakes import gpu
 
 GIB = float(1 << 30)

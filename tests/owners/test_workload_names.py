@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from gpuscope.owners.cgroup import CgroupFacts
-from gpuscope.owners.pods import Pod, PodContainer, Pods, index_pods
-from gpuscope.owners.workload_names import WorkloadNames
-from gpuscope.readings import ABSENT
+from gpuscope.agent.owners.cgroup import CgroupFacts
+from gpuscope.agent.owners.pods import Pod, PodContainer, Pods, index_pods
+from gpuscope.agent.owners.workload_names import WorkloadNames
+from gpuscope.model.readings import ABSENT
 
 CONTAINER = "a" * 64
 

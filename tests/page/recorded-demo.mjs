@@ -14,7 +14,7 @@ export const NOW = Date.UTC(2026, 2, 4, 10, 5, 0) / 1000;
 export const ORIGIN = "http://recorded.invalid/";
 
 const BUILT = fileURLToPath(
-  new URL("../../src/gpuscope/server/page/", import.meta.url),
+  new URL("../../src/gpuscope/serve/page/", import.meta.url),
 );
 const TYPES = {
   ".html": "text/html",

@@ -12,15 +12,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.reports.job_question import parse_job
-from gpuscope.reports.rates import parse_rates
-from gpuscope.reports.receipt_html import receipt_page
-from gpuscope.reports.receipt_reader import read_receipt
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_html import to_html
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.server.reports.job_answer import job_answer
-from gpuscope.server.reports.usage_answer import usage_answer
+from gpuscope.judge.reports.job_question import parse_job
+from gpuscope.judge.reports.rates import parse_rates
+from gpuscope.judge.reports.receipt_html import receipt_page
+from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_html import to_html
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.serve.reports.job_answer import job_answer
+from gpuscope.serve.reports.usage_answer import usage_answer
 from tests.reports.test_receipts import END_MS, UNEVEN, scheduler_series, trouble_series
 from tests.reports.test_usage import SampleEngine
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 import numpy as np
 import re2
 
-from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp, Series
+from gpuscope.model.series import STALE_NAN_BITS, Labels, Matcher, MatchOp, Series
 
 STALE = float(np.array([STALE_NAN_BITS], dtype=np.uint64).view(np.float64)[0])
 

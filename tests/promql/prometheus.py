@@ -16,11 +16,11 @@ from typing import Any
 import cramjam
 import numpy as np
 
-from gpuscope.promql import Engine, Matrix, PromQLError, RangeVector, Result, Scalar, Text, Vector
-from gpuscope.promql.functions import SORT_IN_RANGE
-from gpuscope.promql.labels import render
-from gpuscope.series import Labels, Series
-from gpuscope.varint import encode_varint
+from gpuscope.base.varint import encode_varint
+from gpuscope.history.promql import Engine, Matrix, PromQLError, RangeVector, Result, Scalar, Text, Vector
+from gpuscope.history.promql.functions import SORT_IN_RANGE
+from gpuscope.history.promql.labels import render
+from gpuscope.model.series import Labels, Series
 from tests.promql.memory import to_labels
 
 TOLERANCE = 1e-12

@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import promql_parser
 
-from gpuscope.promql import Engine, Matrix, PromQLError, RangeVector, Result, Scalar, Text, Vector
-from gpuscope.promql.labels import render
-from gpuscope.series import Labels
+from gpuscope.history.promql import Engine, Matrix, PromQLError, RangeVector, Result, Scalar, Text, Vector
+from gpuscope.history.promql.labels import render
+from gpuscope.model.series import Labels
 from tests.promql.memory import STALE, MemoryStorage, to_labels
 
 EPSILON = 1e-6

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.promql import BadQueryError, format_query
-from gpuscope.promql.ast_json import describe, has_selector, parse_selector
-from gpuscope.promql.spelling import read_spelling
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store.value_matching import predicate
+from gpuscope.history.promql import BadQueryError, format_query
+from gpuscope.history.promql.ast_json import describe, has_selector, parse_selector
+from gpuscope.history.promql.spelling import read_spelling
+from gpuscope.history.store.value_matching import predicate
+from gpuscope.model.series import Matcher, MatchOp
 from tests.examples import examples
 
 

@@ -9,13 +9,20 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope import portioned_sort
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, select, windows
-from gpuscope.promql import budget as budgets
-from gpuscope.promql.budget import Budget
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import Store
+from gpuscope.base import portioned_sort
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.promql import (
+    Engine,
+    ExecutionError,
+    QueryCanceledError,
+    QueryTimeoutError,
+    select,
+    windows,
+)
+from gpuscope.history.promql import budget as budgets
+from gpuscope.history.promql.budget import Budget
+from gpuscope.history.store import Store
+from gpuscope.model.series import Matcher, MatchOp
 from tests.promql.memory import MemoryStorage
 
 MIB = 1 << 20

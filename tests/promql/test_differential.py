@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.promql import Engine, over_time, rate, select, sums
-from gpuscope.series import Matcher, MatchOp
+from gpuscope.history.promql import Engine, over_time, rate, select, sums
+from gpuscope.model.series import Matcher, MatchOp
 from tests.engines import running_prometheus
 from tests.promql.corpus import by_hand, random_expressions
 from tests.promql.hostile import SPAN_MS, START_MS, hostile_storage

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.promql import BadQueryError, format_query, parse
-from gpuscope.promql.ast_json import describe
-from gpuscope.promql.durations import QueryTimes, evaluate_durations
+from gpuscope.history.promql import BadQueryError, format_query, parse
+from gpuscope.history.promql.ast_json import describe
+from gpuscope.history.promql.durations import QueryTimes, evaluate_durations
 
 TIMES = QueryTimes(step_ms=30_000, range_ms=600_000)
 

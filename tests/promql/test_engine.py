@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql import (
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.promql import (
     BadQueryError,
     Engine,
     ExecutionError,
@@ -27,9 +27,9 @@ from gpuscope.promql import (
     Vector,
     evaluate,
 )
-from gpuscope.promql.parse import FUNCTIONS
-from gpuscope.series import Matcher, Series
-from gpuscope.store import Store
+from gpuscope.history.promql.parse import FUNCTIONS
+from gpuscope.history.store import Store
+from gpuscope.model.series import Matcher, Series
 from tests.examples import examples
 from tests.promql.corpus import RANGES, VECTORS, by_hand, random_expressions
 from tests.promql.hostile import START_MS, hostile_storage

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from gpuscope.promql import BadQueryError, format_query, parse
-from gpuscope.promql.ast_json import describe
+from gpuscope.history.promql import BadQueryError, format_query, parse
+from gpuscope.history.promql.ast_json import describe
 from tests.promql.corpus import by_hand, random_expressions
 
 AWKWARD = [

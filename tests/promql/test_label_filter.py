@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.promql import Engine, PromQLError, Vector
-from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.column_reader import ColumnReader
-from gpuscope.store.selections import SeriesSelection
+from gpuscope.history.promql import Engine, PromQLError, Vector
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.history.store.column_reader import ColumnReader
+from gpuscope.history.store.selections import SeriesSelection
 from tests.examples import examples
 
 NOW_MS = 1_800_000_000_000

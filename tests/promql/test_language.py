@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.promql.parse import FUNCTIONS
+from gpuscope.history.promql.parse import FUNCTIONS
 from tests.promql.promqltest import parse_file, run
 
 FILES = sorted((Path(__file__).parent / "testdata").glob("*.test"))

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuscope.promql import BadQueryError, Engine, parse
-from gpuscope.promql.ast_json import describe
-from gpuscope.promql.calendar import NAMES
-from gpuscope.promql.result import Vector
-from gpuscope.promql.syntax import Number, VectorSelector
+from gpuscope.history.promql import BadQueryError, Engine, parse
+from gpuscope.history.promql.ast_json import describe
+from gpuscope.history.promql.calendar import NAMES
+from gpuscope.history.promql.result import Vector
+from gpuscope.history.promql.syntax import Number, VectorSelector
 from tests.engines import running_prometheus
 from tests.promql.memory import MemoryStorage
 from tests.promql.prometheus import Question, difference, fill

@@ -11,12 +11,20 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.promql import BadQueryError, UnsupportedError, parse
-from gpuscope.promql.ast_json import parse_selector
-from gpuscope.promql.parse import MAX_CACHED_CHARACTERS
-from gpuscope.promql.syntax import At, Binary, FunctionCall, MatrixSelector, Number, Subquery, VectorSelector
-from gpuscope.series import Matcher, MatchOp
+from gpuscope.history.promql import BadQueryError, UnsupportedError, parse
+from gpuscope.history.promql.ast_json import parse_selector
+from gpuscope.history.promql.parse import MAX_CACHED_CHARACTERS
+from gpuscope.history.promql.syntax import (
+    At,
+    Binary,
+    FunctionCall,
+    MatrixSelector,
+    Number,
+    Subquery,
+    VectorSelector,
+)
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.model.series import Matcher, MatchOp
 from tests.examples import examples
 
 TOKENS = [
@@ -80,7 +88,7 @@ TOKENS = [
 
 REFUSE = """
 import json, sys
-from gpuscope.promql import BadQueryError, parse
+from gpuscope.history.promql import BadQueryError, parse
 for text in json.load(sys.stdin):
     try:
         parse(text)

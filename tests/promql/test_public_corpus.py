@@ -21,7 +21,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.promql import Engine
+from gpuscope.history.promql import Engine
 from tests.promql.memory import MemoryStorage
 from tests.promql.promqltest import Evaluation, Load, UnreadableTestError, check, load_series, parse_lines
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.label_columns import LabelColumns
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, sample_pool
-from gpuscope.promql.budget import FREE_SAMPLES, Budget
-from gpuscope.promql.frame import Frame
-from gpuscope.promql.sample_pool import SamplePool
-from gpuscope.store import Store
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, sample_pool
+from gpuscope.history.promql.budget import FREE_SAMPLES, Budget
+from gpuscope.history.promql.frame import Frame
+from gpuscope.history.promql.sample_pool import SamplePool
+from gpuscope.history.store import Store
+from gpuscope.model.label_columns import LabelColumns
 from tests.promql.memory import MemoryStorage
 from tests.store.support import NOW, HandClock, labels, named, tick
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.promql import Engine, Statistics
+from gpuscope.history.promql import Engine, Statistics
 from tests.promql.hostile import START_MS, hostile_storage
 
 HOSTILE = hostile_storage()

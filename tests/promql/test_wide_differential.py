@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.promql import Engine
-from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
-from gpuscope.store import Store, Tick
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, Tick
+from gpuscope.model.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from tests.engines import running_prometheus
 from tests.promql.prometheus import Question, difference, fill
 

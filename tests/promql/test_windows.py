@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuscope.label_columns import LabelColumns
-from gpuscope.promql import over_time, rate, regression
-from gpuscope.promql.frame import Bools, Floats
-from gpuscope.promql.range_functions import Kernel
-from gpuscope.promql.select import windows
-from gpuscope.series_columns import SeriesColumns
+from gpuscope.history.promql import over_time, rate, regression
+from gpuscope.history.promql.frame import Bools, Floats
+from gpuscope.history.promql.range_functions import Kernel
+from gpuscope.history.promql.select import windows
+from gpuscope.model.label_columns import LabelColumns
+from gpuscope.model.series_columns import SeriesColumns
 
 KERNELS: dict[str, Kernel] = {
     "rate": lambda one: rate.extrapolated(one, counter=True, per_second=True),

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.engines import answer_text
-from gpuscope.engines.answer_text import ListText, SeriesText
-from gpuscope.engines.engine_errors import EngineResultTooLarge
+from gpuscope.history.engines import answer_text
+from gpuscope.history.engines.answer_text import ListText, SeriesText
+from gpuscope.history.engines.engine_errors import EngineResultTooLarge
 
 TEXTS = st.text(max_size=6) | st.sampled_from(
     ['[{"metric":', ',{"metric":', '"},{"', "},{", '"data":[', "]", "\\", '","', "\U0001f600"]

@@ -14,19 +14,19 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.engines.engine_errors import (
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.engines.engine_errors import (
     EngineBadQuery,
     EngineError,
     EngineQueryError,
     EngineResultTooLarge,
 )
-from gpuscope.engines.http_connection import EngineConnection
-from gpuscope.engines.http_engine import HttpEngine
-from gpuscope.engines.query_engine import QueryEngine, labelled_values
-from gpuscope.promql import Engine
-from gpuscope.series import Labels, Series
-from gpuscope.store import Store
+from gpuscope.history.engines.http_connection import EngineConnection
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store
+from gpuscope.model.series import Labels, Series
 from tests.engines import running_prometheus, running_victoria_metrics
 from tests.promql.prometheus import fill
 from tests.store.support import labels, timed_tick

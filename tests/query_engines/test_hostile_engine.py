@@ -11,15 +11,20 @@ from collections.abc import Awaitable, Callable, Iterable
 import orjson
 import pytest
 
-from gpuscope.engines import answer_memory, http_connection
-from gpuscope.engines.answer_memory import AnswerMemory
-from gpuscope.engines.blocking import connect, post_form
-from gpuscope.engines.engine_errors import EngineError, EngineResultTooLarge, EngineTimeout, EngineUnreachable
-from gpuscope.engines.http_connection import EngineConnection
-from gpuscope.engines.http_engine import HttpEngine
-from gpuscope.engines.vector_text import VectorText
-from gpuscope.http_config import HttpConfig
-from gpuscope.limits import LIMITS_REACHED
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.engines import answer_memory, http_connection
+from gpuscope.history.engines.answer_memory import AnswerMemory
+from gpuscope.history.engines.blocking import connect, post_form
+from gpuscope.history.engines.engine_errors import (
+    EngineError,
+    EngineResultTooLarge,
+    EngineTimeout,
+    EngineUnreachable,
+)
+from gpuscope.history.engines.http_connection import EngineConnection
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.engines.vector_text import VectorText
 from tests.query_engines.test_http_engine import JSON, after_form, ask
 from tests.scrape.exporters import Page, endless, serving, status, text
 

@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.engines.blocking import connect, post_form
-from gpuscope.engines.engine_errors import (
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.engines.blocking import connect, post_form
+from gpuscope.history.engines.engine_errors import (
     EngineBadQuery,
     EngineEndpointMissing,
     EngineError,
@@ -27,11 +28,10 @@ from gpuscope.engines.engine_errors import (
     EngineResultTooLarge,
     EngineUnreachable,
 )
-from gpuscope.engines.http_connection import EngineConnection
-from gpuscope.engines.http_engine import HttpEngine
-from gpuscope.engines.json_results import read_matrix, read_vector
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql.frame import Steps
+from gpuscope.history.engines.http_connection import EngineConnection
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.engines.json_results import read_matrix, read_vector
+from gpuscope.history.promql.frame import Steps
 from tests.examples import examples
 from tests.scrape.exporters import Page, serving, text
 from tests.server.api.test_proxy import saying

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.engines.answer_memory import AnswerMemory
-from gpuscope.engines.answer_text import SeriesText
-from gpuscope.engines.engine_errors import EngineBadQuery, EngineResultTooLarge
-from gpuscope.engines.json_results import read_vector
-from gpuscope.engines.shared_labels import ANSWERS_PER_GENERATION, LabelDicts, SharedLabels
-from gpuscope.engines.vector_text import VectorText
-from gpuscope.promql.result import Vector
+from gpuscope.history.engines.answer_memory import AnswerMemory
+from gpuscope.history.engines.answer_text import SeriesText
+from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineResultTooLarge
+from gpuscope.history.engines.json_results import read_vector
+from gpuscope.history.engines.shared_labels import ANSWERS_PER_GENERATION, LabelDicts, SharedLabels
+from gpuscope.history.engines.vector_text import VectorText
+from gpuscope.history.promql.result import Vector
 
 _TEXTS = st.text(max_size=8) | st.sampled_from(
     ['"]},{"metric":{', ',"value":[1,"', '\\"]}]', '"result":[{"metric":', "{}", '},"value":[', "\\"]

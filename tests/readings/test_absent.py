@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.readings import ABSENT, Device, Uuid
-from gpuscope.readings.device import NO_VALUES
+from gpuscope.model.readings import ABSENT, Device, Uuid
+from gpuscope.model.readings.device import NO_VALUES
 
 
 def test_an_absent_reading_has_no_truth_value() -> None:

@@ -12,9 +12,9 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.remote_write.codec import Labels, WriteDecoder, encode_labels, encode_samples
-from gpuscope.series import STALE_NAN_BITS
-from gpuscope.varint import WireError
+from gpuscope.base.varint import WireError
+from gpuscope.history.remote_write.codec import Labels, WriteDecoder, encode_labels, encode_samples
+from gpuscope.model.series import STALE_NAN_BITS
 
 STALE = struct.unpack("<d", struct.pack("<Q", STALE_NAN_BITS))[0]
 

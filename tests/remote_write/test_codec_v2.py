@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.remote_write.codec import (
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.base.varint import WireError, encode_varint
+from gpuscope.history.remote_write.codec import (
     NO_ROOM,
     Decoded,
     Labels,
@@ -18,8 +19,7 @@ from gpuscope.remote_write.codec import (
     encode_labels,
     encode_samples,
 )
-from gpuscope.remote_write.codec_v2 import WriteDecoderV2
-from gpuscope.varint import WireError, encode_varint
+from gpuscope.history.remote_write.codec_v2 import WriteDecoderV2
 from tests.remote_write.write_v2 import RequestV2, SeriesV2, encode_v2, message, sample
 
 A = (("__name__", "a"), ("gpu", "0"))

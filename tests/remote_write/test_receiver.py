@@ -10,14 +10,14 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.limits import Limits
-from gpuscope.remote_write.codec import encode_labels, encode_samples
-from gpuscope.remote_write.receiver import Receiver, unpack
-from gpuscope.scrape.target_appender import STALE, Report, TargetAppender
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import Store
-from gpuscope.store.target_names import is_verified, scrape_target_name
-from gpuscope.varint import WireError, encode_varint
+from gpuscope.base.limits import Limits
+from gpuscope.base.varint import WireError, encode_varint
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.receiver import Receiver, unpack
+from gpuscope.history.scrape.target_appender import STALE, Report, TargetAppender
+from gpuscope.history.store import Store
+from gpuscope.history.store.target_names import is_verified, scrape_target_name
+from gpuscope.model.series import Matcher, MatchOp
 from tests.examples import examples
 from tests.scrape.test_ingest import is_stale
 

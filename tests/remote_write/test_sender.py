@@ -10,14 +10,14 @@ from http.server import BaseHTTPRequestHandler
 import cramjam
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.http_config import HttpConfig, split_credentials
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
-from gpuscope.remote_write.codec import Labels, WriteDecoder
-from gpuscope.remote_write.family_sender import FamilySender
-from gpuscope.remote_write.http_post import PostClient, WriteResponse
-from gpuscope.remote_write.sender import HEADERS, RemoteWriteQueue, retry_after
-from gpuscope.series import STALE_NAN_BITS
+from gpuscope.base.errors import UsageError
+from gpuscope.base.http_config import HttpConfig, split_credentials
+from gpuscope.history.remote_write.codec import Labels, WriteDecoder
+from gpuscope.history.remote_write.family_sender import FamilySender
+from gpuscope.history.remote_write.http_post import PostClient, WriteResponse
+from gpuscope.history.remote_write.sender import HEADERS, RemoteWriteQueue, retry_after
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
+from gpuscope.model.series import STALE_NAN_BITS
 from tests.scrape.exporters import serving, status
 from tests.waiting import wait_for
 

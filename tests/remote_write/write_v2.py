@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import cramjam
 
-from gpuscope.varint import encode_varint
+from gpuscope.base.varint import encode_varint
 
 
 def message(number: int, payload: bytes) -> bytes:

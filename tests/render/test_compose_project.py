@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from gpuscope.cli import main
-from gpuscope.render.compose import count_gpu_devices
+from gpuscope.serve.render.compose import count_gpu_devices
 from tests.engines import engine
 
 PROFILES = {

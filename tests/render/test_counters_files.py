@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.metrics.families.dcgm.counters_csv import each_once, load_counters
-from gpuscope.metrics.families.dcgm.table import OPT_IN_COUNTERS, SHIPPED_FILES
-from gpuscope.render import write_files
-from gpuscope.render.counters_files import counters_files
+from gpuscope.serve.render import write_files
+from gpuscope.serve.render.counters_files import counters_files
+from gpuscope.vendors.nvidia.families.dcgm.counters_csv import each_once, load_counters
+from gpuscope.vendors.nvidia.families.dcgm.table import OPT_IN_COUNTERS, SHIPPED_FILES
 
 
 @pytest.mark.parametrize("name", SHIPPED_FILES)

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from gpuscope.cli import main
-from gpuscope.render.grafana import GrafanaPlan, dashboard_files
+from gpuscope.serve.render.grafana import GrafanaPlan, dashboard_files
 from tests.cli.test_commands import running as running_command
 from tests.engines import engine, running, running_alertmanager, running_node_exporter
 from tests.fast_yaml import read_yaml

@@ -17,9 +17,9 @@ import pytest
 import yaml
 
 from gpuscope import __version__
+from gpuscope.agent.families import family_names
 from gpuscope.cli import main
-from gpuscope.metrics.families import family_names
-from gpuscope.scrape.config import read_config
+from gpuscope.history.scrape.config import read_config
 from tests.render.helm_chart import (
     ALL_MONITORS,
     CHART,

@@ -16,7 +16,7 @@ import kubernetes_validate
 import pytest
 import yaml
 
-from gpuscope.promql import parse
+from gpuscope.history.promql import parse
 from tests.labs.debian_programs import LabUnavailable
 from tests.labs.go_programs import PROGRAMS, module_folder
 from tests.render.helm_chart import ALL_MONITORS, EXAMPLES, MODES, ROOT, VERSIONS, template

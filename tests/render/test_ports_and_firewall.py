@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.render.firewall import RENDERERS, firewall_lines
-from gpuscope.render.ports import AGENT_PORT, LOCAL, PORTS, ROLES, ports_of
-from gpuscope.server.listener import DEFAULT_PORT, own_listener
-from gpuscope.server.stand_ins import load_stand_in, stand_in_names
-from gpuscope.settings import Settings
-from gpuscope.wiring.serving import DEFAULT_LISTEN
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.serving import DEFAULT_LISTEN
+from gpuscope.serve.listener import DEFAULT_PORT, own_listener
+from gpuscope.serve.render.firewall import RENDERERS, firewall_lines
+from gpuscope.serve.render.ports import AGENT_PORT, LOCAL, PORTS, ROLES, ports_of
+from gpuscope.serve.stand_ins import load_stand_in, stand_in_names
 
 
 def test_the_agent_and_every_stand_in_listen_on_a_port_of_the_table() -> None:

@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.base.errors import UsageError
 from gpuscope.cli import main
 from gpuscope.cli.agent import SETTINGS as AGENT_SETTINGS
-from gpuscope.errors import UsageError
-from gpuscope.render import FILES, write_files
-from gpuscope.render.systemd import (
+from gpuscope.serve.render import FILES, write_files
+from gpuscope.serve.render.systemd import (
     MARK,
     UNITS,
     UnitPlan,

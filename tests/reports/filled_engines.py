@@ -16,14 +16,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.engines.http_connection import EngineConnection
-from gpuscope.engines.http_engine import HttpEngine
-from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.http_config import HttpConfig
-from gpuscope.promql import Engine
-from gpuscope.series import Series
-from gpuscope.store import Store
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.engines.http_connection import EngineConnection
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store
+from gpuscope.model.series import Series
 from tests.engines import (
     Shared,
     engine,

@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.promql import Engine
-from gpuscope.series import Labels, Series
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.model.series import Labels, Series
 from tests.promql.memory import STALE, MemoryStorage
 
 STEP_MS = 60_000

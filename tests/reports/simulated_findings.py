@@ -15,23 +15,23 @@ from statistics import median
 
 import numpy as np
 
-from gpuscope.health.checks import CHECKED_METRICS
-from gpuscope.health.facts import sort_samples
-from gpuscope.health.finding import Finding
-from gpuscope.health.findings import FindingMaker
-from gpuscope.health.judgement import EVALUATED, Judgement
-from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.metrics.selection import MetricSelection
-from gpuscope.promql import Engine
-from gpuscope.readings import Owner, Snapshot
-from gpuscope.reports.finding_ledger import WINDOW_MS
-from gpuscope.series import Series
-from gpuscope.server.live.collector_samples import snapshot_samples
-from gpuscope.settings import Settings
-from gpuscope.sources.demo.curve import POWER
-from gpuscope.sources.demo.people import PEOPLE
-from gpuscope.sources.demo.simulated_gpu import Gpu
-from gpuscope.wiring.demo import build_demo
+from gpuscope.agent.families.native.builder import NativeBuilder
+from gpuscope.agent.families.selection import MetricSelection
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.demo.curve import POWER
+from gpuscope.demo.people import PEOPLE
+from gpuscope.demo.simulated_gpu import Gpu
+from gpuscope.history.promql import Engine
+from gpuscope.judge.checks.checks import CHECKED_METRICS
+from gpuscope.judge.checks.facts import sort_samples
+from gpuscope.judge.checks.finding import Finding
+from gpuscope.judge.checks.findings import FindingMaker
+from gpuscope.judge.checks.judgement import EVALUATED, Judgement
+from gpuscope.judge.reports.finding_ledger import WINDOW_MS
+from gpuscope.model.readings import Owner, Snapshot
+from gpuscope.model.series import Series
+from gpuscope.serve.live.collector_samples import snapshot_samples
 from tests.health.judged import query
 from tests.promql.memory import STALE, MemoryStorage, to_labels
 from tests.reports.histories import START_MS

@@ -12,10 +12,18 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuscope.metrics.families.native.owner_metrics import OwnerMetrics
-from gpuscope.owners.owner_accounts import OwnerAccounts
-from gpuscope.promql import Engine
-from gpuscope.readings import (
+from gpuscope.agent.families.native.owner_metrics import OwnerMetrics
+from gpuscope.agent.owners.owner_accounts import OwnerAccounts
+from gpuscope.base.yaml_file import parse_first_document
+from gpuscope.history.promql import Engine
+from gpuscope.judge.rules.alerting_rule import AlertContext
+from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.rule_file import read_groups
+from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.judge.rules.shipped.rollup_rules import rollup_groups
+from gpuscope.model.readings import (
     ABSENT,
     Counters,
     Device,
@@ -28,15 +36,7 @@ from gpuscope.readings import (
     Snapshot,
     Uuid,
 )
-from gpuscope.rules.alerting_rule import AlertContext
-from gpuscope.rules.memory_storage import MemoryStorage
-from gpuscope.rules.query_adapters import EvaluatorQueries
-from gpuscope.rules.rule_file import read_groups
-from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
-from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.rules.shipped.rollup_rules import rollup_groups
-from gpuscope.series import Labels, Matcher, Series
-from gpuscope.yaml_file import parse_first_document
+from gpuscope.model.series import Labels, Matcher, Series
 from tests.reports.test_counter_growth import Samples
 from tests.rules.rig import HeldClock, KeptAlerts, LabelTemplates
 

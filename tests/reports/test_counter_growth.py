@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.promql import Engine
-from gpuscope.reports.counter_growth import counter_growth
-from gpuscope.series import Labels, Matcher, Series
-from gpuscope.store.value_matching import predicate
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.store.value_matching import predicate
+from gpuscope.judge.reports.counter_growth import counter_growth
+from gpuscope.model.series import Labels, Matcher, Series
 from tests.examples import examples
 
 STEP_MS = 15_000

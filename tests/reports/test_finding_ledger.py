@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.health.condition import SubjectKey
-from gpuscope.promql.result import Matrix
-from gpuscope.reports.finding_ledger import WINDOW_MS, FindingLedger
-from gpuscope.reports.past_findings import past_findings
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql.result import Matrix
+from gpuscope.judge.checks.condition import SubjectKey
+from gpuscope.judge.reports.finding_ledger import WINDOW_MS, FindingLedger
+from gpuscope.judge.reports.past_findings import past_findings
 from tests.reports.histories import START_MS, STEP_MS, History
 
 

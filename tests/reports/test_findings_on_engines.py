@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.health.check import Share
-from gpuscope.health.checks import CHECKS
-from gpuscope.reports.finding_ledger import FindingLedger
-from gpuscope.reports.past_findings import PastFindings, past_findings
-from gpuscope.reports.rates import parse_rates
+from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.judge.checks.check import Share
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.past_findings import PastFindings, past_findings
+from gpuscope.judge.reports.rates import parse_rates
 from tests.reports.filled_engines import ENGINES, Fill
 from tests.reports.histories import START_MS, History
 

@@ -7,14 +7,14 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuscope.health.check import Check, Share
-from gpuscope.health.checks import CHECKS
-from gpuscope.health.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill
-from gpuscope.health.thresholds import STARTING_SECONDS
-from gpuscope.promql.parse import parse
-from gpuscope.reports.finding_ledger import FindingLedger
-from gpuscope.reports.past_findings import PastFinding, PastFindings, past_findings
-from gpuscope.reports.rates import parse_rates
+from gpuscope.history.promql.parse import parse
+from gpuscope.judge.checks.check import Check, Share
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill
+from gpuscope.judge.checks.thresholds import STARTING_SECONDS
+from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.past_findings import PastFinding, PastFindings, past_findings
+from gpuscope.judge.reports.rates import parse_rates
 from tests.reports.histories import START_MS, STEP_MS, History
 
 MINUTE = 1 / 60

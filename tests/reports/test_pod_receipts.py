@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.limits import Limits
-from gpuscope.reports.job_question import JobNotFound, parse_job
-from gpuscope.reports.job_receipt import JobReceipt
-from gpuscope.reports.receipt_reader import read_receipt
-from gpuscope.reports.receipt_text import receipt_lines
-from gpuscope.series import Series
-from gpuscope.server.http.routing import Router
-from gpuscope.server.reports.report_routes import ReportThreads, report_routes
+from gpuscope.base.errors import UsageError
+from gpuscope.base.limits import Limits
+from gpuscope.judge.reports.job_question import JobNotFound, parse_job
+from gpuscope.judge.reports.job_receipt import JobReceipt
+from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.receipt_text import receipt_lines
+from gpuscope.model.series import Series
+from gpuscope.serve.http.routing import Router
+from gpuscope.serve.reports.report_routes import ReportThreads, report_routes
 from tests.goldens import check_golden
 from tests.reports.simulated_usage import Run, SimulatedUsage
 from tests.reports.test_receipts import END_MS, GIB, HOUR, at, every_minute, loads_data

@@ -15,17 +15,17 @@ import numpy as np
 import pytest
 from reportseff.job import Job as ReportseffJob
 
-from gpuscope.engines.query_engine import EngineInfo
-from gpuscope.errors import UsageError
-from gpuscope.readings import ABSENT
-from gpuscope.reports.job_question import JobNotFound, parse_job
-from gpuscope.reports.job_receipt import JobReceipt
-from gpuscope.reports.jobstats_summary import jobstats_summary
-from gpuscope.reports.receipt_html import receipt_page
-from gpuscope.reports.receipt_reader import read_receipt
-from gpuscope.reports.receipt_text import receipt_lines
-from gpuscope.series import Series
-from gpuscope.server.reports.job_answer import job_answer
+from gpuscope.base.errors import UsageError
+from gpuscope.history.engines.query_engine import EngineInfo
+from gpuscope.judge.reports.job_question import JobNotFound, parse_job
+from gpuscope.judge.reports.job_receipt import JobReceipt
+from gpuscope.judge.reports.jobstats_summary import jobstats_summary
+from gpuscope.judge.reports.receipt_html import receipt_page
+from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.receipt_text import receipt_lines
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.series import Series
+from gpuscope.serve.reports.job_answer import job_answer
 from tests.goldens import check_golden
 from tests.reports.simulated_usage import Layout, Run, SimulatedUsage
 from tests.reports.test_usage import SampleEngine

@@ -8,13 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.engines.http_connection import EngineConnection
-from gpuscope.engines.http_engine import HttpEngine
-from gpuscope.promql.result import Matrix
-from gpuscope.reports.usage import UsageReport
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.series import Series
+from gpuscope.history.engines.http_connection import EngineConnection
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.promql.result import Matrix
+from gpuscope.judge.reports.usage import UsageReport
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.model.series import Series
 from tests.engines import running_prometheus
 from tests.promql.prometheus import fill
 from tests.reports.simulated_usage import Run, SimulatedUsage

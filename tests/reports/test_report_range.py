@@ -11,12 +11,12 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.local_time import parse_time_zone, to_local
-from gpuscope.reports.board_spans import OBSERVED
-from gpuscope.reports.report_range import DAY_MS, HOUR_MS, Buckets, RangePiece, parse_range
-from gpuscope.reports.usage_history import UsageHistory
-from gpuscope.series import Labels, Series
+from gpuscope.base.errors import UsageError
+from gpuscope.base.local_time import parse_time_zone, to_local
+from gpuscope.judge.reports.board_spans import OBSERVED
+from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, Buckets, RangePiece, parse_range
+from gpuscope.judge.reports.usage_history import UsageHistory
+from gpuscope.model.series import Labels, Series
 from tests.reports.test_usage import SampleEngine
 
 BERLIN = zoneinfo.ZoneInfo("Europe/Berlin")

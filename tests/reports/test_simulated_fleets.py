@@ -10,12 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.readings import ABSENT
-from gpuscope.reports.rollup_hours import HistorySource
-from gpuscope.reports.usage import UsageReport
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.series import Series
+from gpuscope.judge.reports.rollup_hours import HistorySource
+from gpuscope.judge.reports.usage import UsageReport
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.series import Series
 from tests.examples import examples
 from tests.reports.simulated_usage import SCRAPE_SECONDS, Layout, Run, SimulatedUsage, with_rollups
 from tests.reports.test_usage import SampleEngine

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuscope.reports.usage import UsageReport
-from gpuscope.series import Labels, Series
+from gpuscope.judge.reports.usage import UsageReport
+from gpuscope.model.series import Labels, Series
 from tests.reports.test_counter_growth import END_MS
 from tests.reports.test_usage import HOURS, POINTS, STEP_MS, report, series
 

@@ -10,19 +10,19 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.engines.query_engine import EngineInfo
-from gpuscope.errors import UsageError
-from gpuscope.promql import Engine
-from gpuscope.promql.ast_json import parse_selector
-from gpuscope.reports.rates import parse_co2_factor, parse_rates
-from gpuscope.reports.usage import UsageReport
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_html import to_html
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.reports.usage_text import text_lines, to_csv
-from gpuscope.series import Labels, Matcher, MatchOp, Series
-from gpuscope.server.reports.usage_answer import usage_answer
+from gpuscope.base.errors import UsageError
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.engines.query_engine import EngineInfo
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.ast_json import parse_selector
+from gpuscope.judge.reports.rates import parse_co2_factor, parse_rates
+from gpuscope.judge.reports.usage import UsageReport
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_html import to_html
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.reports.usage_text import text_lines, to_csv
+from gpuscope.model.series import Labels, Matcher, MatchOp, Series
+from gpuscope.serve.reports.usage_answer import usage_answer
 from tests.goldens import check_golden
 from tests.reports.test_counter_growth import END_MS, Samples
 

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.reports.job_question import parse_job
-from gpuscope.reports.job_receipt import JobReceipt
-from gpuscope.reports.receipt_reader import read_receipt
-from gpuscope.reports.rollup_hours import HistorySource
-from gpuscope.reports.usage import UsageReport
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.rules.shipped.rollup_rules import rollup_file
-from gpuscope.series import Series
+from gpuscope.judge.reports.job_question import parse_job
+from gpuscope.judge.reports.job_receipt import JobReceipt
+from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.rollup_hours import HistorySource
+from gpuscope.judge.reports.usage import UsageReport
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.rules.shipped.rollup_rules import rollup_file
+from gpuscope.model.series import Series
 from tests.engines import engine, running_prometheus
 from tests.promql.prometheus import fill
 from tests.reports.filled_engines import ENGINES, Fill, NewEngine, embedded

@@ -10,21 +10,21 @@ from typing import Any
 
 import numpy as np
 
-from gpuscope.notify.alertmanagers.alertmanager_queue import encode_alerts
-from gpuscope.promql import Engine
-from gpuscope.rules.alert import Alert
-from gpuscope.rules.alerting_rule import AlertContext, AlertingRule
-from gpuscope.rules.interfaces import ParsedTemplate, RuleTemplateError, TemplateData, TemplateExpander
-from gpuscope.rules.memory_storage import MemoryStorage
-from gpuscope.rules.query_adapters import EvaluatorQueries
-from gpuscope.rules.rule_file import load_rule_file
-from gpuscope.rules.rule_group import RuleEnvironment, RuleGroup
-from gpuscope.rules.rule_runner import RuleRunner
-from gpuscope.rules.rule_spec import SECOND_NS, GroupSpec
-from gpuscope.rules.state_file import RuleStateFile
-from gpuscope.rules.store_writer import StoreWriter
-from gpuscope.series import Labels
-from gpuscope.store import Store, Tick
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, Tick
+from gpuscope.judge.notify.alertmanagers.alertmanager_queue import encode_alerts
+from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alerting_rule import AlertContext, AlertingRule
+from gpuscope.judge.rules.interfaces import ParsedTemplate, RuleTemplateError, TemplateData, TemplateExpander
+from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.rule_file import load_rule_file
+from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_runner import RuleRunner
+from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec
+from gpuscope.judge.rules.state_file import RuleStateFile
+from gpuscope.judge.rules.store_writer import StoreWriter
+from gpuscope.model.series import Labels
 
 START = 1_800_000_000
 EXTERNAL_URL = "http://monitor.example:9090/prefix"

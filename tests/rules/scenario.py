@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuscope.rfc3339 import parse_rfc3339
-from gpuscope.series import STALE_NAN_BITS, Labels
+from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.model.series import STALE_NAN_BITS, Labels
 
 GOLDEN = Path("rules/scenario.json")
 RULES = """

@@ -23,9 +23,9 @@ from typing import Any
 import cramjam
 import pytest
 
-from gpuscope.remote_write.codec import encode_labels, encode_samples
-from gpuscope.rfc3339 import parse_rfc3339
-from gpuscope.series import Labels
+from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
+from gpuscope.model.series import Labels
 from tests.engines import engine, running
 from tests.goldens import check_golden
 from tests.ports import free_port

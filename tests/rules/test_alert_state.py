@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.rules.alert_state import RESOLVED_RETENTION_NS, ActiveAlert, AlertState, AlertTable
-from gpuscope.rules.rule_spec import SECOND_NS
+from gpuscope.judge.rules.alert_state import RESOLVED_RETENTION_NS, ActiveAlert, AlertState, AlertTable
+from gpuscope.judge.rules.rule_spec import SECOND_NS
 
 LABELS = (("alertname", "A"),)
 

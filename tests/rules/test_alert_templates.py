@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.rules.alert_templates import NOT_LOOKED_UP
-from gpuscope.rules.alerting_rule import AlertContext
-from gpuscope.rules.go_templates import load_templates
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.judge.rules.alert_templates import NOT_LOOKED_UP
+from gpuscope.judge.rules.alerting_rule import AlertContext
+from gpuscope.judge.rules.go_templates import load_templates
 from tests.rules.rig import Rig
 
 RULES = """

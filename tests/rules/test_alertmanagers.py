@@ -12,17 +12,25 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.http_config import HttpConfig
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.notify.alertmanagers.alertmanager_config import AlertingSection, AlertmanagerGroup, read_alerting
-from gpuscope.notify.alertmanagers.alertmanager_discovery import AlertmanagerDiscovery
-from gpuscope.notify.alertmanagers.alertmanager_queue import AlertmanagerQueue, encode_alerts, milliseconds_text
-from gpuscope.notify.alertmanagers.alertmanager_sender import AlertmanagerSender
-from gpuscope.rules.alert import Alert
-from gpuscope.scrape.config import TargetGroup
-from gpuscope.scrape.discovery import Discovery
-from gpuscope.scrape.provider_configs import DnsProviderConfig
+from gpuscope.base.errors import UsageError
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.history.scrape.config import TargetGroup
+from gpuscope.history.scrape.discovery import Discovery
+from gpuscope.history.scrape.provider_configs import DnsProviderConfig
+from gpuscope.judge.notify.alertmanagers.alertmanager_config import (
+    AlertingSection,
+    AlertmanagerGroup,
+    read_alerting,
+)
+from gpuscope.judge.notify.alertmanagers.alertmanager_discovery import AlertmanagerDiscovery
+from gpuscope.judge.notify.alertmanagers.alertmanager_queue import (
+    AlertmanagerQueue,
+    encode_alerts,
+    milliseconds_text,
+)
+from gpuscope.judge.notify.alertmanagers.alertmanager_sender import AlertmanagerSender
+from gpuscope.judge.rules.alert import Alert
 from tests.rules.alertmanager_sink import alertmanager_sink
 from tests.scrape.exporters import serving, status, text
 from tests.scrape.fake_kubernetes import serving_kubernetes

@@ -5,9 +5,9 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.rule_file import load_rule_file
-from gpuscope.rules.shipped.default_groups import with_default_groups
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.rule_file import load_rule_file
+from gpuscope.judge.rules.shipped.default_groups import with_default_groups
 
 ROOT = Path(__file__).parents[2]
 MINUTE_NS = 60_000_000_000

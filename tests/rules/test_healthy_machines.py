@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.parser import parse_once
-from gpuscope.promql import Engine, Vector
-from gpuscope.rules.shipped import shipped_groups
+from gpuscope.history.promql import Engine, Vector
+from gpuscope.judge.rules.shipped import shipped_groups
+from gpuscope.model.exposition.parser import parse_once
 from tests.goldens import GOLDEN
 from tests.promql.memory import MemoryStorage
 

@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.limits import Limits
-from gpuscope.metrics.sample import MetricFamily
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import MemoryState
-from gpuscope.notify.notify_urls import default_alerting
-from gpuscope.rules.alert_state import AlertState
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.rule_group import EvaluationTotals
-from gpuscope.rules.rule_metrics import rule_families
-from gpuscope.scrape.own_metrics_feed import OWN_JOB, OwnMetricsFeed
-from gpuscope.scrape.own_target import scrapes_itself
-from gpuscope.scrape.target_health import TargetHealth
-from gpuscope.store import Store, StoreError
+from gpuscope.base.limits import Limits
+from gpuscope.history.scrape.own_metrics_feed import OWN_JOB, OwnMetricsFeed
+from gpuscope.history.scrape.own_target import scrapes_itself
+from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.store import Store, StoreError
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notify_state import MemoryState
+from gpuscope.judge.notify.notify_urls import default_alerting
+from gpuscope.judge.rules.alert_state import AlertState
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.rule_group import EvaluationTotals
+from gpuscope.judge.rules.rule_metrics import rule_families
+from gpuscope.model.exposition.sample import MetricFamily
 from tests.notify.test_notifier import firing
 from tests.notify.timeline import recording_channels
 from tests.rules.rig import HeldClock, Rig

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.rfc3339 import parse_rfc3339
-from gpuscope.rules.evaluation_schedule import group_offset_ns
-from gpuscope.rules.rule_spec import GroupSpec
-from gpuscope.series import Labels
+from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.judge.rules.evaluation_schedule import group_offset_ns
+from gpuscope.judge.rules.rule_spec import GroupSpec
+from gpuscope.model.series import Labels
 from tests.rules.test_against_prometheus import (
     Evaluator,
     both_running,

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.rules.alert_state import AlertState
-from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.series import Labels
+from gpuscope.judge.rules.alert_state import AlertState
+from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.model.series import Labels
 from tests.rules.rig import START, Rig
 from tests.rules.scenario import STALE
 

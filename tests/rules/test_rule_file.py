@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.rule_file import (
+from gpuscope.base.errors import UsageError
+from gpuscope.base.yaml_file import parse_first_document
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.rule_file import (
     GROUP_KEYS,
     RULE_KEYS,
     RuleFileError,
@@ -19,9 +20,8 @@ from gpuscope.rules.rule_file import (
     load_rule_file,
     read_groups,
 )
-from gpuscope.rules.rule_set import RuleFiles, load_rule_set, refuse_recording_rules
-from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.yaml_file import parse_first_document
+from gpuscope.judge.rules.rule_set import RuleFiles, load_rule_set, refuse_recording_rules
+from gpuscope.judge.rules.rule_spec import SECOND_NS
 from tests.rules.rig import LabelTemplates
 
 MINUTE_NS = 60 * SECOND_NS

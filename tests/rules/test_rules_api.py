@@ -11,13 +11,13 @@ from urllib.parse import urlencode
 
 import pytest
 
-from gpuscope.limits import Limits
-from gpuscope.rules.rule_metrics import rule_families
-from gpuscope.server.api.rule_routes import rule_routes
-from gpuscope.server.api.rules_json import RulesView
-from gpuscope.server.http.messages import Request, Response
-from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.server.page_routes import page_routes
+from gpuscope.base.limits import Limits
+from gpuscope.judge.rules.rule_metrics import rule_families
+from gpuscope.serve.api.rule_routes import rule_routes
+from gpuscope.serve.api.rules_json import RulesView
+from gpuscope.serve.http.messages import Request, Response
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.page_routes import page_routes
 from tests.rules.rig import Rig
 
 RULES = """

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql import Engine, Vector
-from gpuscope.rules.alert_state import AlertState
-from gpuscope.rules.alerting_rule import AlertContext
-from gpuscope.rules.interfaces import RuleQueryError
-from gpuscope.rules.memory_storage import MemoryStorage
-from gpuscope.rules.query_adapters import EvaluatorQueries
-from gpuscope.rules.rule_spec import SECOND_NS
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.promql import Engine, Vector
+from gpuscope.judge.rules.alert_state import AlertState
+from gpuscope.judge.rules.alerting_rule import AlertContext
+from gpuscope.judge.rules.interfaces import RuleQueryError
+from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.rule_spec import SECOND_NS
 from tests.rules.rig import START, Rig
 from tests.waiting import PATIENCE_SECONDS, wait_for
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pytest
 
+from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.base.settings import load_settings
 from gpuscope.cli import main
-from gpuscope.rfc3339 import parse_rfc3339
-from gpuscope.rules.rule_spec import SECOND_NS
-from gpuscope.scrape.config import ScrapeConfig
-from gpuscope.settings import load_settings
-from gpuscope.wiring.rule_evaluation import load_engine_rules
+from gpuscope.cli.wiring.rule_evaluation import load_engine_rules
+from gpuscope.history.scrape.config import ScrapeConfig
+from gpuscope.judge.rules.rule_spec import SECOND_NS
 from tests.engines import running, running_alertmanager, running_prometheus
 from tests.ports import free_port
 from tests.rules.alertmanager_sink import alertmanager_sink

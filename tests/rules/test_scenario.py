@@ -8,16 +8,16 @@ from typing import Any
 
 import pytest
 
-from gpuscope.notify.alertmanagers.alertmanager_config import read_alerting
-from gpuscope.notify.alertmanagers.alertmanager_sender import relabel_alerts
-from gpuscope.promql.result import Vector
-from gpuscope.rules.alert import Alert
-from gpuscope.rules.alert_state import ActiveAlert, AlertTable
-from gpuscope.rules.alerting_rule import AlertContext, AlertingRule
-from gpuscope.rules.go_templates import GoTemplates, load_templates
-from gpuscope.rules.interfaces import RuleQueries, RuleTemplateError, TemplateData
-from gpuscope.rules.memory_storage import MemoryStorage
-from gpuscope.rules.rule_group import RuleGroup
+from gpuscope.history.promql.result import Vector
+from gpuscope.judge.notify.alertmanagers.alertmanager_config import read_alerting
+from gpuscope.judge.notify.alertmanagers.alertmanager_sender import relabel_alerts
+from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import ActiveAlert, AlertTable
+from gpuscope.judge.rules.alerting_rule import AlertContext, AlertingRule
+from gpuscope.judge.rules.go_templates import GoTemplates, load_templates
+from gpuscope.judge.rules.interfaces import RuleQueries, RuleTemplateError, TemplateData
+from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.rule_group import RuleGroup
 from tests.goldens import GOLDEN as GOLDENS
 from tests.rules.rig import START, KeptAlerts, Rig
 from tests.rules.scenario import GOLDEN, RULES, SECONDS, picture, samples

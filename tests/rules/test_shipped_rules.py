@@ -1,4 +1,4 @@
-"""The shipped rules: in sync with `health/`, tested, over metrics that exist, accepted by the real tools."""
+"""The shipped rules: in sync with `judge/checks/`, tested, over metrics that exist, accepted by the real tools."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.metrics.families import load_family
-from gpuscope.metrics.families.native.table import NATIVE_METRICS
-from gpuscope.promql.parse import parse
-from gpuscope.rules.shipped import inhibit_rules, rule_files, shipped_groups
-from gpuscope.rules.templates import ALERT_PRELUDE, prometheus_functions
-from gpuscope.rules.templates import parse as parse_template
+from gpuscope.agent.families import load_family
+from gpuscope.agent.families.native.table import NATIVE_METRICS
+from gpuscope.history.promql.parse import parse
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.rules.shipped import inhibit_rules, rule_files, shipped_groups
+from gpuscope.judge.rules.templates import ALERT_PRELUDE, prometheus_functions
+from gpuscope.judge.rules.templates import parse as parse_template
 from tests.engines import engine
 from tests.fast_yaml import read_yaml
 from tools.make_rules import PROMETHEUS, STATIC_FILES, deployed_files
@@ -144,7 +144,7 @@ OF_OTHERS = re.compile("slurm_|prometheus_|alertmanager_|api_http_|up$|gpu_|node
 GOLDENS = "\n".join(
     path.read_text() for path in (ROOT / "tests/golden").rglob("*") if path.suffix in (".prom", ".metrics")
 )
-SMI_NAMES = (ROOT / "src/gpuscope/metrics/families/nvidia_smi/naming.py").read_text()
+SMI_NAMES = (ROOT / "src/gpuscope/vendors/nvidia/families/nvidia_smi/naming.py").read_text()
 
 
 @pytest.mark.parametrize("path", RULE_FILES, ids=lambda path: path.stem)

@@ -11,14 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.limits import Limits
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import FILE_NAME, NotifyState
-from gpuscope.promql import Vector
-from gpuscope.rules.go_templates import load_templates
-from gpuscope.rules.interfaces import NoSamples
+from gpuscope.base.limits import Limits
+from gpuscope.history.promql import Vector
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notify_state import FILE_NAME, NotifyState
+from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.interfaces import NoSamples
 from tests.notify.timeline import ManualClock, recording_channels
 from tests.rules.rig import Rig
 

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.rules.go_text import exponent_text, labels_text
-from gpuscope.rules.series_values import SeriesValuesError, parse_values
-from gpuscope.rules.store_writer import STALE
-from gpuscope.rules.templates.go_time import duration_string
-from gpuscope.rules.unit_test_file import load_unit_test_file
+from gpuscope.base.errors import UsageError
+from gpuscope.judge.rules.go_text import exponent_text, labels_text
+from gpuscope.judge.rules.series_values import SeriesValuesError, parse_values
+from gpuscope.judge.rules.store_writer import STALE
+from gpuscope.judge.rules.templates.go_time import duration_string
+from gpuscope.judge.rules.unit_test_file import load_unit_test_file
 
 
 @pytest.mark.parametrize(

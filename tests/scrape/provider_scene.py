@@ -9,12 +9,12 @@ from pathlib import Path
 
 import yaml
 
-from gpuscope.scrape.config import ScrapeConfig, ScrapeJob, read_config
-from gpuscope.scrape.provider_configs import DnsProviderConfig, ProviderConfig
-from gpuscope.scrape.providers import TargetProvider
-from gpuscope.scrape.providers.dns_provider import DnsProvider
-from gpuscope.scrape.target import discovered_labels
-from gpuscope.yaml_file import TextLoader
+from gpuscope.base.yaml_file import TextLoader
+from gpuscope.history.scrape.config import ScrapeConfig, ScrapeJob, read_config
+from gpuscope.history.scrape.provider_configs import DnsProviderConfig, ProviderConfig
+from gpuscope.history.scrape.providers import TargetProvider
+from gpuscope.history.scrape.providers.dns_provider import DnsProvider
+from gpuscope.history.scrape.target import discovered_labels
 from tests.waiting import wait_in_loop_for
 
 Step = Callable[[TargetProvider], bool]

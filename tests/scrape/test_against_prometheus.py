@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuscope.scrape.config import ScrapeJob, read_config
-from gpuscope.scrape.content_type import is_openmetrics
-from gpuscope.scrape.fetch import Fetched, ScrapeError
-from gpuscope.scrape.ingest import TargetIngester
-from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets
-from gpuscope.scrape.target_appender import TargetAppender
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.server.api.encode import number_text
-from gpuscope.store import Store
+from gpuscope.history.scrape.config import ScrapeJob, read_config
+from gpuscope.history.scrape.content_type import is_openmetrics
+from gpuscope.history.scrape.fetch import Fetched, ScrapeError
+from gpuscope.history.scrape.ingest import TargetIngester
+from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, build_targets
+from gpuscope.history.scrape.target_appender import TargetAppender
+from gpuscope.history.store import Store
+from gpuscope.model.series import Matcher, MatchOp
+from gpuscope.serve.api.encode import number_text
 from tests.engines import running_prometheus
 from tests.exposition.corpus import openmetrics_corpus
 from tests.exposition.test_formats import (

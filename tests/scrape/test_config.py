@@ -8,11 +8,11 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.exposition.series_text import TextLimits
-from gpuscope.limits import Limits
-from gpuscope.scrape.config import ScrapeConfig, load_config, read_config
-from gpuscope.yaml_file import TextLoader
+from gpuscope.base.errors import UsageError
+from gpuscope.base.limits import Limits
+from gpuscope.base.yaml_file import TextLoader
+from gpuscope.history.scrape.config import ScrapeConfig, load_config, read_config
+from gpuscope.model.exposition.series_text import TextLimits
 
 SHARED_SEEDS = Path(__file__).parents[2].parent / "shared" / "seeds"
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.scrape.config import ScrapeJob, TargetGroup
-from gpuscope.scrape.discovery import Discovery, read_target_file, targets_from_argument
+from gpuscope.base.errors import UsageError
+from gpuscope.history.scrape.config import ScrapeJob, TargetGroup
+from gpuscope.history.scrape.discovery import Discovery, read_target_file, targets_from_argument
 
 
 def addresses(discovery: Discovery) -> list[str]:

@@ -13,11 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.scrape.provider_configs import (
-    DnsProviderConfig,
-)
-from gpuscope.scrape.providers.dns_messages import decode_answer, encode_question
-from gpuscope.scrape.providers.dns_provider import DnsProvider
+from gpuscope.history.scrape.provider_configs import DnsProviderConfig
+from gpuscope.history.scrape.providers.dns_messages import decode_answer, encode_question
+from gpuscope.history.scrape.providers.dns_provider import DnsProvider
 from tests.scrape import fake_dns
 from tests.scrape.provider_scene import addresses, does, failing, finds, run_provider
 

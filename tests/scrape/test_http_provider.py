@@ -13,16 +13,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.scrape.config import ScrapeConfig
-from gpuscope.scrape.provider_configs import (
-    HttpProviderConfig,
-)
-from gpuscope.scrape.providers import DiscoveryError
-from gpuscope.scrape.providers.http_provider import HttpProvider, decode_groups
-from gpuscope.scrape.scraper import Scraper
-from gpuscope.store import Store
-from gpuscope.wiring.scraper_thread import ScraperThread
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.cli.wiring.scraper_thread import ScraperThread
+from gpuscope.history.scrape.config import ScrapeConfig
+from gpuscope.history.scrape.provider_configs import HttpProviderConfig
+from gpuscope.history.scrape.providers import DiscoveryError
+from gpuscope.history.scrape.providers.http_provider import HttpProvider, decode_groups
+from gpuscope.history.scrape.scraper import Scraper
+from gpuscope.history.store import Store
 from tests.scrape.exporters import Page, endless, serving, status, text
 from tests.scrape.provider_scene import addresses, does, failing, finds, read_job, run_provider
 from tests.waiting import wait_for

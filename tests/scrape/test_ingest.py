@@ -14,17 +14,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.exposition.series_text import TextLimits
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.scrape.config import ScrapeJob
-from gpuscope.scrape.fetch import Fetched, ScrapeError
-from gpuscope.scrape.ingest import SCRAPES_AFTER_MISSES, TargetIngester, merge_labels
-from gpuscope.scrape.job_limits import JobLimits
-from gpuscope.scrape.relabel import RelabelRule
-from gpuscope.scrape.target import ScrapeTarget
-from gpuscope.scrape.target_appender import Report, TargetAppender
-from gpuscope.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
-from gpuscope.store import Store
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.scrape.config import ScrapeJob
+from gpuscope.history.scrape.fetch import Fetched, ScrapeError
+from gpuscope.history.scrape.ingest import SCRAPES_AFTER_MISSES, TargetIngester, merge_labels
+from gpuscope.history.scrape.job_limits import JobLimits
+from gpuscope.history.scrape.relabel import RelabelRule
+from gpuscope.history.scrape.target import ScrapeTarget
+from gpuscope.history.scrape.target_appender import Report, TargetAppender
+from gpuscope.history.store import Store
+from gpuscope.model.exposition.series_text import TextLimits
+from gpuscope.model.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 from tests.examples import examples
 
 NOW = time.time_ns() // 1_000_000

@@ -15,14 +15,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.scrape.provider_configs import (
-    KubernetesProviderConfig,
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.scrape.provider_configs import KubernetesProviderConfig
+from gpuscope.history.scrape.providers.kubernetes_client import KubernetesClient
+from gpuscope.history.scrape.providers.kubernetes_objects import (
+    read_endpoint_slice,
+    read_node,
+    read_pod,
+    read_service,
 )
-from gpuscope.scrape.providers.kubernetes_client import KubernetesClient
-from gpuscope.scrape.providers.kubernetes_objects import read_endpoint_slice, read_node, read_pod, read_service
-from gpuscope.scrape.providers.kubernetes_provider import KubernetesProvider
-from gpuscope.scrape.providers.kubernetes_targets import endpoint_slice_targets, node_targets, pod_targets
+from gpuscope.history.scrape.providers.kubernetes_provider import KubernetesProvider
+from gpuscope.history.scrape.providers.kubernetes_targets import (
+    endpoint_slice_targets,
+    node_targets,
+    pod_targets,
+)
 from tests.scrape import kubernetes_scene
 from tests.scrape.fake_kubernetes import FakeKubernetes, serving_kubernetes
 from tests.scrape.provider_scene import addresses, does, failing, finds, run_provider

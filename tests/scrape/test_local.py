@@ -3,11 +3,11 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
-from gpuscope.scrape.local import LocalIngester
-from gpuscope.store import Store
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Vector
+from gpuscope.history.scrape.local import LocalIngester
+from gpuscope.history.store import Store
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 
 NOW = int(time.time()) * 1000
 

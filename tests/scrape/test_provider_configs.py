@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.scrape.provider_configs import (
+from gpuscope.base.errors import UsageError
+from gpuscope.history.scrape.provider_configs import (
     DnsProviderConfig,
     HttpProviderConfig,
     KubernetesProviderConfig,

@@ -17,11 +17,11 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuscope.scrape.config import read_config
-from gpuscope.scrape.provider_configs import DnsProviderConfig
-from gpuscope.scrape.scraper import Scraper
-from gpuscope.store import Store
-from gpuscope.wiring.scraper_thread import ScraperThread
+from gpuscope.cli.wiring.scraper_thread import ScraperThread
+from gpuscope.history.scrape.config import read_config
+from gpuscope.history.scrape.provider_configs import DnsProviderConfig
+from gpuscope.history.scrape.scraper import Scraper
+from gpuscope.history.store import Store
 from tests.engines import running_prometheus
 from tests.scrape import fake_dns, kubernetes_scene
 from tests.scrape.exporters import serving, text

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.scrape.relabel import ACTIONS, RelabelRule, relabel
+from gpuscope.history.scrape.relabel import ACTIONS, RelabelRule, relabel
 
 NAMES = st.sampled_from(["a", "b", "c", "job", "__address__", "__meta_x", "instance"])
 VALUES = st.sampled_from(["", "1", "x1y", "host:9400", "Größe", "a;b", "line\nbreak", "$1"])

@@ -14,17 +14,17 @@ from typing import Any
 
 import pytest
 
-from gpuscope.exposition.series_text import TextLimits
-from gpuscope.http_config import HttpConfig, basic_header
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.promql import Engine
-from gpuscope.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, load_config
-from gpuscope.scrape.fetch import ScrapeBodyBudget, ScrapeError
-from gpuscope.scrape.job_limits import JobLimits
-from gpuscope.scrape.relabel import RelabelRule
-from gpuscope.scrape.scraper import Scraper
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import Store, StoreFullError
+from gpuscope.base.http_config import HttpConfig, basic_header
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.history.promql import Engine
+from gpuscope.history.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, load_config
+from gpuscope.history.scrape.fetch import ScrapeBodyBudget, ScrapeError
+from gpuscope.history.scrape.job_limits import JobLimits
+from gpuscope.history.scrape.relabel import RelabelRule
+from gpuscope.history.scrape.scraper import Scraper
+from gpuscope.history.store import Store, StoreFullError
+from gpuscope.model.exposition.series_text import TextLimits
+from gpuscope.model.series import Matcher, MatchOp
 from tests.scrape.exporters import Page, endless, serving, status, text
 from tests.waiting import wait_in_loop_for
 

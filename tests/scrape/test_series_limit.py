@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuscope.metrics.sample import LabelSet, MetricFamily, Sample
-from gpuscope.scrape.config import ScrapeConfig, read_config
-from gpuscope.scrape.local import LocalIngester
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import Store, StoreOptions
+from gpuscope.history.scrape.config import ScrapeConfig, read_config
+from gpuscope.history.scrape.local import LocalIngester
+from gpuscope.history.store import Store, StoreOptions
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
+from gpuscope.model.series import Matcher, MatchOp
 from tests.scrape.test_ingest import NOW, Rig
 
 

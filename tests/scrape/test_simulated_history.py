@@ -12,24 +12,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.collect.simulated_node import SimulatedNode
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.health.checks import CHECKS
-from gpuscope.health.thresholds import UNUSED_SECONDS
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Matrix, Vector
-from gpuscope.readings import ABSENT, Pid, Snapshot, Uuid
-from gpuscope.reports.report_range import HOUR_MS
-from gpuscope.reports.usage import UsageReport
-from gpuscope.reports.usage_grouping import parse_grouping
-from gpuscope.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.scrape import simulated_history
-from gpuscope.scrape.simulated_history import SimulatedHistory, history_seconds
-from gpuscope.scrape.snapshot_feed import SnapshotFeed
-from gpuscope.settings import Settings
-from gpuscope.store import Appended, Store, StoreFullError
-from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.run_agent import CollectorThreads
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.cli.wiring.run_agent import CollectorThreads
+from gpuscope.demo import simulated_history
+from gpuscope.demo.simulated_history import SimulatedHistory, history_seconds
+from gpuscope.demo.simulated_node import SimulatedNode
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Matrix, Vector
+from gpuscope.history.scrape.snapshot_feed import SnapshotFeed
+from gpuscope.history.store import Appended, Store, StoreFullError
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.thresholds import UNUSED_SECONDS
+from gpuscope.judge.reports.report_range import HOUR_MS
+from gpuscope.judge.reports.usage import UsageReport
+from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.model.readings import ABSENT, Pid, Snapshot, Uuid
 from tests.fakes import FakeClock
 
 HISTORY_SECONDS = 3600

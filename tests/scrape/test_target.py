@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.scrape.config import ScrapeJob, TargetGroup
-from gpuscope.scrape.discovery import Discovery
-from gpuscope.scrape.relabel import RelabelRule
-from gpuscope.scrape.scraper import discover_targets
-from gpuscope.scrape.target import DroppedTarget, ScrapeTarget, build_targets
+from gpuscope.history.scrape.config import ScrapeJob, TargetGroup
+from gpuscope.history.scrape.discovery import Discovery
+from gpuscope.history.scrape.relabel import RelabelRule
+from gpuscope.history.scrape.scraper import discover_targets
+from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, build_targets
 
 
 def build(job: ScrapeJob, *addresses: str, **labels: str) -> list[ScrapeTarget | DroppedTarget]:

@@ -14,11 +14,11 @@ from typing import Any
 
 import pytest
 
-from gpuscope.config_values import ConfigMapping
-from gpuscope.http_config import HttpConfig, load_http_config, read_http_config
-from gpuscope.remote_write.http_post import PostClient
-from gpuscope.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch
-from gpuscope.scrape.target_client import TargetClient
+from gpuscope.base.config_values import ConfigMapping
+from gpuscope.base.http_config import HttpConfig, load_http_config, read_http_config
+from gpuscope.history.remote_write.http_post import PostClient
+from gpuscope.history.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch
+from gpuscope.history.scrape.target_client import TargetClient
 from tests.scrape.exporters import serving, text
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 
 import httpx2
 
-from gpuscope.server.http.eager_task import run_eagerly
-from gpuscope.server.http.messages import Handler, Request, RequestBody, Response
-from gpuscope.server.http.response_head import has_body
+from gpuscope.serve.http.eager_task import run_eagerly
+from gpuscope.serve.http.messages import Handler, Request, RequestBody, Response
+from gpuscope.serve.http.response_head import has_body
 
 T = TypeVar("T")
 

@@ -13,10 +13,10 @@ from typing import Any, Literal, NotRequired
 import orjson
 import pytest
 
-from gpuscope.health.facts import Sample
-from gpuscope.health.missing import Gone, GoneTarget, Missing
-from gpuscope.server.api_types import findings_json, live_json
-from gpuscope.server.api_types.live_json import LivePicture
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.missing import Gone, GoneTarget, Missing
+from gpuscope.serve.api_types import findings_json, live_json
+from gpuscope.serve.api_types.live_json import LivePicture
 from tests.goldens import check_golden
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.server.live.pictures import fleet_state

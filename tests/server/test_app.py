@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 
-from gpuscope.server.app import build_app
-from gpuscope.server.http.messages import Request
+from gpuscope.serve.app import build_app
+from gpuscope.serve.http.messages import Request
 
 
 def test_requests_that_wait_at_the_same_time_share_one_rendering_of_metrics() -> None:

@@ -7,11 +7,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuscope.metrics.families.native.agent_metrics import AgentMetrics
-from gpuscope.metrics.sample import NO_LABELS, MetricFamily, Sample
-from gpuscope.readings import Snapshot, SourceStatus
-from gpuscope.server.exporter import Exporter, prefers_openmetrics
-from gpuscope.server.http.messages import Request, Response
+from gpuscope.agent.families.native.agent_metrics import AgentMetrics
+from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.model.readings import Snapshot, SourceStatus
+from gpuscope.serve.exporter import Exporter, prefers_openmetrics
+from gpuscope.serve.http.messages import Request, Response
 from tests.fakes import gpu
 
 PROMETHEUS_3 = (
@@ -176,7 +176,7 @@ def test_a_format_that_is_not_requested_any_more_keeps_no_memory(monkeypatch: py
     exporter.publish(snapshot())
     before = get(exporter).body
     samples = weakref.ref(builder.samples)
-    monkeypatch.setattr("gpuscope.server.exporter.RECENT_SECONDS", -3600.0)
+    monkeypatch.setattr("gpuscope.serve.exporter.RECENT_SECONDS", -3600.0)
     builder.samples = KeptSamples([Sample(NO_LABELS, 2.0)])
     exporter.publish(snapshot())
     assert samples() is None

@@ -10,22 +10,17 @@ import re
 import orjson
 import pytest
 
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.rules.shipped import shipped_groups
-from gpuscope.server import page_routes
-from gpuscope.server.api_types.findings_json import FindingJson
-from gpuscope.server.http.routing import Router
-from gpuscope.server.live import live_fleet
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.fleet_samples import FleetSamples, by_node
-from gpuscope.server.live.live_fleet import (
-    FRESH_SECONDS,
-    MAX_CPU_SHARE,
-    MAX_READING_SHARE,
-    LiveFleet,
-)
-from gpuscope.server.live.sample_judge import SampleJudge
-from gpuscope.settings import load_settings
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.settings import load_settings
+from gpuscope.judge.rules.shipped import shipped_groups
+from gpuscope.serve import page_routes
+from gpuscope.serve.api_types.findings_json import FindingJson
+from gpuscope.serve.http.routing import Router
+from gpuscope.serve.live import live_fleet
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.fleet_samples import FleetSamples, by_node
+from gpuscope.serve.live.live_fleet import FRESH_SECONDS, MAX_CPU_SHARE, MAX_READING_SHARE, LiveFleet
+from gpuscope.serve.live.sample_judge import SampleJudge
 from tests.health.fleets import NOW, gpu, node
 from tests.server.client import Client
 from tests.waiting import wait_in_loop_for

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import SlurmState
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.sources.slurm.values import parse_time
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.values import parse_time
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.readings.slurm import SlurmState
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.slurm_lab import accounting

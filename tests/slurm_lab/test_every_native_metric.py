@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.metrics.families.native.slurm_table import SLURM_CLUSTER_METRICS
-from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.versions import REST_API, SHARD_COUNTS_SINCE
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.families.native.slurm_table import SLURM_CLUSTER_METRICS
+from gpuscope.agent.sources.slurm.restd import SlurmRest
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.versions import REST_API, SHARD_COUNTS_SINCE
 from tests.slurm_lab.cluster import CLIENTS, SlurmCluster
 from tests.slurm_lab.native_truth import NativeTruth, Samples, native_truth, sdiag_samples, series
 from tests.slurm_lab.test_jobs import SHARDS_SINCE

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.sources.slurm.node_drain import NodeControl
+from gpuscope.agent.sources.slurm.node_drain import NodeControl
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.slurm_lab.cluster import SlurmCluster

@@ -11,20 +11,20 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.health.facts import FleetFacts, Sample, sort_samples
-from gpuscope.health.slurm_checks import STRANGERS
-from gpuscope.health.slurm_join import join_slurm
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.owners.job_files import JobFiles, read_job_files
-from gpuscope.owners.process_lookup import ProcessKey
-from gpuscope.owners.slurm_environment import parse_environment
-from gpuscope.owners.slurm_pids import SlurmPids
-from gpuscope.promql import Engine
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.sources.slurm.versions import ACCOUNT_IN_PROLOG_SINCE
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.owners.job_files import JobFiles, read_job_files
+from gpuscope.agent.owners.process_lookup import ProcessKey
+from gpuscope.agent.owners.slurm_environment import parse_environment
+from gpuscope.agent.owners.slurm_pids import SlurmPids
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.versions import ACCOUNT_IN_PROLOG_SINCE
+from gpuscope.history.promql import Engine
+from gpuscope.judge.checks.facts import FleetFacts, Sample, sort_samples
+from gpuscope.judge.checks.slurm_checks import STRANGERS
+from gpuscope.judge.checks.slurm_join import join_slurm
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.fakes import FakeClock

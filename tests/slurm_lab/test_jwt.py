@@ -9,14 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.doctor import DoctorContext
-from gpuscope.doctor.slurm_access import slurm_controller
-from gpuscope.errors import SourceError
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.settings import load_settings
-from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.sources.slurm.versions import REST_API
+from gpuscope.agent.sources.slurm.restd import SlurmRest
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.versions import REST_API
+from gpuscope.base.errors import SourceError
+from gpuscope.base.settings import load_settings
+from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.serve.doctor import DoctorContext
+from gpuscope.serve.doctor.slurm_access import slurm_controller
 from tests.slurm_lab.cluster import SlurmCluster
 from tests.slurm_lab.test_live import differences, differing, parsed_samples
 from tests.slurm_lab.truth import expected_samples

@@ -12,16 +12,16 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscope.errors import SourceError
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.readings.slurm import SlurmState
-from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
-from gpuscope.sources.slurm.versions import REST_API
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.sources.slurm.restd import SlurmRest
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import Backend, SlurmSource
+from gpuscope.agent.sources.slurm.versions import REST_API
+from gpuscope.base.errors import SourceError
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.model.readings.slurm import SlurmState
 from tests.slurm_lab.cluster import CONTROLLER_PORT, ODD_ACCOUNT, ODD_NAME, SlurmCluster
 from tests.slurm_lab.conftest import OWN_PAGES
 from tests.slurm_lab.truth import expected_samples

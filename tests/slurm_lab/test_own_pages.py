@@ -8,7 +8,7 @@ from collections import Counter
 
 import pytest
 
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from tests.slurm_lab.cluster import CONTROLLER_PORT, SlurmCluster
 from tests.slurm_lab.conftest import OWN_PAGES
 from tests.slurm_lab.native_truth import MIB, Samples

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.readings import ABSENT
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.model.readings import ABSENT
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.fakes import FakeClock

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from gpuscope.readings import ABSENT
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.model.readings import ABSENT
 from tests.slurm_lab.cluster import running_cluster
 from tests.slurm_lab.roots import slurm_root
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from tests.slurm_lab.cluster import SlurmCluster
 from tests.slurm_lab.native_truth import series
 from tests.slurm_lab.test_every_native_metric import (

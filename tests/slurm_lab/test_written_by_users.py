@@ -12,14 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import JobPlacement, SlurmFailure, SlurmJob, SlurmState
-from gpuscope.sources.slurm.records import format_argument
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.sources.slurm.squeue import FIELDS, WIDTHS
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.sources.slurm.records import format_argument
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.squeue import FIELDS, WIDTHS
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.readings.slurm import JobPlacement, SlurmFailure, SlurmJob, SlurmState
 from tests.fake_slurm.printed import PrintedJob, print_squeue
 from tests.slurm_lab.cluster import LASTING, SlurmCluster
 from tests.slurm_lab.test_live import by_commands, read, samples

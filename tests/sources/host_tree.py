@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuscope.settings import Settings
+from gpuscope.base.settings import Settings
 
 CAPTURE = Path(__file__).parents[1] / "captures" / "host"
 MOUNTED = ("run", "scratch", "home", "mnt/with space\tand\\slash", 'quoted"mount', "broken")  # and not: gone

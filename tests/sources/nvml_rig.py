@@ -5,10 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Self
 
-from gpuscope.readings import Device, Reading
-from gpuscope.sources import Tier
-from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.nvml_source import NvmlSource
+from gpuscope.model.readings import Device, Reading
+from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvml.clocks import Clocks
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver
 
 FAST = frozenset({Tier.FAST})

@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 
-from gpuscope.clock import SystemClock
-from gpuscope.collect.identities import IDENTITY, Identities
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.errors import SourceError, SourceMissing, UsageError
-from gpuscope.readings import ABSENT, Device, Reading
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier, load_source
-from gpuscope.sources import dcgm as dcgm_module
-from gpuscope.sources.dcgm import DcgmSource
-from gpuscope.sources.dcgm import stream as stream_module
-from gpuscope.sources.dcgm.field_ids import (
+from gpuscope.agent.collect.identities import IDENTITY, Identities
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.errors import SourceError, SourceMissing, UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT, Device, Reading
+from gpuscope.model.source import Tier, load_source
+from gpuscope.vendors.nvidia import dcgm as dcgm_module
+from gpuscope.vendors.nvidia.dcgm import DcgmSource
+from gpuscope.vendors.nvidia.dcgm import stream as stream_module
+from gpuscope.vendors.nvidia.dcgm.field_ids import (
     DEFAULT_IDS,
     MAX_IDS,
     id_lists,
@@ -29,7 +29,7 @@ from gpuscope.sources.dcgm.field_ids import (
     usable_ids,
     wanted_ids,
 )
-from gpuscope.sources.dcgm.hierarchy import MigSlot, parse_hierarchy
+from gpuscope.vendors.nvidia.dcgm.hierarchy import MigSlot, parse_hierarchy
 from tests.waiting import wait_for
 
 FAKE = Path(__file__).parents[1] / "fake_dcgmi" / "dcgmi.py"
@@ -374,7 +374,7 @@ def test_a_command_that_is_none(command: str) -> None:
 
 def test_a_command_that_does_not_answer_is_killed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     machine.save(mute=True)
-    monkeypatch.setattr("gpuscope.sources.dcgm.ANSWER_SECONDS", 0.3)
+    monkeypatch.setattr("gpuscope.vendors.nvidia.dcgm.ANSWER_SECONDS", 0.3)
     with pytest.raises(SourceError, match=r"did not answer in 0.3 s"):
         DcgmSource(machine.settings)
 

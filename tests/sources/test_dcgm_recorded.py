@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.readings import ABSENT, Device
-from gpuscope.readings.dcgm_fields import dcgm_fields
-from gpuscope.sources.dcgm.devices import DeviceBuilder
-from gpuscope.sources.dcgm.dmon_table import DmonEntity, DmonTable, Value
-from gpuscope.sources.dcgm.hierarchy import parse_hierarchy
+from gpuscope.model.readings import ABSENT, Device
+from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder
+from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, DmonTable, Value
+from gpuscope.vendors.nvidia.dcgm.hierarchy import parse_hierarchy
+from gpuscope.vendors.nvidia.dcgm_fields import dcgm_fields
 
 OURS = Path(__file__).parents[1] / "captures" / "dcgmi"
 SHARED = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"

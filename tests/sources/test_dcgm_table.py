@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.errors import SourceError
-from gpuscope.readings.dcgm_fields import dcgm_fields, kind_of
-from gpuscope.sources.dcgm.dmon_table import DmonEntity, DmonRow, DmonTable
+from gpuscope.base.errors import SourceError
+from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, DmonRow, DmonTable
+from gpuscope.vendors.nvidia.dcgm_fields import dcgm_fields, kind_of
 from tests.examples import examples
 from tests.fake_dcgmi.layouts import LAYOUTS, Column, LeftAligned, Value, text_of
 

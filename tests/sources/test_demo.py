@@ -12,12 +12,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.readings import ABSENT, Device, MigInstance, Process, Reading
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier, load_source
-from gpuscope.sources.demo import MODELS, SOURCE, DemoFleet, open_node
-from gpuscope.sources.demo.fleet import MIX
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.demo import MODELS, SOURCE, DemoFleet, open_node
+from gpuscope.demo.fleet import MIX
+from gpuscope.model.readings import ABSENT, Device, MigInstance, Process, Reading
+from gpuscope.model.source import Tier, load_source
 from tests.examples import examples
 
 NOW = 1_800_000_000.0

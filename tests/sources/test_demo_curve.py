@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.sources.demo.curve import BUSY, POWER, Curve, Phase
-from gpuscope.sources.demo.track import Activity, Timeline, Track
-from gpuscope.sources.demo.workload import IDLE
+from gpuscope.demo.curve import BUSY, POWER, Curve, Phase
+from gpuscope.demo.track import Activity, Timeline, Track
+from gpuscope.demo.workload import IDLE
 from tests.examples import examples
 
 LAG = 30.0

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.settings import Settings
-from gpuscope.sources.demo.fleet import DemoFleet
+from gpuscope.base.settings import Settings
+from gpuscope.demo.fleet import DemoFleet
 
 AT = 1_700_000_000.0
 

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.readings import ABSENT, Device, Process, Reading
-from gpuscope.readings.throttle import THROTTLE_REASONS
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier
-from gpuscope.sources.demo import MODELS, SCENARIOS, DemoFleet, check_settings, open_node
-from gpuscope.sources.demo.scenarios import parse_scenario
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.demo import MODELS, SCENARIOS, DemoFleet, check_settings, open_node
+from gpuscope.demo.scenarios import parse_scenario
+from gpuscope.model.readings import ABSENT, Device, Process, Reading
+from gpuscope.model.readings.throttle import THROTTLE_REASONS
+from gpuscope.model.source import Tier
 from tests.examples import examples
 
 NOW = 1_800_000_000.0

@@ -8,15 +8,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.collect.source_policy import choose_sources
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.metrics.slurm_counts import gpus_of_node
-from gpuscope.readings import ABSENT, Reading, Snapshot
-from gpuscope.readings.slurm import HOLDS_RESOURCES, PENDING, RUNNING, SlurmState
-from gpuscope.settings import Settings
-from gpuscope.sources.demo import DemoFleet
-from gpuscope.sources.demo.fleet import MIX
-from gpuscope.sources.demo.simulated_slurm import BROKEN_NODE, INTERVAL_SECONDS
+from gpuscope.agent.collect.source_policy import choose_sources
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.families.slurm_counts import gpus_of_node
+from gpuscope.base.settings import Settings
+from gpuscope.demo import DemoFleet
+from gpuscope.demo.fleet import MIX
+from gpuscope.demo.simulated_slurm import BROKEN_NODE, INTERVAL_SECONDS
+from gpuscope.model.readings import ABSENT, Reading, Snapshot
+from gpuscope.model.readings.slurm import HOLDS_RESOURCES, PENDING, RUNNING, SlurmState
 from tests.examples import examples
 
 NOW = 1_800_000_000.0

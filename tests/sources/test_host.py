@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import SourceMissing
-from gpuscope.readings import ABSENT, HostReading
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier, load_source
-from gpuscope.sources.host import HostSource, mounts
-from gpuscope.sources.host.clock_state import STA_NANO, TIME_ERROR, Timex, to_clock_state
-from gpuscope.sources.host.cpu import MonotonicCpu
+from gpuscope.agent.sources.host import HostSource, mounts
+from gpuscope.agent.sources.host.clock_state import STA_NANO, TIME_ERROR, Timex, to_clock_state
+from gpuscope.agent.sources.host.cpu import MonotonicCpu
+from gpuscope.base.errors import SourceMissing
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT, HostReading
+from gpuscope.model.source import Tier, load_source
 from tests.sources.host_tree import HangingStat, HostTree, copy_host_tree
 
 ALL = frozenset(Tier)

@@ -5,7 +5,7 @@ import os
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.sources.host.mounts import MAX_STUCK, TIMED_OUT, FilesystemSizes, parse_mountinfo
+from gpuscope.agent.sources.host.mounts import MAX_STUCK, TIMED_OUT, FilesystemSizes, parse_mountinfo
 from tests.sources.host_tree import SIZES, HangingStat
 
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.sources.host.proc_files import (
+from gpuscope.agent.sources.host.proc_files import (
     DISK_FIELDS,
     NETWORK_FIELDS,
     parse_diskstats,

@@ -12,21 +12,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.collect.xid_state import LogPosition
-from gpuscope.errors import SourceError, SourceMissing
-from gpuscope.readings import ABSENT, Device, Uuid, XidEvent
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier, kernel_log
-from gpuscope.sources.kernel_log import KernelLog, commands, kmsg, open_reader
-from gpuscope.sources.kernel_log.commands import (
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.collect.xid_state import LogPosition
+from gpuscope.agent.sources import kernel_log
+from gpuscope.agent.sources.kernel_log import KernelLog, commands, kmsg, open_reader
+from gpuscope.agent.sources.kernel_log.commands import (
     DmesgReader,
     JournalReader,
     parse_dmesg_line,
     parse_journal_line,
 )
-from gpuscope.sources.kernel_log.kmsg import KmsgReader, parse_kmsg_record
-from gpuscope.sources.kernel_log.record import KernelLogRecord, LogReader
+from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader, parse_kmsg_record
+from gpuscope.agent.sources.kernel_log.record import KernelLogRecord, LogReader
+from gpuscope.base.errors import SourceError, SourceMissing
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT, Device, Uuid, XidEvent
+from gpuscope.model.source import Tier
 
 XID = "NVRM: Xid (PCI:0000:8d:00): 79, pid=1, name=x, GPU has fallen off the bus."
 UUID = "GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d"

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.sources.kernel_log.xid_line import MAX_MESSAGE_CHARACTERS, parse_gpu_line, parse_xid_line
+from gpuscope.agent.sources.kernel_log.xid_line import MAX_MESSAGE_CHARACTERS, parse_gpu_line, parse_xid_line
 
 # As drivers from 470 to 610 write them; the last ones as older drivers and as other tools quote them.
 LINES = [

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope import command_runner as command_module
-from gpuscope.command_runner import Command, CommandResult
-from gpuscope.errors import SourceError, SourceMissing, UsageError
-from gpuscope.sources.nvidia_smi.command import SmiCommand
+from gpuscope.base import command_runner as command_module
+from gpuscope.base.command_runner import Command, CommandResult
+from gpuscope.base.errors import SourceError, SourceMissing, UsageError
+from gpuscope.vendors.nvidia.nvidia_smi.command import SmiCommand
 from tests.waiting import wait_for
 
 

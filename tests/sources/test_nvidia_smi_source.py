@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.clock import SystemClock
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.errors import SourceError, SourceMissing, UsageError
-from gpuscope.readings import ABSENT, Driver, Reading
-from gpuscope.settings import Settings
-from gpuscope.sources import Source, Tier, load_source
-from gpuscope.sources.nvidia_smi import SOURCE
-from gpuscope.sources.nvidia_smi.command import SmiCommand
-from gpuscope.sources.nvidia_smi.query_fields import BUILT_IN_FIELDS
-from gpuscope.sources.nvidia_smi.smi_source import NvidiaSmi
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.errors import SourceError, SourceMissing, UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT, Driver, Reading
+from gpuscope.model.source import Source, Tier, load_source
+from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
+from gpuscope.vendors.nvidia.nvidia_smi.command import SmiCommand
+from gpuscope.vendors.nvidia.nvidia_smi.query_fields import BUILT_IN_FIELDS
+from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi
 from tests.fake_smi import CAPTURES, FakeSmi
 
 T4 = CAPTURES / "linux-x86_64__tesla-t4-x2__535.183.06.txt"

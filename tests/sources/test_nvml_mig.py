@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.readings import ABSENT
+from gpuscope.model.readings import ABSENT
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig

@@ -11,13 +11,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families import load_family
-from gpuscope.metrics.families.dcgm.builder import build_with
-from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.readings import Snapshot, SourceStatus
-from gpuscope.server.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
-from gpuscope.settings import Settings
+from gpuscope.agent.families import load_family
+from gpuscope.agent.families.native.builder import NativeBuilder
+from gpuscope.base.settings import Settings
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import Snapshot, SourceStatus
+from gpuscope.serve.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
+from gpuscope.vendors.nvidia.families.dcgm.builder import build_with
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import Rig

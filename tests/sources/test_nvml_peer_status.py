@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.readings import Reading
-from gpuscope.sources import Tier
+from gpuscope.model.readings import Reading
+from gpuscope.model.source import Tier
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig

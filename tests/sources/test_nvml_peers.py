@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from gpuscope.readings import ABSENT
-from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.nvml_source import NvmlSource
+from gpuscope.model.readings import ABSENT
+from gpuscope.vendors.nvidia.nvml.clocks import Clocks
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.installed import require

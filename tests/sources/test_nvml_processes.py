@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.readings import ABSENT, Process
-from gpuscope.sources.nvml.process_list import MAX_NAME_CHARACTERS, short_name
+from gpuscope.model.readings import ABSENT, Process
+from gpuscope.vendors.nvidia.nvml.process_list import MAX_NAME_CHARACTERS, short_name
 from tests.fake_nvml import driver as fake
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver

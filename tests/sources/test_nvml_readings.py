@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from gpuscope.readings import ABSENT, Device
-from gpuscope.sources import Tier
+from gpuscope.model.readings import ABSENT, Device
+from gpuscope.model.source import Tier
 from tests.fake_nvml.driver import FakeDriver, Link
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -416,7 +416,7 @@ def test_a_binding_that_is_too_old_for_a_structure(rig: Rig, monkeypatch: pytest
 def test_every_recovery_action_is_passed_on_and_documented(rig: Rig) -> None:
     import pynvml
 
-    from gpuscope.metrics.families.native.table import GPU_METRICS
+    from gpuscope.agent.families.native.table import GPU_METRICS
 
     names = [name for name in vars(pynvml) if name.startswith("NVML_GPU_RECOVERY_ACTION_")]
     actions = sorted(getattr(pynvml, name) for name in names)

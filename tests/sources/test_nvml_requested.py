@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.readings import Device
-from gpuscope.settings import Settings
-from gpuscope.sources import Tier
-from gpuscope.sources.nvml import open_nvml, warn_once
-from gpuscope.sources.nvml.nvml_source import NvmlSource
-from gpuscope.sources.nvml.tiers import NO_REQUESTS, TierPlan, plan_tiers
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import Device
+from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvml import open_nvml, warn_once
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
+from gpuscope.vendors.nvidia.nvml.tiers import NO_REQUESTS, TierPlan, plan_tiers
 from tests.fake_nvml.driver import FakeDriver, Link, Mig
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig

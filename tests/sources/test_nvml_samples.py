@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.collect.counters import Integrator
-from gpuscope.readings import ABSENT
-from gpuscope.sources.nvml.samples import MAX_PERIOD_US, weigh
+from gpuscope.agent.collect.counters import Integrator
+from gpuscope.model.readings import ABSENT
+from gpuscope.vendors.nvidia.nvml.samples import MAX_PERIOD_US, weigh
 from tests.examples import examples
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver

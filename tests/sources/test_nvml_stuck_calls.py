@@ -16,11 +16,11 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from gpuscope.errors import NoAnswerYet, SourceError
-from gpuscope.readings import ABSENT, Device, Reading
-from gpuscope.sources import Tier
-from gpuscope.sources.nvml.clocks import Clocks
-from gpuscope.sources.nvml.job_runner import (
+from gpuscope.base.errors import NoAnswerYet, SourceError
+from gpuscope.model.readings import ABSENT, Device, Reading
+from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvml.clocks import Clocks
+from gpuscope.vendors.nvidia.nvml.job_runner import (
     CALL_DEADLINE_SECONDS,
     FIRST_PAUSE_SECONDS,
     MAX_ABANDONED_THREADS,
@@ -30,7 +30,7 @@ from gpuscope.sources.nvml.job_runner import (
     PendingCall,
     abandoned_threads,
 )
-from gpuscope.sources.nvml.nvml_source import NvmlSource
+from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import ALL, FAST, Rig
@@ -72,7 +72,7 @@ def rig(
     caplog.set_level(logging.INFO, "gpuscope.source")
     rig = Rig(driver, tmp_path)
     SteppingLanes.rig = rig
-    monkeypatch.setattr("gpuscope.sources.nvml.nvml_source.JobRunners", SteppingLanes)
+    monkeypatch.setattr("gpuscope.vendors.nvidia.nvml.nvml_source.JobRunners", SteppingLanes)
     yield rig
     driver.heal()
     wait_for(lambda: abandoned_threads() == 0)
@@ -494,6 +494,8 @@ def test_a_list_of_gpus_that_hangs_from_the_start_is_no_machine_without_gpus(rig
 def test_no_session_is_begun_while_too_many_calls_have_not_returned(
     rig: Rig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuscope.sources.nvml.nvml_source.abandoned_threads", lambda: MAX_ABANDONED_THREADS)
+    monkeypatch.setattr(
+        "gpuscope.vendors.nvidia.nvml.nvml_source.abandoned_threads", lambda: MAX_ABANDONED_THREADS
+    )
     with pytest.raises(SourceError, match="32 driver calls of earlier sessions have not returned"):
         rig.read()

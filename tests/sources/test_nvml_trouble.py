@@ -12,13 +12,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.errors import SourceError, SourceMissing
-from gpuscope.readings import ABSENT
-from gpuscope.settings import Settings
-from gpuscope.sources import SourceSpec, Tier, load_source
-from gpuscope.sources.nvml.gpu import REPROBE_SECONDS
-from gpuscope.sources.nvml.nvml_source import LOST_RETRY_SECONDS, NvmlSource
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.base.errors import SourceError, SourceMissing
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.source import SourceSpec, Tier, load_source
+from gpuscope.vendors.nvidia.nvml.gpu import REPROBE_SECONDS
+from gpuscope.vendors.nvidia.nvml.nvml_source import LOST_RETRY_SECONDS, NvmlSource
 from tests.examples import examples
 from tests.fake_nvml.driver import ERRORS, FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
@@ -343,9 +343,9 @@ def test_one_call_that_returns_driver_not_loaded_is_a_failure(rig: Rig) -> None:
 
 def test_no_library_is_one_sentence(tmp_path: Path) -> None:
     program = """
-        from gpuscope.settings import Settings
-        from gpuscope.sources import load_source
-        from gpuscope.errors import SourceMissing
+        from gpuscope.base.settings import Settings
+        from gpuscope.model.source import load_source
+        from gpuscope.base.errors import SourceMissing
         try:
             load_source("nvml").open(Settings())
         except SourceMissing as error:
@@ -365,8 +365,8 @@ def test_the_source_is_found_by_name() -> None:
 def test_closing_unloads_the_library_so_that_an_updated_one_is_taken(driver: FakeDriver) -> None:
     program = """
         from pathlib import Path
-        from gpuscope.sources import Tier
-        from gpuscope.sources.nvml.nvml_source import NvmlSource
+        from gpuscope.model.source import Tier
+        from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
         mapped = lambda: "libnvidia-ml" in Path("/proc/self/maps").read_text()
         for _ in range(2):
             source = NvmlSource()

@@ -10,9 +10,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import SchedulerStats, SlurmFailure, SlurmJob, SlurmState
-from gpuscope.sources.slurm.slurm_source import Query, SlurmSource
+from gpuscope.agent.sources.slurm.slurm_source import Query, SlurmSource
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.readings.slurm import SchedulerStats, SlurmFailure, SlurmJob, SlurmState
 from tests.examples import examples
 from tests.fakes import FakeClock
 

@@ -14,14 +14,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuscope.errors import SourceError
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import JobPlacement, SlurmJob
-from gpuscope.sources.slurm.placements import MAX_SINGLE_REQUESTS, PlacementReader, keep_placement_lines
-from gpuscope.sources.slurm.records import format_argument
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.sources.slurm.squeue import FIELDS, WIDTHS, parse_squeue
+from gpuscope.agent.sources.slurm.placements import MAX_SINGLE_REQUESTS, PlacementReader, keep_placement_lines
+from gpuscope.agent.sources.slurm.records import format_argument
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.squeue import FIELDS, WIDTHS, parse_squeue
+from gpuscope.base.errors import SourceError
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.readings.slurm import JobPlacement, SlurmJob
 from tests.fake_slurm import fake_clients
 from tests.fake_slurm.printed import USER_TEXTS, PrintedJob, print_job, print_jobs, print_squeue
 

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.readings.slurm import SlurmFailure, SlurmState
-from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.sources.slurm.restd import SlurmRest
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.model.readings.slurm import SlurmFailure, SlurmState
 from tests.fake_slurm import fake_clients
 from tests.fake_slurm.rest_server import API, rest_answers, serving
 from tests.fakes import FakeClock

@@ -16,17 +16,17 @@ from http.server import BaseHTTPRequestHandler
 
 import pytest
 
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.native.slurm_metrics import SlurmMetrics
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.readings import ABSENT, Snapshot
-from gpuscope.readings.slurm import SlurmState
-from gpuscope.sources.slurm.gres import MAX_CHARACTERS, gres_of_tres, parse_gres
-from gpuscope.sources.slurm.hostlist import MAX_PLACEMENTS
-from gpuscope.sources.slurm.json_rows import MAX_ROWS, MAX_VALUE_CHARACTERS, read_rows
-from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages, parse_page
-from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.sources.slurm.gres import MAX_CHARACTERS, gres_of_tres, parse_gres
+from gpuscope.agent.sources.slurm.hostlist import MAX_PLACEMENTS
+from gpuscope.agent.sources.slurm.json_rows import MAX_ROWS, MAX_VALUE_CHARACTERS, read_rows
+from gpuscope.agent.sources.slurm.metrics_pages import SlurmMetricsPages, parse_page
+from gpuscope.agent.sources.slurm.restd import SlurmRest
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.model.readings.slurm import SlurmState
 from tests.fake_slurm.rest_server import API, metrics_answers, rest_answers, serving
 from tests.local_server import QuietHandler, serving_http
 

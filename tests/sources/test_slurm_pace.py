@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import SlurmFailure, SlurmState
-from gpuscope.sources.slurm.restd import SlurmRest
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import Query, SlurmSource
+from gpuscope.agent.sources.slurm.restd import SlurmRest
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import Query, SlurmSource
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.readings.slurm import SlurmFailure, SlurmState
 from tests.examples import examples
 from tests.fake_slurm import PROGRAMS, fake_clients
 from tests.fake_slurm.exporter_command import exporter_command

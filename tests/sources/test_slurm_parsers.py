@@ -9,17 +9,14 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuscope.errors import SourceError
-from gpuscope.readings import ABSENT
-from gpuscope.readings.slurm import FairShare, Gres, JobPlacement, SlurmJob, SlurmNode
-from gpuscope.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
-from gpuscope.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres, uncounted_shares
-from gpuscope.sources.slurm.hostlist import expand_hostlist
-from gpuscope.sources.slurm.metrics_pages import parse_page
-from gpuscope.sources.slurm.placements import parse_placements
-from gpuscope.sources.slurm.records import format_argument
-from gpuscope.sources.slurm.restd_json import to_reservation
-from gpuscope.sources.slurm.values import (
+from gpuscope.agent.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
+from gpuscope.agent.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres, uncounted_shares
+from gpuscope.agent.sources.slurm.hostlist import expand_hostlist
+from gpuscope.agent.sources.slurm.metrics_pages import parse_page
+from gpuscope.agent.sources.slurm.placements import parse_placements
+from gpuscope.agent.sources.slurm.records import format_argument
+from gpuscope.agent.sources.slurm.restd_json import to_reservation
+from gpuscope.agent.sources.slurm.values import (
     count_array_tasks,
     parse_duration_text,
     parse_mebibytes,
@@ -27,7 +24,10 @@ from gpuscope.sources.slurm.values import (
     parse_number,
     parse_time,
 )
-from gpuscope.sources.slurm.versions import REST_API, parse_version, refused_field
+from gpuscope.agent.sources.slurm.versions import REST_API, parse_version, refused_field
+from gpuscope.base.errors import SourceError
+from gpuscope.model.readings import ABSENT
+from gpuscope.model.readings.slurm import FairShare, Gres, JobPlacement, SlurmJob, SlurmNode
 from tests.fake_slurm import VERSIONS, recorded, recorded_bytes
 
 names = st.text(string.ascii_lowercase + "-", min_size=1, max_size=6)

@@ -8,16 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import SourceError
-from gpuscope.exposition.text import encode_text
-from gpuscope.metrics.families.slurm.builder import SlurmBuilder
-from gpuscope.readings import ABSENT, Reading, Snapshot
-from gpuscope.readings.slurm import Gres, JobPlacement, SlurmFailure, SlurmState
-from gpuscope.sources.slurm.metrics_pages import SlurmMetricsPages
-from gpuscope.sources.slurm.restd import SlurmRest, rest_headers
-from gpuscope.sources.slurm.restd_json import long_state, number, to_job, to_node, to_placements
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.sources.slurm.slurm_source import Backend, SlurmSource
+from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.sources.slurm.metrics_pages import SlurmMetricsPages
+from gpuscope.agent.sources.slurm.restd import SlurmRest, rest_headers
+from gpuscope.agent.sources.slurm.restd_json import long_state, number, to_job, to_node, to_placements
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
+from gpuscope.agent.sources.slurm.slurm_source import Backend, SlurmSource
+from gpuscope.base.errors import SourceError
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.model.readings import ABSENT, Reading, Snapshot
+from gpuscope.model.readings.slurm import Gres, JobPlacement, SlurmFailure, SlurmState
 from tests.fake_slurm import VERSIONS, fake_clients
 from tests.fake_slurm.rest_server import API, metrics_answers, rest_answers, serving
 

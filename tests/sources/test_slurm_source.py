@@ -7,20 +7,20 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.collect.source_policy import choose_sources
-from gpuscope.collect.source_worker import SourceWorker
-from gpuscope.errors import SourceMissing, UsageError
-from gpuscope.readings import ABSENT, Reading
-from gpuscope.readings.slurm import SlurmFailure, SlurmState
-from gpuscope.settings import Settings, load_settings
-from gpuscope.source_plan import families_without_gpus
-from gpuscope.sources import SourceSpec
-from gpuscope.sources.slurm import SOURCE
-from gpuscope.sources.slurm.backends import choose_mode, open_backend
-from gpuscope.sources.slurm.plan import SlurmSettings
-from gpuscope.sources.slurm.slurm_commands import SlurmCommands, client_environment
-from gpuscope.sources.slurm.slurm_source import SlurmSource
-from gpuscope.sources.slurm.squeue import WIDTHS
+from gpuscope.agent.collect.source_policy import choose_sources
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.sources.slurm import SOURCE
+from gpuscope.agent.sources.slurm.backends import choose_mode, open_backend
+from gpuscope.agent.sources.slurm.plan import SlurmSettings
+from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands, client_environment
+from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
+from gpuscope.agent.sources.slurm.squeue import WIDTHS
+from gpuscope.base.errors import SourceMissing, UsageError
+from gpuscope.base.settings import Settings, load_settings
+from gpuscope.base.source_plan import families_without_gpus
+from gpuscope.model.readings import ABSENT, Reading
+from gpuscope.model.readings.slurm import SlurmFailure, SlurmState
+from gpuscope.model.source import SourceSpec
 from tests.fake_slurm import VERSIONS, fake_clients, recorded, recorded_bytes
 from tests.fakes import FakeClock
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.store import Store, StoreOptions
+from gpuscope.history.store import Store, StoreOptions
 from tests.store.support import HandClock
 
 

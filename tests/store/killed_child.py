@@ -14,8 +14,8 @@ from pathlib import Path
 
 import numpy as np
 
-from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.options import HOUR_MS
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.history.store.options import HOUR_MS
 from tests.store.support import NOW, HandClock, labels
 
 STEP = 300_000

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from gpuscope.series import Labels, Matcher, MatchOp, Series
-from gpuscope.store import Appended, Store, Tick
+from gpuscope.history.store import Appended, Store, Tick
+from gpuscope.model.series import Labels, Matcher, MatchOp, Series
 
 NOW = 1_700_000_000_000
 EVER = (-(2**62), 2**62)

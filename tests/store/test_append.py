@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.series import STALE_NAN_BITS, Matcher, MatchOp
-from gpuscope.store import Store, StoreClosedError, StoreOptions, Tick, UnknownSeriesError
-from gpuscope.store.head_view import ABSENT_BITS
-from gpuscope.store.options import HOUR_MS, MINUTE_MS
+from gpuscope.history.store import Store, StoreClosedError, StoreOptions, Tick, UnknownSeriesError
+from gpuscope.history.store.head_view import ABSENT_BITS
+from gpuscope.history.store.options import HOUR_MS, MINUTE_MS
+from gpuscope.model.series import STALE_NAN_BITS, Matcher, MatchOp
 from tests.store.support import (
     EVER,
     NOW,

@@ -8,11 +8,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import Store, StoreOptions, Tick, UnknownSeriesError
-from gpuscope.store.block_merge import Merge
-from gpuscope.store.options import DAY_MS, HOUR_MS, MINUTE_MS
-from gpuscope.store.seal import next_boundary, shift_ms
+from gpuscope.history.store import Store, StoreOptions, Tick, UnknownSeriesError
+from gpuscope.history.store.block_merge import Merge
+from gpuscope.history.store.options import DAY_MS, HOUR_MS, MINUTE_MS
+from gpuscope.history.store.seal import next_boundary, shift_ms
+from gpuscope.model.series import Matcher, MatchOp
 from tests.store.support import EVER, NOW, HandClock, contents_of, equal, fill, labels, named, tick
 
 
@@ -46,7 +46,7 @@ def test_a_day_is_sealed_by_windows_and_merged_when_it_is_over(tmp_path: Path) -
 def test_a_target_with_very_many_series_is_merged_in_parts_and_only_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuscope.store.background.SERIES_PER_BLOCK", 7)
+    monkeypatch.setattr("gpuscope.history.store.background.SERIES_PER_BLOCK", 7)
     clock = HandClock()
     with Store(tmp_path, clock=clock) as store:
         fill(store, clock, 11, width=40)

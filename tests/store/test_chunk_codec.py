@@ -7,9 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.series import STALE_NAN_BITS
-from gpuscope.store.bundle import from_bundle, to_bundles
-from gpuscope.store.chunk_codec import (
+from gpuscope.history.store.bundle import from_bundle, to_bundles
+from gpuscope.history.store.chunk_codec import (
     ChunkDamagedError,
     TimeSelection,
     decode_values,
@@ -21,6 +20,7 @@ from gpuscope.store.chunk_codec import (
     split_chunk,
     unpack_columns,
 )
+from gpuscope.model.series import STALE_NAN_BITS
 from tests.examples import examples
 
 any_bits = st.one_of(

@@ -8,10 +8,10 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from gpuscope.series import Labels
-from gpuscope.series_columns import SeriesColumns
-from gpuscope.store import Store, Tick, kept_selections, recent_columns
-from gpuscope.store.head import Head
+from gpuscope.history.store import Store, Tick, kept_selections, recent_columns
+from gpuscope.history.store.head import Head
+from gpuscope.model.series import Labels
+from gpuscope.model.series_columns import SeriesColumns
 from tests.store.support import EVER, NOW, HandClock, as_contents, bits, labels, named, tick, timed_tick
 
 STEP = 15_000

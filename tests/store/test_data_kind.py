@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.series import Labels
-from gpuscope.store import Store, StoreError, Tick
-from gpuscope.store.data_kind import KIND_FILE, DataKindError, claim_folder
+from gpuscope.history.store import Store, StoreError, Tick
+from gpuscope.history.store.data_kind import KIND_FILE, DataKindError, claim_folder
+from gpuscope.model.series import Labels
 
 
 def fill(folder: Path, *simulated: str) -> None:

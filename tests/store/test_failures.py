@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.store import (
+from gpuscope.history.store import (
     Store,
     StoreError,
     StoreFullError,
@@ -21,7 +21,7 @@ from gpuscope.store import (
     StoreTooNewError,
     Tick,
 )
-from gpuscope.store.schema import FILE_NAME, MIGRATIONS, Migration, connect, migrate
+from gpuscope.history.store.schema import FILE_NAME, MIGRATIONS, Migration, connect, migrate
 from tests.store.support import EVER, NOW, HandClock, contents_of, fill, labels, named, tick
 
 
@@ -126,7 +126,7 @@ def test_a_failed_seal_leaves_everything_readable(tmp_path: Path, monkeypatch: p
 
 def test_a_second_process_gets_a_clear_error(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock()):
-        script = f"from pathlib import Path; from gpuscope.store import Store; Store(Path({str(tmp_path)!r}))"
+        script = f"from pathlib import Path; from gpuscope.history.store import Store; Store(Path({str(tmp_path)!r}))"
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert "StoreLockedError" in other.stderr
         with pytest.raises(StoreLockedError, match=f"in use by process {os.getpid()}: stop it or choose"):

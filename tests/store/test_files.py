@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
-from gpuscope.series import STALE_NAN_BITS, Matcher, MatchOp
-from gpuscope.store import Store, StoreClosedError, StoreError, Tick
-from gpuscope.store.options import HOUR_MS
+from gpuscope.history.store import Store, StoreClosedError, StoreError, Tick
+from gpuscope.history.store.options import HOUR_MS
+from gpuscope.model.series import STALE_NAN_BITS, Matcher, MatchOp
 from tests.store.support import EVER, NOW, HandClock, contents_of, equal, fill, labels, named, tick
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.store import Store, StoreOptions
-from gpuscope.store.folder import folder_bytes
-from gpuscope.store.schema import FILE_NAME
+from gpuscope.history.store import Store, StoreOptions
+from gpuscope.history.store.folder import folder_bytes
+from gpuscope.history.store.schema import FILE_NAME
 from tests.store.support import HandClock, contents_of, fill
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.series import Labels, Matcher, MatchOp
-from gpuscope.store import BadMatcherError, regex_cache
-from gpuscope.store.index import Index
-from gpuscope.store.value_matching import literals, predicate
+from gpuscope.history.store import BadMatcherError, regex_cache
+from gpuscope.history.store.index import Index
+from gpuscope.history.store.value_matching import literals, predicate
+from gpuscope.model.series import Labels, Matcher, MatchOp
 from tests.examples import examples
 from tests.store.support import labels
 

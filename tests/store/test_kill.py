@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tests
-from gpuscope.store import Store
+from gpuscope.history.store import Store
 from tests.store.killed_child import LATE_WIDTH, OPTIONS, STEP, TARGETS, WIDTH, time_of, value_of
 from tests.store.support import EVER, NOW, HandClock
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.store import Store, StoreLockedError, StoreOptions
-from gpuscope.store.schema import FILE_NAME
+from gpuscope.history.store import Store, StoreLockedError, StoreOptions
+from gpuscope.history.store.schema import FILE_NAME
 from tests.store.support import NOW, HandClock, contents_of, fill, labels, named, tick, timed_tick
 
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import Store
+from gpuscope.history.store import Store
+from gpuscope.model.series import Matcher, MatchOp
 from tests.store.support import NOW, HandClock, contents_of, labels, tick
 
 X = (Matcher("__name__", MatchOp.EQUAL, "x"),)

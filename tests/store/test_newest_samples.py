@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 import pytest
 
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
-from gpuscope.series import STALE_NAN_BITS, Labels
-from gpuscope.store import Store
-from gpuscope.store.newest_samples import NewestSamples
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Vector
+from gpuscope.history.store import Store
+from gpuscope.history.store.newest_samples import NewestSamples
+from gpuscope.model.series import STALE_NAN_BITS, Labels
 from tests.store.support import NOW, HandClock, labels, tick
 
 STEP = 15_000

@@ -3,10 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuscope.series import Matcher, MatchOp
-from gpuscope.store import selections
-from gpuscope.store.index import Index
-from gpuscope.store.selections import Selections
+from gpuscope.history.store import selections
+from gpuscope.history.store.index import Index
+from gpuscope.history.store.selections import Selections
+from gpuscope.model.series import Matcher, MatchOp
 from tests.store.support import labels
 
 X = (Matcher("__name__", MatchOp.EQUAL, "x"),)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.store import series_keys
-from gpuscope.store.series_keys import SeriesKeys
-from gpuscope.store.series_pairs import SeriesPairs
+from gpuscope.history.store import series_keys
+from gpuscope.history.store.series_keys import SeriesKeys
+from gpuscope.history.store.series_pairs import SeriesPairs
 
 KEYS = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(lambda some: np.array(some, "<i4").tobytes())
 STEPS = st.lists(st.tuples(st.lists(KEYS, max_size=6), st.booleans(), st.sets(st.integers(1, 30))), max_size=8)

@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.store.series_pairs import SeriesPairs
+from gpuscope.history.store.series_pairs import SeriesPairs
 
 NUMBERS = st.lists(st.integers(1, 2**31 - 1), max_size=6)
 ADDED = st.lists(NUMBERS, max_size=5)

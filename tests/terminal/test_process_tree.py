@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuscope.terminal.fleet_view import ProcessRow
-from gpuscope.terminal.process_tree import Ancestor, to_tree
+from gpuscope.cli.terminal.fleet_view import ProcessRow
+from gpuscope.cli.terminal.process_tree import Ancestor, to_tree
 
 
 def process(pid: int, parent: int | None, gpu: str = "0") -> ProcessRow:

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from textual.pilot import Pilot
 
-from gpuscope.terminal.fleet_view import ProcessRow, to_fleet_view
-from gpuscope.terminal.line_widgets import LineList, LineWidget
-from gpuscope.terminal.process_tree import Ancestor
-from gpuscope.terminal.top_app import TopApp
+from gpuscope.cli.terminal.fleet_view import ProcessRow, to_fleet_view
+from gpuscope.cli.terminal.line_widgets import LineList, LineWidget
+from gpuscope.cli.terminal.process_tree import Ancestor
+from gpuscope.cli.terminal.top_app import TopApp
 from tests.goldens import check_golden
 from tests.terminal.scene import fleet, one_node
 

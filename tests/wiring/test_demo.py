@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.settings import Settings
-from gpuscope.wiring.demo import build_demo
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
 
 
 def test_no_worker_of_a_demo_reads_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:

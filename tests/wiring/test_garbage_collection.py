@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuscope.wiring import garbage_collection
-from gpuscope.wiring.garbage_collection import (
+from gpuscope.cli.wiring import garbage_collection
+from gpuscope.cli.wiring.garbage_collection import (
     collect_all_if_grown,
     freeze_survivors,
     paused_while_starting,

@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 )
 SCENE = """
 import os
-from gpuscope.wiring.heap import trim_heap
+from gpuscope.cli.wiring.heap import trim_heap
 
 def resident():
     with open("/proc/self/statm") as file:
@@ -33,7 +33,7 @@ print(before - resident())
 
 THREADS = """
 import sys, threading
-from gpuscope.wiring.heap import keep_one_heap
+from gpuscope.cli.wiring.heap import keep_one_heap
 
 def hold_memory():
     kept = [bytes(5000) for _ in range(100)]

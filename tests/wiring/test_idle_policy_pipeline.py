@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from gpuscope.metrics.families.native.owner_metrics import OwnerMetrics
-from gpuscope.metrics.families.native.process_metrics import ProcessMetrics
-from gpuscope.owners.owner_accounts import OwnerAccounts
-from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.readings import ABSENT, Counters, Device, Owner, Ownership, Pid, Process, Snapshot, Uuid
-from gpuscope.scrape.target_appender import Report
-from gpuscope.series import Labels
+from gpuscope.agent.families.native.owner_metrics import OwnerMetrics
+from gpuscope.agent.families.native.process_metrics import ProcessMetrics
+from gpuscope.agent.owners.owner_accounts import OwnerAccounts
+from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.history.scrape.target_appender import Report
+from gpuscope.model.readings import ABSENT, Counters, Device, Owner, Ownership, Pid, Process, Snapshot, Uuid
+from gpuscope.model.series import Labels
 from tests.owners.test_gpu_work import COPYING, IDLE_GPU, gpu, process
 from tests.wiring.test_scheduled_threads import NODE, PolicyServer, labels_of, read_slurm
 

@@ -12,19 +12,12 @@ from typing import cast
 
 import pytest
 
-from gpuscope.errors import GpuscopeError, ServerUnreachable
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.sample_judge import SampleJudge
-from gpuscope.wiring import live_readers
-from gpuscope.wiring.live_client import EndpointMissing, LiveClient, LoginNeeded
-from gpuscope.wiring.live_readers import (
-    AgentReader,
-    Picture,
-    find_running,
-    links,
-    numa_nodes,
-    to_picture,
-)
+from gpuscope.base.errors import GpuscopeError, ServerUnreachable
+from gpuscope.cli.wiring import live_readers
+from gpuscope.cli.wiring.live_client import EndpointMissing, LiveClient, LoginNeeded
+from gpuscope.cli.wiring.live_readers import AgentReader, Picture, find_running, links, numa_nodes, to_picture
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.sample_judge import SampleJudge
 from tests.fake_nvml.driver import FakeDriver, Mig
 from tests.fake_nvml.fixtures import driver
 from tests.terminal.fake_server import Answer, fake_server

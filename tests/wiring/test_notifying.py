@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.notify.notification_history import Outcome
-from gpuscope.rules.alert import Alert
-from gpuscope.settings import load_settings
-from gpuscope.wiring.notifying import Notifying
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import load_settings
+from gpuscope.cli.wiring.notifying import Notifying
+from gpuscope.judge.notify.notification_history import Outcome
+from gpuscope.judge.rules.alert import Alert
 from tests.notify.timeline import Sink, running_sink
 from tests.waiting import PATIENCE_SECONDS, wait_for
 

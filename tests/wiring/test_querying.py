@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.settings import load_settings
-from gpuscope.store import Store
-from gpuscope.wiring.querying import build_engine, shown_flags
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import load_settings
+from gpuscope.cli.wiring.querying import build_engine, shown_flags
+from gpuscope.history.store import Store
 
 FLAGS = {
     "query_max_samples": "1000",

@@ -10,14 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.exposition.text import encode_text
-from gpuscope.remote_write.queues import build_queues
-from gpuscope.remote_write.receiver import Receiver
-from gpuscope.settings import Settings
-from gpuscope.store import Store
-from gpuscope.wiring import run_agent as wiring
-from gpuscope.wiring.remote_write import sending_snapshots
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring import run_agent as wiring
+from gpuscope.cli.wiring.remote_write import sending_snapshots
+from gpuscope.history.remote_write.queues import build_queues
+from gpuscope.history.remote_write.receiver import Receiver
+from gpuscope.history.store import Store
+from gpuscope.model.exposition.text import encode_text
 from tests.scrape.exporters import serving
 
 DEMO = Settings(source="demo", node="n1", demo_gpus=2, remote_write_interval=0.1)

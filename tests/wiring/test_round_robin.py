@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from gpuscope.readings import Snapshot
-from gpuscope.settings import Settings
-from gpuscope.wiring.demo import build_demo
-from gpuscope.wiring.round_robin import RoundRobin
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.cli.wiring.round_robin import RoundRobin
+from gpuscope.model.readings import Snapshot
 
 
 def test_every_node_gets_its_turn_and_all_threads_end() -> None:

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.rules.interfaces import NoSamples
-from gpuscope.rules.rule_runner import RuleRunner
-from gpuscope.wiring import rule_evaluation
-from gpuscope.wiring.rule_evaluation import RuleIo, RunnerThreads
+from gpuscope.cli.wiring import rule_evaluation
+from gpuscope.cli.wiring.rule_evaluation import RuleIo, RunnerThreads
+from gpuscope.judge.rules.interfaces import NoSamples
+from gpuscope.judge.rules.rule_runner import RuleRunner
 from tests.rules.rig import Rig
 from tests.waiting import PATIENCE_SECONDS
 

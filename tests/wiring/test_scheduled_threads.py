@@ -15,19 +15,19 @@ from zoneinfo import ZoneInfo
 import cramjam
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.errors import UsageError
-from gpuscope.promql import Engine
-from gpuscope.remote_write.codec import encode_labels, encode_samples
-from gpuscope.remote_write.receiver import Received, Receiver
-from gpuscope.rules.alert import Alert
-from gpuscope.scrape.target_appender import Report, TargetAppender
-from gpuscope.series import Labels
-from gpuscope.settings import Settings
-from gpuscope.store import Store
-from gpuscope.store.target_names import scrape_target_name
-from gpuscope.wiring.digest import DigestThread
-from gpuscope.wiring.idle_policy import IdlePolicyThread, PolicyTrust
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.digest import DigestThread
+from gpuscope.cli.wiring.idle_policy import IdlePolicyThread, PolicyTrust
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.receiver import Received, Receiver
+from gpuscope.history.scrape.target_appender import Report, TargetAppender
+from gpuscope.history.store import Store
+from gpuscope.history.store.target_names import scrape_target_name
+from gpuscope.judge.rules.alert import Alert
+from gpuscope.model.series import Labels
 from tests.notify.smtp_sink import running_smtp
 from tests.reports.test_counter_growth import END_MS
 from tests.reports.test_usage import FLEET, SampleEngine

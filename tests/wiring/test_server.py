@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.server.api.engine_stats import EngineStats
-from gpuscope.settings import Settings
-from gpuscope.wiring.run_over_engine import build_engine_connection
-from gpuscope.wiring.scrape_settings import read_scrape_config
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.run_over_engine import build_engine_connection
+from gpuscope.cli.wiring.scrape_settings import read_scrape_config
+from gpuscope.serve.api.engine_stats import EngineStats
 
 
 def test_an_engine_with_prefix_tenant_and_credentials(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.wiring.service_manager import local_url, tell_systemd_ready
+from gpuscope.cli.wiring.service_manager import local_url, tell_systemd_ready
 
 
 @pytest.mark.parametrize("command", ["agent", "up", "textfile"])

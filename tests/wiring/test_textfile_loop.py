@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.exposition.textfile_writer import TextfileWriter
-from gpuscope.server.exporter import Exporter
-from gpuscope.settings import Settings
-from gpuscope.wiring.run_agent import CollectorThreads, build_collector, write_textfile
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.run_agent import CollectorThreads, build_collector, write_textfile
+from gpuscope.model.exposition.textfile_writer import TextfileWriter
+from gpuscope.serve.exporter import Exporter
 
 FAILING_WRITES = 5
 

@@ -14,22 +14,22 @@ from typing import Any
 
 import pytest
 
-from gpuscope.collect.composer import SnapshotComposer
-from gpuscope.collect.counters import Integrator
-from gpuscope.collect.gpu_trends import GpuTrends
-from gpuscope.collect.xid_ledger import XidLedger
-from gpuscope.health.facts import sort_samples
-from gpuscope.health.finding import Finding
-from gpuscope.health.findings import FindingMaker
-from gpuscope.owners.owner_join import OwnerJoin
-from gpuscope.owners.proc import Proc
-from gpuscope.owners.process_enricher import ProcessEnricher
-from gpuscope.owners.process_lookup import ProcessKey, ProcessLookup
-from gpuscope.owners.process_work import ProcessWorkReader
-from gpuscope.owners.users import UserNames
-from gpuscope.readings import ProcessWork, Snapshot
-from gpuscope.server.live.collector_samples import snapshot_samples
-from gpuscope.server.live.sample_judge import SampleJudge
+from gpuscope.agent.collect.composer import SnapshotComposer
+from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.gpu_trends import GpuTrends
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.agent.owners.process_lookup import ProcessKey, ProcessLookup
+from gpuscope.agent.owners.process_work import ProcessWorkReader
+from gpuscope.agent.owners.users import UserNames
+from gpuscope.judge.checks.facts import sort_samples
+from gpuscope.judge.checks.finding import Finding
+from gpuscope.judge.checks.findings import FindingMaker
+from gpuscope.model.readings import ProcessWork, Snapshot
+from gpuscope.serve.live.collector_samples import snapshot_samples
+from gpuscope.serve.live.sample_judge import SampleJudge
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.owners.immediate_lookup import ImmediateLookup

@@ -7,7 +7,7 @@ import { gzipSync } from "node:zlib";
 import { launch } from "./chromium.mjs";
 import { serveStandIn } from "./stand-in.mjs";
 
-const PAGE = fileURLToPath(new URL("../../src/gpuscope/server/page", import.meta.url));
+const PAGE = fileURLToPath(new URL("../../src/gpuscope/serve/page", import.meta.url));
 const UPDATES = 8;
 const rows = [];
 const note = (what, value, budget, unit) =>

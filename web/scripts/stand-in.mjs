@@ -5,7 +5,7 @@ import { createServer } from "node:http";
 import { extname, join, normalize } from "node:path";
 import { fileURLToPath } from "node:url";
 
-const PAGE = fileURLToPath(new URL("../../src/gpuscope/server/page", import.meta.url));
+const PAGE = fileURLToPath(new URL("../../src/gpuscope/serve/page", import.meta.url));
 const TYPES = { ".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml" };
 /** How many in 200 GPUs are in which state; the rest is busy. */
 const STATES = [

@@ -1,4 +1,4 @@
-// Made by `make docs` from src/gpuscope/server/api_types/ and health/; do not edit it by hand.
+// Made by `make docs` from src/gpuscope/serve/api_types/ and health/; do not edit it by hand.
 // A key with `?` is left out where its value is not known.
 
 /** Worst first. */

@@ -1,5 +1,5 @@
 // The one definition of panels: drawn here, and by Grafana dashboards built from the same file.
-import definition from "../../src/gpuscope/panels.json";
+import definition from "../../src/gpuscope/serve/render/panels.json";
 import type { Unit } from "./format";
 
 export interface PanelQuery {

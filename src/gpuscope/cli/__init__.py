@@ -20,12 +20,12 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuscope import __version__
+from gpuscope.base.errors import GpuscopeError, LibraryMissing, UsageError
+from gpuscope.base.limits import limit_names
+from gpuscope.base.settings import Settings, load_settings, setting_rows
+from gpuscope.base.source_plan import source_setting_names
+from gpuscope.cli.output import LineFormatter, escape_controls
 from gpuscope.cli.parser import CommandParser, add_settings
-from gpuscope.cli.terminal import LineFormatter, escape_controls
-from gpuscope.errors import GpuscopeError, LibraryMissing, UsageError
-from gpuscope.limits import limit_names
-from gpuscope.settings import Settings, load_settings, setting_rows
-from gpuscope.source_plan import source_setting_names
 
 COMMANDS = {
     "up": "run agent, history, PromQL and web page for this machine in one process",

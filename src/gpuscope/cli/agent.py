@@ -12,14 +12,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from gpuscope.base.limits import limit_names
+from gpuscope.base.settings import Settings
+from gpuscope.base.source_plan import families_without_gpus
 from gpuscope.cli import COLLECTING_SETTINGS
-from gpuscope.limits import limit_names
-from gpuscope.settings import Settings
-from gpuscope.source_plan import families_without_gpus
 
 if TYPE_CHECKING:
-    from gpuscope.server.listener import ListenerPlan
-    from gpuscope.wiring.run_agent import CollectorThreads
+    from gpuscope.cli.wiring.run_agent import CollectorThreads
+    from gpuscope.serve.listener import ListenerPlan
 
 SETTINGS = (
     "listen",
@@ -52,7 +52,7 @@ EPILOG = """examples:
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.server.stand_ins import stand_in_names
+    from gpuscope.serve.stand_ins import stand_in_names
 
     names = ", ".join(stand_in_names())
     parser.add_argument(
@@ -91,13 +91,13 @@ def _segments(argv: Sequence[str]) -> list[list[str]]:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.server.stand_ins import plan_listeners, settings_for
-    from gpuscope.wiring.asyncio_import import import_asyncio_without_tls
+    from gpuscope.cli.wiring.asyncio_import import import_asyncio_without_tls
+    from gpuscope.serve.stand_ins import plan_listeners, settings_for
 
     plans = plan_listeners(settings, args.stand_ins or [(name, ()) for name in settings.stand_in])
     if not any(plan.web_config_file for plan in plans):
         import_asyncio_without_tls()
-    from gpuscope.wiring import run_agent as wiring
+    from gpuscope.cli.wiring import run_agent as wiring
 
     settings = settings_for(plans, settings)
     families = {family for plan in plans for family in plan.families}
@@ -121,12 +121,12 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _serve(
     running: CollectorThreads, plans: list[ListenerPlan], settings: Settings, families: set[str]
 ) -> None:
-    from gpuscope.wiring import run_agent as wiring
+    from gpuscope.cli.wiring import run_agent as wiring
 
     if not settings.remote_write:  # avoids importing the remote-write modules
         wiring.serve_agent(running, plans, settings)
         return
-    from gpuscope.wiring.remote_write import sending_snapshots
+    from gpuscope.cli.wiring.remote_write import sending_snapshots
 
     with sending_snapshots(settings, running.collector, families) as sender:
         first, *others = plans

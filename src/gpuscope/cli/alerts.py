@@ -13,6 +13,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import urlencode
 
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import BOLD, RED, YELLOW, paint, printable, render_table, wants_colour
 from gpuscope.cli.server_client import (
     add_server_arguments,
     expected_form,
@@ -20,10 +24,6 @@ from gpuscope.cli.server_client import (
     token_of,
     warn_if_simulated,
 )
-from gpuscope.cli.terminal import BOLD, RED, YELLOW, paint, printable, render_table, wants_colour
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.settings import Settings
 
 SETTINGS = ()
 USAGE = "gpuscope alerts [MATCHER…] [options]"
@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.notify.matcher_parser import parse_matcher
+    from gpuscope.judge.notify.matcher_parser import parse_matcher
 
     for text in args.matchers:
         try:

@@ -13,7 +13,7 @@ import argparse
 
 import shtab
 
-from gpuscope.settings import Settings
+from gpuscope.base.settings import Settings
 
 SETTINGS = ()
 SHELLS = ("bash", "zsh", "fish", "tcsh", "powershell")

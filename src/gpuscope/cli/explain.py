@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuscope.base.errors import GpuscopeError, ServerUnreachable, UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import BOLD, DIM, duration_text, fit_lines, paint, printable, wants_colour
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
-from gpuscope.cli.terminal import BOLD, DIM, duration_text, fit_lines, paint, printable, wants_colour
-from gpuscope.errors import GpuscopeError, ServerUnreachable, UsageError
-from gpuscope.settings import Settings
 
 SETTINGS = ()
 USAGE = "gpuscope explain xid|throttle|state|alert|metric NAME [options]"
@@ -91,7 +91,7 @@ def _print_fact(heading: str, text: str, width: int, style: Callable[[str], str]
 
 def _seen(args: argparse.Namespace, explanation: Explanation) -> tuple[list[dict[str, Any]], str]:
     """The occurrences, or why there are none to show. An unreachable server is not an error."""
-    from gpuscope.engines.blocking import connect, post_form
+    from gpuscope.history.engines.blocking import connect, post_form
 
     if not explanation.seen:
         return [], ""
@@ -144,13 +144,13 @@ def _with_model(expression: str) -> str:
 
 
 def _xid_names() -> list[str]:
-    from gpuscope.health.xids import XIDS
+    from gpuscope.vendors.nvidia.xids import XIDS
 
     return [str(code) for code in sorted(XIDS)]
 
 
 def _explain_xid(name: str) -> Explanation:
-    from gpuscope.health.xids import explain_xid
+    from gpuscope.vendors.nvidia.xids import explain_xid
 
     if not name.isascii() or not name.isdigit() or len(name) > 5:
         raise UsageError(f"{name!r} is not an XID: XIDs are numbers, for example `gpuscope explain xid 79`")
@@ -179,13 +179,13 @@ def _explain_xid(name: str) -> Explanation:
 
 
 def _throttle_names() -> list[str]:
-    from gpuscope.health.throttles import THROTTLES
+    from gpuscope.vendors.nvidia.throttles import THROTTLES
 
     return list(THROTTLES)
 
 
 def _explain_throttle(name: str) -> Explanation:
-    from gpuscope.health.throttles import THROTTLES
+    from gpuscope.vendors.nvidia.throttles import THROTTLES
 
     row = THROTTLES[_known(name, THROTTLES, "throttle", "throttle reason")]
     facts = [
@@ -204,9 +204,9 @@ def _seconds(counters: str) -> str:
 
 def _state_seen(state: str) -> str:
     """Seconds per GPU in a state: from counters if there are any, else sampled every five minutes."""
-    from gpuscope.health.checks import CHECKS
-    from gpuscope.health.states import STATE_OF_KIND
-    from gpuscope.health.throttles import HINDERING
+    from gpuscope.judge.checks.checks import CHECKS
+    from gpuscope.judge.checks.states import STATE_OF_KIND
+    from gpuscope.vendors.nvidia.throttles import HINDERING
 
     counters = {
         "throttled": f'gpuscope_gpu_throttled_seconds_total{{reason=~"{"|".join(HINDERING)}"}}',
@@ -230,14 +230,14 @@ def _state_seen(state: str) -> str:
 
 
 def _state_names() -> list[str]:
-    from gpuscope.health.states import WORST_FIRST
+    from gpuscope.judge.checks.states import WORST_FIRST
 
     return [str(state) for state in WORST_FIRST]
 
 
 def _explain_state(name: str) -> Explanation:
-    from gpuscope.health.states import STATES, WORST_FIRST, State
-    from gpuscope.owners.gpu_work import MEANING_OF_WORK
+    from gpuscope.agent.owners.gpu_work import MEANING_OF_WORK
+    from gpuscope.judge.checks.states import STATES, WORST_FIRST, State
 
     row = STATES[State(_known(name, _state_names(), "state", "state"))]
     worse = WORST_FIRST[: WORST_FIRST.index(row.state)]
@@ -252,27 +252,27 @@ def _explain_state(name: str) -> Explanation:
 
 
 def _alert_names() -> list[str]:
-    from gpuscope.rules.shipped.alert_explanation import EXPLAINED
+    from gpuscope.judge.rules.shipped.alert_explanation import EXPLAINED
 
     return list(EXPLAINED)
 
 
 def _explain_alert(name: str) -> Explanation:
-    from gpuscope.rules.shipped.alert_explanation import EXPLAINED, alert_facts
+    from gpuscope.judge.rules.shipped.alert_explanation import EXPLAINED, alert_facts
 
     check = EXPLAINED[_known(name, EXPLAINED, "alert", "shipped alert")]
     return Explanation(f"alert {check.alert}", alert_facts(check))
 
 
 def _metric_names() -> list[str]:
-    from gpuscope.metrics.families.native.table import NATIVE_METRICS
+    from gpuscope.agent.families.native.table import NATIVE_METRICS
 
     return [metric.name for metric in NATIVE_METRICS]
 
 
 def _explain_metric(name: str) -> Explanation:
-    from gpuscope.metrics.catalogue.fields import all_fields
-    from gpuscope.metrics.families.native.table import NATIVE_METRICS
+    from gpuscope.agent.families.native.table import NATIVE_METRICS
+    from gpuscope.vendors.nvidia.fields import all_fields
 
     metrics = {metric.name: metric for metric in NATIVE_METRICS}
     metric = metrics[_known(name, metrics, "metric", "metric of the native family")]

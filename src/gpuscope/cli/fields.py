@@ -5,9 +5,9 @@ from __future__ import annotations
 import argparse
 import json
 
+from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
-from gpuscope.cli.terminal import DIM, paint, render_table, wants_colour
-from gpuscope.settings import Settings
+from gpuscope.cli.output import DIM, paint, render_table, wants_colour
 
 SETTINGS = COLLECTING_SETTINGS
 
@@ -32,8 +32,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.metrics.catalogue.fields import Field, all_fields
-    from gpuscope.wiring import run_agent as wiring
+    from gpuscope.cli.wiring import run_agent as wiring
+    from gpuscope.vendors.nvidia.fields import Field, all_fields
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
 

@@ -13,7 +13,11 @@ import time
 from typing import Any
 from urllib.parse import urlencode
 
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.setting_values import parse_duration
+from gpuscope.base.settings import Settings
 from gpuscope.cli.findings_text import past_lines
+from gpuscope.cli.output import BOLD, DIM, RED, YELLOW, duration_text, fit_lines, paint, printable, wants_colour
 from gpuscope.cli.range_arguments import add_range_arguments, asked_range
 from gpuscope.cli.server_client import (
     add_server_arguments,
@@ -22,20 +26,6 @@ from gpuscope.cli.server_client import (
     token_of,
     warn_if_simulated,
 )
-from gpuscope.cli.terminal import (
-    BOLD,
-    DIM,
-    RED,
-    YELLOW,
-    duration_text,
-    fit_lines,
-    paint,
-    printable,
-    wants_colour,
-)
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.setting_values import parse_duration
-from gpuscope.settings import Settings
 
 SETTINGS = ("time_zone",)
 COMMON = ("time_zone",)

@@ -12,8 +12,8 @@ from datetime import UTC, tzinfo
 from textwrap import wrap
 from typing import Any, Final
 
-from gpuscope.cli.terminal import BOLD, DIM, duration_text, paint, printable
-from gpuscope.local_time import local_text
+from gpuscope.base.local_time import local_text
+from gpuscope.cli.output import BOLD, DIM, duration_text, paint, printable
 
 WIDTH: Final = 80
 _INDENT: Final = 12

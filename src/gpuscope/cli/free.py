@@ -15,16 +15,16 @@ import time
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.setting_values import parse_argument, parse_bytes, parse_duration
+from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, only_shown_nodes, open_remote_reader
+from gpuscope.cli.output import bytes_text, printable, render_table
 from gpuscope.cli.server_client import print_simulated_warning
 from gpuscope.cli.snapshot import view_of
-from gpuscope.cli.terminal import bytes_text, printable, render_table
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.setting_values import parse_argument, parse_bytes, parse_duration
-from gpuscope.settings import Settings
-from gpuscope.terminal.fleet_view import GpuRow
-from gpuscope.terminal.free_gpus import (
+from gpuscope.cli.terminal.fleet_view import GpuRow
+from gpuscope.cli.terminal.free_gpus import (
     Placement,
     Topology,
     Wanted,
@@ -32,7 +32,7 @@ from gpuscope.terminal.free_gpus import (
     find_unknown,
     models_text,
 )
-from gpuscope.wiring.live_readers import LiveReader, Picture
+from gpuscope.cli.wiring.live_readers import LiveReader, Picture
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "error"
@@ -112,8 +112,8 @@ def _open_reader(args: argparse.Namespace, settings: Settings) -> LiveReader:
     reader = open_remote_reader(args, settings, with_placement=True)
     if reader is not None:
         return reader
-    from gpuscope.wiring.own_reader import OwnReader
-    from gpuscope.wiring.run_agent import build_collector
+    from gpuscope.cli.wiring.own_reader import OwnReader
+    from gpuscope.cli.wiring.run_agent import build_collector
 
     return OwnReader(build_collector(settings, ("native",)))
 
@@ -121,8 +121,8 @@ def _open_reader(args: argparse.Namespace, settings: Settings) -> LiveReader:
 def _look(
     reader: LiveReader, args: argparse.Namespace, settings: Settings, wanted: Wanted, *, first: bool
 ) -> Search:
-    from gpuscope.wiring.own_reader import OwnReader
-    from gpuscope.wiring.run_agent import require_gpu
+    from gpuscope.cli.wiring.own_reader import OwnReader
+    from gpuscope.cli.wiring.run_agent import require_gpu
 
     own = reader if isinstance(reader, OwnReader) else None
     # Owners and allocations come with the second reading.

@@ -6,14 +6,14 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import printable
 from gpuscope.cli.range_arguments import add_range_arguments, asked_range
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of, warn_if_simulated
-from gpuscope.cli.terminal import printable
-from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
-    from gpuscope.engines.http_connection import EngineConnection
-    from gpuscope.reports.job_receipt import JobReceipt
+    from gpuscope.history.engines.http_connection import EngineConnection
+    from gpuscope.judge.reports.job_receipt import JobReceipt
 
 SETTINGS = ("time_zone",)
 COMMON = ("time_zone",)
@@ -42,10 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.reports.jobstats_summary import jobstats_summary
-    from gpuscope.reports.receipt_html import receipt_page
-    from gpuscope.reports.receipt_text import receipt_lines
-    from gpuscope.server.reports.job_answer import job_answer
+    from gpuscope.judge.reports.jobstats_summary import jobstats_summary
+    from gpuscope.judge.reports.receipt_html import receipt_page
+    from gpuscope.judge.reports.receipt_text import receipt_lines
+    from gpuscope.serve.reports.job_answer import job_answer
 
     receipt = _receipt(args, settings)
     warn_if_simulated(args)
@@ -61,10 +61,10 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _receipt(args: argparse.Namespace, settings: Settings) -> JobReceipt:
-    from gpuscope.engines.blocking import connect, run_with
-    from gpuscope.engines.http_engine import HttpEngine
-    from gpuscope.reports.job_question import parse_job
-    from gpuscope.reports.receipt_reader import read_receipt
+    from gpuscope.history.engines.blocking import connect, run_with
+    from gpuscope.history.engines.http_engine import HttpEngine
+    from gpuscope.judge.reports.job_question import parse_job
+    from gpuscope.judge.reports.receipt_reader import read_receipt
 
     asked = asked_range(args, settings)
     question = parse_job(args.job, asked.start_ms, asked.end_ms)

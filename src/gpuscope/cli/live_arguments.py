@@ -8,14 +8,14 @@ import shutil
 import sys
 from typing import TextIO
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import wants_colour
 from gpuscope.cli.server_client import token_of
-from gpuscope.cli.terminal import wants_colour
-from gpuscope.errors import UsageError
-from gpuscope.settings import Settings
-from gpuscope.terminal.fleet_view import FleetView
-from gpuscope.terminal.spans import Look
-from gpuscope.wiring.live_client import LiveClient
-from gpuscope.wiring.live_readers import LiveReader, ServerReader, find_running
+from gpuscope.cli.terminal.fleet_view import FleetView
+from gpuscope.cli.terminal.spans import Look
+from gpuscope.cli.wiring.live_client import LiveClient
+from gpuscope.cli.wiring.live_readers import LiveReader, ServerReader, find_running
 
 DEFAULT_WIDTH = 80
 PIPE_WIDTH = 160

@@ -11,17 +11,17 @@ from threading import Event
 from typing import TYPE_CHECKING
 from urllib.parse import urlencode
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.setting_values import parse_argument, parse_bytes, parse_positive_duration
+from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
-from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_argument, parse_bytes, parse_positive_duration
-from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
-    from gpuscope.load.comparison import LoadedGpu
-    from gpuscope.load.device_process import DeviceLoad
-    from gpuscope.load.kinds import Kind
-    from gpuscope.readings import Device, MigInstance
+    from gpuscope.model.readings import Device, MigInstance
+    from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
+    from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
+    from gpuscope.vendors.nvidia.load.kinds import Kind
 
 SETTINGS = COLLECTING_SETTINGS
 
@@ -41,7 +41,7 @@ Needs only the driver. Exit code 1 if the monitor disagrees with the load; 3 wit
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.load.kinds import KINDS
+    from gpuscope.vendors.nvidia.load.kinds import KINDS
 
     parser.add_argument("--kind", choices=sorted(KINDS), help="what the GPU does (default: tensor)")
     parser.add_argument(
@@ -85,7 +85,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 def run(args: argparse.Namespace, settings: Settings) -> int:
     kind = _kind(args)
     seconds, target, memory = _seconds(args.duration), _target(args.target_util), _memory(args.memory)
-    from gpuscope.load.device_process import DeviceLoad
+    from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
 
     load = DeviceLoad(kind=kind.name, duration=seconds, target=target, memory_bytes=memory)
     output = _Output(kind, as_json=args.json)
@@ -104,9 +104,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _load_real(
     args: argparse.Namespace, settings: Settings, load: DeviceLoad, output: _Output
 ) -> tuple[Sequence[LoadedGpu], bool]:
-    from gpuscope.load.gpu_selection import refuse_used, select_gpus
-    from gpuscope.wiring import run_agent
-    from gpuscope.wiring.run_load import run_load
+    from gpuscope.cli.wiring import run_agent
+    from gpuscope.cli.wiring.run_load import run_load
+    from gpuscope.vendors.nvidia.load.gpu_selection import refuse_used, select_gpus
 
     collector = run_agent.build_collector(replace(settings, interval=1.0), ("native",))
     running = run_agent.CollectorThreads(collector)
@@ -130,7 +130,7 @@ def _load_real(
 def _load_simulated(
     args: argparse.Namespace, settings: Settings, load: DeviceLoad, output: _Output
 ) -> Sequence[LoadedGpu]:
-    from gpuscope.load.simulated import TRAFFIC_QUERY, follow_demo_load, loaded_gpus
+    from gpuscope.vendors.nvidia.load.simulated import TRAFFIC_QUERY, follow_demo_load, loaded_gpus
 
     body: dict[str, object] = {
         "kind": load.kind,
@@ -163,20 +163,20 @@ class _Output:
         self._as_json = as_json
 
     def print_start(self, load: DeviceLoad, gpus: Sequence[LoadedGpu]) -> None:
-        from gpuscope.load.load_table import header
+        from gpuscope.vendors.nvidia.load.load_table import header
 
         if not self._as_json:
             names = ", ".join(gpu.gpu for gpu in gpus)
             print(f"{self.kind.summary}, {load.duration:.0f} s on GPU {names}\n{header()}", flush=True)
 
     def print_second(self, elapsed: float, gpu: LoadedGpu, reading: Device | MigInstance | None) -> None:
-        from gpuscope.load.load_table import second_line
+        from gpuscope.vendors.nvidia.load.load_table import second_line
 
         if not self._as_json:
             print(second_line(elapsed, gpu, self.kind, reading), flush=True)
 
     def print_comparison(self, gpus: Sequence[LoadedGpu]) -> None:
-        from gpuscope.load.load_table import comparison_lines, to_json
+        from gpuscope.vendors.nvidia.load.load_table import comparison_lines, to_json
 
         if self._as_json:
             print(json.dumps(to_json(gpus, self.kind), indent=2))
@@ -184,7 +184,7 @@ class _Output:
             print("\n".join(comparison_lines(gpus, self.kind)))
 
     def agrees(self, gpus: Sequence[LoadedGpu]) -> bool:
-        from gpuscope.load.load_table import agrees
+        from gpuscope.vendors.nvidia.load.load_table import agrees
 
         return agrees(gpus, self.kind)
 
@@ -194,7 +194,7 @@ def _names(args: argparse.Namespace) -> list[str]:
 
 
 def _kind(args: argparse.Namespace) -> Kind:
-    from gpuscope.load.kinds import KINDS, PROFTESTER_FIELDS, TENSOR
+    from gpuscope.vendors.nvidia.load.kinds import KINDS, PROFTESTER_FIELDS, TENSOR
 
     if args.t is None:
         return KINDS[args.kind] if args.kind else TENSOR

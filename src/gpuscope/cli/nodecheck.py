@@ -18,18 +18,18 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuscope.atomic_write import WORLD_READABLE, write_atomically
+from gpuscope.agent.owners.proc import Proc
+from gpuscope.agent.sources.slurm.node_drain import NodeControl
+from gpuscope.agent.sources.slurm.plan import SlurmSettings
+from gpuscope.base.atomic_write import WORLD_READABLE, write_atomically
+from gpuscope.base.errors import GpuscopeError, NoGpuReadable, SourceError
+from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
-from gpuscope.cli.terminal import printable
-from gpuscope.errors import GpuscopeError, NoGpuReadable, SourceError
-from gpuscope.health.check import Severity
-from gpuscope.health.drain_reasons import drain_reason, draining, kinds_in, waits_for_reboot
-from gpuscope.health.states import UNKNOWN_USES, State
-from gpuscope.owners.proc import Proc
-from gpuscope.settings import Settings
-from gpuscope.sources.slurm.node_drain import NodeControl
-from gpuscope.sources.slurm.plan import SlurmSettings
-from gpuscope.wiring.live_readers import Picture, find_running
+from gpuscope.cli.output import printable
+from gpuscope.cli.wiring.live_readers import Picture, find_running
+from gpuscope.judge.checks.check import Severity
+from gpuscope.judge.checks.drain_reasons import drain_reason, draining, kinds_in, waits_for_reboot
+from gpuscope.judge.checks.states import UNKNOWN_USES, State
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "error"
@@ -102,8 +102,8 @@ def _read(args: argparse.Namespace, settings: Settings) -> tuple[str, Picture, N
             return settings.node_name(), reader.read(), None
         finally:
             reader.close()
-    from gpuscope.wiring import run_agent
-    from gpuscope.wiring.own_reader import OwnReader
+    from gpuscope.cli.wiring import run_agent
+    from gpuscope.cli.wiring.own_reader import OwnReader
 
     own = OwnReader(run_agent.build_collector(settings, ("native",)))
     try:

@@ -8,9 +8,9 @@ from __future__ import annotations
 import argparse
 import time
 
-from gpuscope.cli.terminal import printable
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.settings import Settings, home_file
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.settings import Settings, home_file
+from gpuscope.cli.output import printable
 
 SETTINGS = ("alerting", "notify", "external_url")
 COMMON = ("alerting",)
@@ -30,13 +30,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.notify.alerting_config import AlertingConfig, load_alerting
-    from gpuscope.notify.channel_configs import AppriseConfig
-    from gpuscope.notify.channel_senders import build_channels
-    from gpuscope.notify.channels import SendError
-    from gpuscope.notify.notify_urls import EVERYBODY, default_alerting
-    from gpuscope.notify.sample_notification import sample_notification
-    from gpuscope.notify.senders.apprise_channel import check_apprise_urls
+    from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
+    from gpuscope.judge.notify.channel_configs import AppriseConfig
+    from gpuscope.judge.notify.channel_senders import build_channels
+    from gpuscope.judge.notify.channels import SendError
+    from gpuscope.judge.notify.notify_urls import EVERYBODY, default_alerting
+    from gpuscope.judge.notify.sample_notification import sample_notification
+    from gpuscope.judge.notify.senders.apprise_channel import check_apprise_urls
 
     config: AlertingConfig
     if "://" in args.channel or args.channel.startswith("mailto:"):

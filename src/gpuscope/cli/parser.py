@@ -13,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import Field
 from typing import Any, NoReturn
 
-from gpuscope.errors import UsageError
-from gpuscope.limits import limit_names
-from gpuscope.setting_values import SOURCE_GROUP
-from gpuscope.settings import env_name, setting_rows
-from gpuscope.source_plan import source_setting_names
+from gpuscope.base.errors import UsageError
+from gpuscope.base.limits import limit_names
+from gpuscope.base.setting_values import SOURCE_GROUP
+from gpuscope.base.settings import env_name, setting_rows
+from gpuscope.base.source_plan import source_setting_names
 
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (SOURCE_GROUP, (

@@ -17,6 +17,11 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.base.setting_values import parse_argument, parse_duration
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import DIM, csv_cell, paint, printable, render_table, wants_colour
 from gpuscope.cli.plot import render_plot, short_number
 from gpuscope.cli.server_client import (
     MAX_EXPLANATION,
@@ -26,20 +31,15 @@ from gpuscope.cli.server_client import (
     token_of,
     warn_if_simulated,
 )
-from gpuscope.cli.terminal import DIM, csv_cell, paint, printable, render_table, wants_colour
-from gpuscope.engines.blocking import connect, post_form
-from gpuscope.engines.engine_errors import EngineBadQuery
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.rfc3339 import parse_rfc3339, to_rfc3339
-from gpuscope.setting_values import parse_argument, parse_duration
-from gpuscope.settings import Settings
-from gpuscope.terminal.query_values import (
+from gpuscope.cli.terminal.query_values import (
     gpu_names,
     unit_of_expression,
     unit_of_name,
     value_text,
     with_gpu_name,
 )
+from gpuscope.history.engines.blocking import connect, post_form
+from gpuscope.history.engines.engine_errors import EngineBadQuery
 
 SETTINGS = ()
 USAGE = "gpuscope query EXPR [options]"

@@ -6,10 +6,10 @@ import argparse
 import time
 from typing import TYPE_CHECKING
 
-from gpuscope.settings import Settings
+from gpuscope.base.settings import Settings
 
 if TYPE_CHECKING:
-    from gpuscope.reports.report_range import ReportRange
+    from gpuscope.judge.reports.report_range import ReportRange
 
 
 def add_range_arguments(
@@ -30,7 +30,7 @@ def add_range_arguments(
 
 
 def asked_range(args: argparse.Namespace, settings: Settings) -> ReportRange:
-    from gpuscope.reports.report_range import parse_range
+    from gpuscope.judge.reports.report_range import parse_range
 
     flags = "--since", "--until"
     return parse_range(args.since, args.until or "", time.time(), settings.time_zone, flags)

@@ -13,14 +13,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
 from gpuscope.cli.render_grafana import add_grafana, add_language, check_url, run_grafana
 from gpuscope.cli.render_output import add_out, write_rendered
 from gpuscope.cli.render_systemd import add_systemd_arguments, run_systemd
-from gpuscope.errors import UsageError
-from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
-    from gpuscope.render.compose import ComposePlan
+    from gpuscope.serve.render.compose import ComposePlan
 
 log = logging.getLogger("gpuscope")
 
@@ -56,8 +56,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _add_prometheus(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render import ports
-    from gpuscope.render.prometheus import GPU_JOBS
+    from gpuscope.serve.render import ports
+    from gpuscope.serve.render.prometheus import GPU_JOBS
 
     parser.add_argument(
         "--nodes", metavar="A,B,C", required=True, help="hosts with GPUs, also as a hostlist: gpu[1-3]"
@@ -101,8 +101,8 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_prometheus(args: argparse.Namespace) -> int:
-    from gpuscope.render.host_names import check_host_name, parse_host_names
-    from gpuscope.render.prometheus import ExporterPorts, ScrapePlan, prometheus_files, prometheus_text
+    from gpuscope.serve.render.host_names import check_host_name, parse_host_names
+    from gpuscope.serve.render.prometheus import ExporterPorts, ScrapePlan, prometheus_files, prometheus_text
 
     plan = ScrapePlan(
         nodes=parse_host_names(args.nodes, "--nodes"),
@@ -129,7 +129,7 @@ def _run_prometheus(args: argparse.Namespace) -> int:
 
 
 def _parse_port(text: str, flag: str) -> int:
-    from gpuscope.setting_values import MAX_PORT
+    from gpuscope.base.setting_values import MAX_PORT
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MAX_PORT:
         raise UsageError(f"{flag}: {text!r} is not a port number (1-{MAX_PORT})")
@@ -137,7 +137,7 @@ def _parse_port(text: str, flag: str) -> int:
 
 
 def _parse_interval(text: str) -> str:
-    from gpuscope.setting_values import parse_argument, parse_interval
+    from gpuscope.base.setting_values import parse_argument, parse_interval
 
     seconds = parse_argument(parse_interval, text, "--interval", "15s")
     # Prometheus knows whole numbers with a unit only.
@@ -168,7 +168,7 @@ def _page_url(args: argparse.Namespace) -> str:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.rendered_rules import METRICS
+    from gpuscope.serve.render.rendered_rules import METRICS
 
     parser.add_argument(
         "--for",
@@ -182,7 +182,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_rules(args: argparse.Namespace) -> int:
-    from gpuscope.render.rendered_rules import rule_files
+    from gpuscope.serve.render.rendered_rules import rule_files
 
     write_rendered(args, rule_files(args.metrics, _page_url(args)))
     return 0
@@ -205,7 +205,7 @@ def _add_alertmanager(parser: argparse.ArgumentParser) -> None:
 def _run_alertmanager(args: argparse.Namespace) -> int:
     from dataclasses import fields
 
-    from gpuscope.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
+    from gpuscope.serve.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 
     if bool(args.email) != bool(args.smtp_host):
         raise UsageError("--email and --smtp-host belong together: give both, or neither")
@@ -222,7 +222,7 @@ def _run_alertmanager(args: argparse.Namespace) -> int:
 
 
 def _check_smtp_host(text: str) -> None:
-    from gpuscope.render.host_names import check_host_name
+    from gpuscope.serve.render.host_names import check_host_name
 
     host, colon, port = text.rpartition(":")
     if not colon:
@@ -232,7 +232,7 @@ def _check_smtp_host(text: str) -> None:
 
 
 def _add_compose(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.compose import GPU_ACCESS
+    from gpuscope.serve.render.compose import GPU_ACCESS
 
     parser.add_argument(
         "--nodes",
@@ -270,9 +270,15 @@ def _add_compose(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_compose(args: argparse.Namespace) -> int:
-    from gpuscope.render import unwritable
-    from gpuscope.render.compose import SETTINGS_FILE, ComposePlan, compose_files, count_gpu_devices, kept_files
-    from gpuscope.render.host_names import check_host_name, parse_host_names
+    from gpuscope.serve.render import unwritable
+    from gpuscope.serve.render.compose import (
+        SETTINGS_FILE,
+        ComposePlan,
+        compose_files,
+        count_gpu_devices,
+        kept_files,
+    )
+    from gpuscope.serve.render.host_names import check_host_name, parse_host_names
 
     here = check_host_name(args.instance or socket.gethostname(), "--instance")
     plan = ComposePlan(
@@ -295,7 +301,7 @@ def _run_compose(args: argparse.Namespace) -> int:
 
 
 def _warn_of_other_choice(settings_file: Path, plan: ComposePlan) -> None:
-    from gpuscope.render.compose import chosen_files
+    from gpuscope.serve.render.compose import chosen_files
 
     wanted = f"COMPOSE_FILE={chosen_files(plan)}"
     lines = settings_file.read_text("utf-8", "replace").splitlines()
@@ -307,7 +313,7 @@ def _warn_of_other_choice(settings_file: Path, plan: ComposePlan) -> None:
 
 
 def _parse_gpu_count(text: str) -> int:
-    from gpuscope.render.compose import MAX_GPU_DEVICES
+    from gpuscope.serve.render.compose import MAX_GPU_DEVICES
 
     if not text.isascii() or not text.isdigit() or not 0 < int(text) <= MAX_GPU_DEVICES:
         raise UsageError(f"--gpu-count: {text!r} is not a number from 1 to {MAX_GPU_DEVICES}")
@@ -315,8 +321,8 @@ def _parse_gpu_count(text: str) -> int:
 
 
 def _add_firewall(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.firewall import RENDERERS
-    from gpuscope.render.ports import ROLES
+    from gpuscope.serve.render.firewall import RENDERERS
+    from gpuscope.serve.render.ports import ROLES
 
     parser.add_argument("--role", choices=ROLES, default=ROLES[0], help=f"role of the machine ({ROLES[0]})")
     parser.add_argument(
@@ -328,7 +334,7 @@ def _add_firewall(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_firewall(args: argparse.Namespace) -> int:
-    from gpuscope.render.firewall import RENDERERS, firewall_lines, parse_network
+    from gpuscope.serve.render.firewall import RENDERERS, firewall_lines, parse_network
 
     network = parse_network(args.network, "--from")
     for program in [args.program] if args.program else RENDERERS:
@@ -338,7 +344,7 @@ def _run_firewall(args: argparse.Namespace) -> int:
 
 
 def _add_helm_values(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.helm_values import CHARTS, DEFAULT_FOLDER
+    from gpuscope.serve.render.helm_values import CHARTS, DEFAULT_FOLDER
 
     parser.add_argument(
         "--for", dest="chart", choices=CHARTS, required=True, help="chart with the node exporter"
@@ -352,7 +358,7 @@ def _add_helm_values(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_helm_values(args: argparse.Namespace) -> int:
-    from gpuscope.render.helm_values import helm_values
+    from gpuscope.serve.render.helm_values import helm_values
 
     folder = args.textfile_folder.rstrip("/")
     if not re.fullmatch(r"(/[\w.-]+)+", folder):
@@ -366,7 +372,7 @@ def _add_counters(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_counters(args: argparse.Namespace) -> int:
-    from gpuscope.render.counters_files import counters_files
+    from gpuscope.serve.render.counters_files import counters_files
 
     write_rendered(args, counters_files())
     return 0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import argparse
 from urllib.parse import urlsplit
 
+from gpuscope.base.errors import UsageError
 from gpuscope.cli.render_output import add_out, write_rendered
-from gpuscope.errors import UsageError
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.grafana.dashboard_texts import ENGLISH, LANGUAGES
+    from gpuscope.serve.render.grafana.dashboard_texts import ENGLISH, LANGUAGES
 
     parser.add_argument(
         "--language",
@@ -21,7 +21,7 @@ def add_language(parser: argparse.ArgumentParser) -> None:
 
 
 def add_grafana(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.grafana import DEFAULT_PAGE_URL, DEFAULT_PROMETHEUS_URL
+    from gpuscope.serve.render.grafana import DEFAULT_PAGE_URL, DEFAULT_PROMETHEUS_URL
 
     add_language(parser)
     parser.add_argument(
@@ -40,7 +40,7 @@ def add_grafana(parser: argparse.ArgumentParser) -> None:
 
 
 def run_grafana(args: argparse.Namespace) -> int:
-    from gpuscope.render.grafana import DASHBOARDS_FOLDER, GrafanaPlan, grafana_files
+    from gpuscope.serve.render.grafana import DASHBOARDS_FOLDER, GrafanaPlan, grafana_files
 
     plan = GrafanaPlan(
         language=args.language,

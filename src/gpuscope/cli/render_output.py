@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from gpuscope.render import RenderedFile
+    from gpuscope.serve.render import RenderedFile
 
 
 def add_out(parser: argparse.ArgumentParser, *, required: bool) -> None:
@@ -20,7 +20,7 @@ def add_out(parser: argparse.ArgumentParser, *, required: bool) -> None:
 
 def write_rendered(args: argparse.Namespace, files: Sequence[RenderedFile]) -> None:
     """Writes to --out and prints the paths."""
-    from gpuscope.render import write_files
+    from gpuscope.serve.render import write_files
 
     for file in write_files(args.out, files, force=args.force):
         print(f"{file.path} (kept as it was)" if file.is_kept else file.path)

@@ -14,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from gpuscope.base.errors import GpuscopeError, UsageError
 from gpuscope.cli.render_output import add_out, write_rendered
-from gpuscope.errors import GpuscopeError, UsageError
 
 if TYPE_CHECKING:
-    from gpuscope.render.systemd import UnitPlan
+    from gpuscope.serve.render.systemd import UnitPlan
 
 MAX_SECONDS_TO_START = 120.0
 MAX_SECONDS_TO_ANSWER = 10.0
@@ -32,7 +32,7 @@ log = logging.getLogger("gpuscope")
 
 
 def add_systemd_arguments(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.render.systemd import SHIPPED_TEXTFILE_FOLDER, UNIT_FOLDER, UNITS
+    from gpuscope.serve.render.systemd import SHIPPED_TEXTFILE_FOLDER, UNIT_FOLDER, UNITS
 
     parser.add_argument(
         "services",
@@ -63,7 +63,7 @@ def add_systemd_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run_systemd(args: argparse.Namespace) -> int:
-    from gpuscope.render import systemd
+    from gpuscope.serve.render import systemd
 
     services = systemd.parse_services(args.services)
     if args.uninstall:
@@ -86,7 +86,7 @@ def run_systemd(args: argparse.Namespace) -> int:
 
 def _program(args: argparse.Namespace) -> Path:
     """Checked strictly with --install; otherwise the files may be for another machine."""
-    from gpuscope.render import systemd
+    from gpuscope.serve.render import systemd
 
     program: Path = args.program or systemd.find_program()
     try:
@@ -99,7 +99,7 @@ def _program(args: argparse.Namespace) -> Path:
 
 
 def _install_units(args: argparse.Namespace, plan: UnitPlan) -> int:
-    from gpuscope.render import systemd, write_files
+    from gpuscope.serve.render import systemd, write_files
 
     if not args.services:
         raise UsageError("--install: name the services, for example `gpuscope render systemd agent --install`")
@@ -121,7 +121,7 @@ def _install_units(args: argparse.Namespace, plan: UnitPlan) -> int:
 
 
 def _uninstall_units(args: argparse.Namespace, services: tuple[str, ...]) -> int:
-    from gpuscope.render import systemd
+    from gpuscope.serve.render import systemd
 
     _require_root("--uninstall", "run it as root (sudo)")
     present = systemd.refuse_foreign_units(args.unit_folder, services)
@@ -138,7 +138,7 @@ def _uninstall_units(args: argparse.Namespace, services: tuple[str, ...]) -> int
 
 
 def _remove_units(paths: Sequence[Path]) -> None:
-    from gpuscope.render import systemd
+    from gpuscope.serve.render import systemd
 
     _run_commands(systemd.uninstall_commands(paths))
     for path in paths:
@@ -202,7 +202,7 @@ def _last_lines(unit: str) -> str:
 
 def _answer(status: str) -> str:
     """Whether it is ready, by its own probe at the address of the status text."""
-    from gpuscope.wiring.service_manager import READY_STATUS
+    from gpuscope.cli.wiring.service_manager import READY_STATUS
 
     if not status.startswith(READY_STATUS):
         return ""
@@ -220,7 +220,7 @@ def _probe(url: str) -> tuple[int, str]:
     """Status and text, or NO_ANSWER and the reason."""
     import ssl
 
-    from gpuscope.blocking_http import BlockingHttp, HttpAddress
+    from gpuscope.base.blocking_http import BlockingHttp, HttpAddress
 
     parts = urlsplit(url)
     # The certificate names the machine as its users do, not the address that is asked here.

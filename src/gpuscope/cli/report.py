@@ -9,15 +9,15 @@ import argparse
 import json
 from typing import TYPE_CHECKING
 
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import csv_cell, printable
 from gpuscope.cli.range_arguments import add_range_arguments, asked_range
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of, warn_if_simulated
-from gpuscope.cli.terminal import csv_cell, printable
-from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
-    from gpuscope.engines.http_connection import EngineConnection
-    from gpuscope.reports.usage import UsageReport
-    from gpuscope.reports.usage_report import UsageQuestion
+    from gpuscope.history.engines.http_connection import EngineConnection
+    from gpuscope.judge.reports.usage import UsageReport
+    from gpuscope.judge.reports.usage_report import UsageQuestion
 
 SETTINGS = ("co2", "time_zone")
 COMMON = ("co2", "time_zone")
@@ -66,9 +66,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.reports.usage_html import to_html
-    from gpuscope.reports.usage_text import text_lines, to_csv
-    from gpuscope.server.reports.usage_answer import usage_answer
+    from gpuscope.judge.reports.usage_html import to_html
+    from gpuscope.judge.reports.usage_text import text_lines, to_csv
+    from gpuscope.serve.reports.usage_answer import usage_answer
 
     report = _report(args, _question(args, settings))
     if args.kind == "idle":
@@ -86,9 +86,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
-    from gpuscope.reports.rates import parse_rates
-    from gpuscope.reports.usage_grouping import parse_grouping
-    from gpuscope.reports.usage_report import UsageQuestion
+    from gpuscope.judge.reports.rates import parse_rates
+    from gpuscope.judge.reports.usage_grouping import parse_grouping
+    from gpuscope.judge.reports.usage_report import UsageQuestion
 
     asked = asked_range(args, settings)
     return UsageQuestion(
@@ -103,9 +103,9 @@ def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
 
 
 def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
-    from gpuscope.engines.blocking import connect, run_with
-    from gpuscope.engines.http_engine import HttpEngine
-    from gpuscope.reports.usage_report import usage_report
+    from gpuscope.history.engines.blocking import connect, run_with
+    from gpuscope.history.engines.http_engine import HttpEngine
+    from gpuscope.judge.reports.usage_report import usage_report
 
     async def read(connection: EngineConnection) -> UsageReport:
         return await usage_report(HttpEngine(connection), question)

@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from gpuscope.cli.terminal import escape_controls, printable, render_table
-from gpuscope.errors import UsageError
-from gpuscope.settings import Settings
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import escape_controls, printable, render_table
 
 if TYPE_CHECKING:
-    from gpuscope.rules.interfaces import TemplateExpander
-    from gpuscope.rules.rule_spec import GroupSpec
+    from gpuscope.judge.rules.interfaces import TemplateExpander
+    from gpuscope.judge.rules.rule_spec import GroupSpec
 
 SETTINGS = ("evaluation_interval",)
 USAGE = "gpuscope rules check|test|list FILE… [options]"
@@ -52,7 +52,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.rules.go_templates import load_templates
+    from gpuscope.judge.rules.go_templates import load_templates
 
     interval_ns = round(settings.evaluation_interval * 1e9)
     match args.action:
@@ -65,8 +65,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _check(args: argparse.Namespace, interval_ns: int, templates: TemplateExpander) -> int:
-    from gpuscope.rules.check_files import duplicates_text, find_duplicates
-    from gpuscope.rules.rule_file import RuleFileError, load_rule_file
+    from gpuscope.judge.rules.check_files import duplicates_text, find_duplicates
+    from gpuscope.judge.rules.rule_file import RuleFileError, load_rule_file
 
     has_mistakes = has_findings = False
     for file in args.files:
@@ -109,8 +109,8 @@ def _quiet() -> Iterator[None]:
 
 
 def _test(args: argparse.Namespace, templates: TemplateExpander) -> int:
-    from gpuscope.rules.unit_test_file import load_unit_test_file
-    from gpuscope.rules.unit_tests import run_unit_tests
+    from gpuscope.judge.rules.unit_test_file import load_unit_test_file
+    from gpuscope.judge.rules.unit_tests import run_unit_tests
 
     try:
         re.compile(args.run)
@@ -137,7 +137,7 @@ def _test(args: argparse.Namespace, templates: TemplateExpander) -> int:
 
 
 def _list(args: argparse.Namespace, interval_ns: int, templates: TemplateExpander) -> int:
-    from gpuscope.rules.rule_set import load_rule_set
+    from gpuscope.judge.rules.rule_set import load_rule_set
 
     groups = load_rule_set(args.files, interval_ns, templates)
     if args.json:
@@ -158,7 +158,7 @@ def _labels_cell(labels: dict[str, str]) -> str:
 
 
 def _rows(group: GroupSpec) -> list[dict[str, Any]]:
-    from gpuscope.prometheus_duration import duration_text
+    from gpuscope.base.prometheus_duration import duration_text
 
     return [
         {

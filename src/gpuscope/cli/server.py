@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import argparse
 
+from gpuscope.base.limits import limit_names
+from gpuscope.base.settings import Settings
 from gpuscope.cli import ALERT_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
-from gpuscope.limits import limit_names
-from gpuscope.settings import Settings
 
 SETTINGS = (
     "config", "targets", "scrape_interval", "store", "store_tenant", "store_http_config", "listen",
@@ -32,10 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.wiring.garbage_collection import paused_while_starting
+    from gpuscope.cli.wiring.garbage_collection import paused_while_starting
 
     with paused_while_starting():
-        from gpuscope.wiring.run_server import run_server
+        from gpuscope.cli.wiring.run_server import run_server
 
         run_server(settings)
     return 0

@@ -9,8 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from gpuscope.cli.terminal import printable
-from gpuscope.errors import GpuscopeError, ServerUnreachable
+from gpuscope.base.errors import GpuscopeError, ServerUnreachable
+from gpuscope.cli.output import printable
 
 DEFAULT_SERVER = "http://127.0.0.1:9470"
 MAX_EXPLANATION = 2000
@@ -36,7 +36,7 @@ def token_of(args: argparse.Namespace) -> str:
 @contextmanager
 def explained_errors() -> Iterator[None]:
     """Turns an engine's errors into those of a command."""
-    from gpuscope.engines.engine_errors import EngineError, EngineUnreachable
+    from gpuscope.history.engines.engine_errors import EngineError, EngineUnreachable
 
     try:
         yield
@@ -59,8 +59,8 @@ def expected_form(server: str, what: str) -> Iterator[None]:
 def warn_if_simulated(args: argparse.Namespace) -> None:
     """Says on standard error, so that JSON and CSV stay as they are, that the server's data is simulated. Any
     PromQL engine can answer; one that does not, such as an Alertmanager, has no GPUs."""
-    from gpuscope.engines import blocking
-    from gpuscope.engines.engine_errors import EngineError
+    from gpuscope.history.engines import blocking
+    from gpuscope.history.engines.engine_errors import EngineError
 
     try:
         connection = blocking.connect(args.server, origin="--server", token=token_of(args))
@@ -84,7 +84,7 @@ def read_json(server: str, path: str, *, token: str = "") -> Any:
 
 def request_json(server: str, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
     """`body` is sent as JSON."""
-    from gpuscope.engines import blocking
+    from gpuscope.history.engines import blocking
 
     with explained_errors():
         connection = blocking.connect(server, origin="--server", token=token)

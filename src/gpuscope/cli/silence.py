@@ -10,21 +10,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
-from gpuscope.cli.server_client import (
-    add_server_arguments,
-    expected_form,
-    read_json,
-    request_json,
-    token_of,
-)
-from gpuscope.cli.terminal import printable, render_table
-from gpuscope.errors import UsageError
-from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.setting_values import parse_argument, parse_positive_duration, with_unit
-from gpuscope.settings import Settings
+from gpuscope.base.errors import UsageError
+from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.setting_values import parse_argument, parse_positive_duration, with_unit
+from gpuscope.base.settings import Settings
+from gpuscope.cli.output import printable, render_table
+from gpuscope.cli.server_client import add_server_arguments, expected_form, read_json, request_json, token_of
 
 if TYPE_CHECKING:
-    from gpuscope.notify.alert_matchers import AlertMatcher
+    from gpuscope.judge.notify.alert_matchers import AlertMatcher
 
 SETTINGS = ()
 USAGE = "gpuscope silence add|list|expire [MATCHER… | ID…] [options]"
@@ -79,7 +73,7 @@ def _expire(args: argparse.Namespace) -> None:
 
 
 def _parse_matchers(words: Sequence[str], action: str) -> list[AlertMatcher]:
-    from gpuscope.notify.matcher_parser import parse_matcher
+    from gpuscope.judge.notify.matcher_parser import parse_matcher
 
     found = []
     for text in words:

@@ -14,16 +14,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any
 
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, open_remote_reader, terminal_look
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.readings import ABSENT
-from gpuscope.settings import Settings
-from gpuscope.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view
-from gpuscope.terminal.row_selection import GPU_SORTS, select
-from gpuscope.terminal.safe_text import printable
-from gpuscope.terminal.snapshot_lines import render_snapshot
-from gpuscope.wiring.live_readers import LiveReader, Picture
+from gpuscope.cli.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view
+from gpuscope.cli.terminal.row_selection import GPU_SORTS, select
+from gpuscope.cli.terminal.safe_text import printable
+from gpuscope.cli.terminal.snapshot_lines import render_snapshot
+from gpuscope.cli.wiring.live_readers import LiveReader, Picture
+from gpuscope.model.readings import ABSENT
 
 SETTINGS = ("interval", *(name for name in COLLECTING_SETTINGS if name != "node"))
 SETTINGS_OF_OWN_FLAGS = ("node",)
@@ -137,8 +137,8 @@ def _write_screen(lines: list[str]) -> None:
 
 
 def _show_this_machine(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.wiring import run_agent
-    from gpuscope.wiring.own_reader import OwnReader
+    from gpuscope.cli.wiring import run_agent
+    from gpuscope.cli.wiring.own_reader import OwnReader
 
     if not args.watch:
         settings = replace(settings, idle_after=min(settings.idle_after, ONCE_IDLE_SECONDS))
@@ -157,7 +157,7 @@ def _show_this_machine(args: argparse.Namespace, settings: Settings) -> int:
 
 def _json_of_this_machine(args: argparse.Namespace, settings: Settings) -> int:
     """Every reading, more than an agent's metrics have: always from the driver."""
-    from gpuscope.wiring import run_agent
+    from gpuscope.cli.wiring import run_agent
 
     if not args.watch:
         settings = replace(settings, idle_after=min(settings.idle_after, ONCE_IDLE_SECONDS))

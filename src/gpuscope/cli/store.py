@@ -15,15 +15,15 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.atomic_write import PRIVATE, write_atomically
+from gpuscope.base.atomic_write import PRIVATE, write_atomically
+from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.settings import Settings, home_path
 from gpuscope.cli import EVERY_SETTING
-from gpuscope.cli.terminal import bytes_text, escape_controls, printable, render_table
-from gpuscope.errors import GpuscopeError, UsageError
-from gpuscope.settings import Settings, home_path
+from gpuscope.cli.output import bytes_text, escape_controls, printable, render_table
 
 if TYPE_CHECKING:
-    from gpuscope.series import Matcher
-    from gpuscope.store import Store
+    from gpuscope.history.store import Store
+    from gpuscope.model.series import Matcher
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
@@ -70,7 +70,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.store import Store, StoreError, StoreLockedError
+    from gpuscope.history.store import Store, StoreError, StoreLockedError
 
     folder = home_path(settings.data, "data")
     try:
@@ -146,9 +146,9 @@ def _check(store: Store, args: argparse.Namespace) -> int:
 
 def _parse_selection(args: argparse.Namespace) -> tuple[Sequence[Matcher], int | None, int | None]:
     """Parses --match, --start and --end."""
-    from gpuscope.promql import BadQueryError
-    from gpuscope.promql.ast_json import parse_selector
-    from gpuscope.server.api.go_values import parse_time_ms
+    from gpuscope.history.promql import BadQueryError
+    from gpuscope.history.promql.ast_json import parse_selector
+    from gpuscope.serve.api.go_values import parse_time_ms
 
     try:
         matchers = parse_selector(args.match) if args.match else ()
@@ -170,7 +170,7 @@ def _export(store: Store, args: argparse.Namespace) -> int:
 
 
 def _backup(store: Store, args: argparse.Namespace) -> int:
-    from gpuscope.store.inspection import copy_database
+    from gpuscope.history.store.inspection import copy_database
 
     if args.folder is None:
         raise UsageError(

@@ -11,15 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.setting_values import parse_argument, parse_interval
+from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
-from gpuscope.errors import UsageError
-from gpuscope.setting_values import parse_argument, parse_interval
-from gpuscope.settings import Settings
 
 if TYPE_CHECKING:
-    from gpuscope.exposition.textfile_writer import TextfileWriter
-    from gpuscope.server.exporter import Exporter
-    from gpuscope.wiring.run_agent import CollectorThreads
+    from gpuscope.cli.wiring.run_agent import CollectorThreads
+    from gpuscope.model.exposition.textfile_writer import TextfileWriter
+    from gpuscope.serve.exporter import Exporter
 
 SETTINGS = ("families", "fields", "counters", *COLLECTING_SETTINGS)
 
@@ -44,10 +44,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.exposition.textfile_writer import TextfileWriter
-    from gpuscope.metrics.families import load_family
-    from gpuscope.server.exporter import Exporter
-    from gpuscope.wiring import run_agent as wiring
+    from gpuscope.agent.families import load_family
+    from gpuscope.cli.wiring import run_agent as wiring
+    from gpuscope.model.exposition.textfile_writer import TextfileWriter
+    from gpuscope.serve.exporter import Exporter
 
     every = parse_argument(parse_interval, args.every, "--interval", "60s")
     if args.once:
@@ -78,7 +78,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _write_once(running: CollectorThreads, exporter: Exporter, writer: TextfileWriter) -> None:
-    from gpuscope.wiring import run_agent as wiring
+    from gpuscope.cli.wiring import run_agent as wiring
 
     snapshot = wiring.read_once(running)
     try:

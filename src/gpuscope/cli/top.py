@@ -14,6 +14,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 
+from gpuscope.agent.owners.process_usage import ProcessUsage, ProcessUsageReader, send_signal
+from gpuscope.base.errors import GpuscopeError, LibraryMissing, UsageError
+from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import (
     add_live_arguments,
@@ -23,15 +26,12 @@ from gpuscope.cli.live_arguments import (
     terminal_look,
 )
 from gpuscope.cli.snapshot import view_of
-from gpuscope.errors import GpuscopeError, LibraryMissing, UsageError
-from gpuscope.owners.process_usage import ProcessUsage, ProcessUsageReader, send_signal
-from gpuscope.settings import Settings
-from gpuscope.terminal.fleet_view import FleetView, ProcessRow
-from gpuscope.terminal.process_tree import Ancestor
-from gpuscope.terminal.safe_text import printable
-from gpuscope.terminal.snapshot_lines import render_snapshot
-from gpuscope.wiring.live_readers import LiveReader, Picture
-from gpuscope.wiring.poll_thread import PollThread
+from gpuscope.cli.terminal.fleet_view import FleetView, ProcessRow
+from gpuscope.cli.terminal.process_tree import Ancestor
+from gpuscope.cli.terminal.safe_text import printable
+from gpuscope.cli.terminal.snapshot_lines import render_snapshot
+from gpuscope.cli.wiring.live_readers import LiveReader, Picture
+from gpuscope.cli.wiring.poll_thread import PollThread
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "critical"  # a log line would be written over the screen
@@ -72,7 +72,7 @@ def _is_screen() -> bool:
 
 def _run_app(args: argparse.Namespace, settings: Settings, source: _TopReader) -> int:
     try:
-        from gpuscope.terminal.top_app import TopApp
+        from gpuscope.cli.terminal.top_app import TopApp
     except ModuleNotFoundError as error:
         raise LibraryMissing(f"gpuscope top needs {error.name}; run `pip install textual`") from None
     wrong: list[UsageError] = []
@@ -151,7 +151,7 @@ class _TopReader:
         return self._to_reading(reader, reader.read())
 
     def read_once(self) -> FleetView:
-        from gpuscope.wiring.own_reader import OwnReader
+        from gpuscope.cli.wiring.own_reader import OwnReader
 
         reader = self._open()
         picture = reader.read_twice(0.8, 5.0) if isinstance(reader, OwnReader) else reader.read()
@@ -164,8 +164,8 @@ class _TopReader:
     def _open(self) -> LiveReader:
         self._reader = open_remote_reader(self._args, self._settings, with_queue=True)
         if self._reader is None:
-            from gpuscope.wiring.own_reader import OwnReader
-            from gpuscope.wiring.run_agent import build_collector
+            from gpuscope.cli.wiring.own_reader import OwnReader
+            from gpuscope.cli.wiring.run_agent import build_collector
 
             self._reader = OwnReader(build_collector(self._settings, ("native",)))
         return self._reader

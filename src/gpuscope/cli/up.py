@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 from dataclasses import replace
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import DEFAULT_DATA, DEMO_DATA, Settings
 from gpuscope.cli import ALERT_SETTINGS, COLLECTING_SETTINGS, HISTORY_SETTINGS, WEB_SETTINGS
-from gpuscope.errors import UsageError
-from gpuscope.settings import DEFAULT_DATA, DEMO_DATA, Settings
 
 SETTINGS = (
     "listen", "store_interval", *HISTORY_SETTINGS, "interval", "demo_nodes", *WEB_SETTINGS,
@@ -38,13 +38,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     if args.scenarios:
-        from gpuscope.sources.demo import SCENARIOS
+        from gpuscope.demo import SCENARIOS
 
         print("\n".join(f"{scenario.name:13} {scenario.meaning}" for scenario in SCENARIOS.values()))
         return 0
     if args.demo and settings.source not in ("auto", "demo"):
         raise UsageError(f"--demo and --source {settings.source}: give only one of them")
-    from gpuscope.wiring.garbage_collection import paused_while_starting
+    from gpuscope.cli.wiring.garbage_collection import paused_while_starting
 
     with paused_while_starting():
         _run(args, settings)
@@ -53,15 +53,15 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _run(args: argparse.Namespace, settings: Settings) -> None:
     if args.demo or settings.source == "demo":
-        from gpuscope.wiring.demo import build_demo
-        from gpuscope.wiring.run_up import run_demo
+        from gpuscope.cli.wiring.demo import build_demo
+        from gpuscope.cli.wiring.run_up import run_demo
 
         data = DEMO_DATA if settings.data == DEFAULT_DATA else settings.data
         settings = replace(settings, source="demo", data=data, demo_nodes=settings.demo_nodes or DEMO_NODES)
         run_demo(settings, build_demo(settings))
         return
-    from gpuscope.scrape.snapshot_feed import STORED_FAMILIES
-    from gpuscope.wiring.run_agent import build_collector
-    from gpuscope.wiring.run_up import run_up
+    from gpuscope.cli.wiring.run_agent import build_collector
+    from gpuscope.cli.wiring.run_up import run_up
+    from gpuscope.history.scrape.snapshot_feed import STORED_FAMILIES
 
     run_up(settings, [build_collector(settings, STORED_FAMILIES)])

@@ -14,13 +14,13 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings, home_path
 from gpuscope.cli import EVERY_SETTING
-from gpuscope.errors import UsageError
-from gpuscope.settings import Settings, home_path
 
 if TYPE_CHECKING:
-    from gpuscope.server.login.roles import ClientRole
-    from gpuscope.server.login.user_file import UserFile
+    from gpuscope.serve.login.roles import ClientRole
+    from gpuscope.serve.login.user_file import UserFile
 
 SETTINGS = EVERY_SETTING
 COMMON = ("data",)
@@ -56,7 +56,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.server.login.user_file import UserFile
+    from gpuscope.serve.login.user_file import UserFile
 
     for flag, is_given in (("--write", args.write), ("--node", args.node)):
         if is_given and args.action != "token":
@@ -82,7 +82,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _add(users: UserFile, args: argparse.Namespace) -> None:
-    from gpuscope.server.login.user_file import UserError, clean_name
+    from gpuscope.serve.login.user_file import UserError, clean_name
 
     if clean_name(args.name) in users.names():  # before prompting for the password
         raise UserError(f"user {args.name!r} exists; `gpuscope user passwd {args.name}` sets a new password")
@@ -97,7 +97,7 @@ def _change_role(users: UserFile, args: argparse.Namespace) -> None:
 
 
 def _role(args: argparse.Namespace, default: str) -> ClientRole:
-    from gpuscope.server.login.roles import ClientRole
+    from gpuscope.serve.login.roles import ClientRole
 
     return ClientRole(args.role or default)
 
@@ -153,7 +153,7 @@ def _day(at: float) -> str:
 
 
 def _read_password(name: str) -> str:
-    from gpuscope.server.login.user_file import UserError
+    from gpuscope.serve.login.user_file import UserError
 
     if not sys.stdin.isatty():
         return sys.stdin.readline().rstrip("\r\n")

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from gpuscope.doctor import Verdict
-from gpuscope.doctor.server_reachability import check_data, parse_server_url
+from gpuscope.serve.doctor import Verdict
+from gpuscope.serve.doctor.server_reachability import check_data, parse_server_url
 from tests.labs.debian_programs import LabUnavailable
 from tests.labs.go_programs import PROGRAMS, go_program, module_folder
 from tests.labs.kubernetes_configuration import API_ADDRESS, NODE

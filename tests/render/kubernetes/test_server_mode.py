@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from gpuscope.scrape.config import read_config
+from gpuscope.history.scrape.config import read_config
 from tests.engines import running_prometheus
 from tests.labs.kubernetes_configuration import API_ADDRESS, NODE
 from tests.labs.kubernetes_lab import KubernetesLab

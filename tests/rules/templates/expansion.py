@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.rules.templates import (
+from gpuscope.judge.rules.templates import (
     ALERT_PRELUDE,
     AlertList,
     FunctionFailed,

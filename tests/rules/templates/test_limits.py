@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.rules.templates import (
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.judge.rules.templates import (
     ALERT_PRELUDE,
     TemplateError,
     alert_data,

@@ -9,14 +9,14 @@ from urllib.parse import quote
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import MemoryState, NotifyState
-from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.server.api.alertmanager import AlertmanagerApi
-from gpuscope.server.api.notification_routes import NotificationRoutes
-from gpuscope.server.http.routing import Router
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notify_state import MemoryState, NotifyState
+from gpuscope.serve.api.alertmanager import AlertmanagerApi
+from gpuscope.serve.api.notification_routes import NotificationRoutes
+from gpuscope.serve.http.routing import Router
 from tests.notify.timeline import START, ManualClock, recording_channels
 from tests.server.client import Client
 
@@ -309,7 +309,7 @@ def test_a_full_disk_is_no_mistake_of_the_client(tmp_path: Path) -> None:
 
 
 def test_changes_of_silences_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "gpuscope.notify")
+    caplog.set_level("INFO", "gpuscope.judge.notify")
     made = client.post("/api/v2/silences", json=silence(createdBy="mallory\n" * 100)).json()["silenceID"]
     client.delete(f"/api/v2/silence/{made}")
     added, ended = caplog.messages

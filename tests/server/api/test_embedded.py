@@ -11,11 +11,11 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.promql import Engine
-from gpuscope.scrape.target_appender import STALE
-from gpuscope.server.api.embedded import ENDPOINTS, METHODS, EmbeddedApi
-from gpuscope.server.http.routing import Router
-from gpuscope.store import Store, Tick
+from gpuscope.history.promql import Engine
+from gpuscope.history.scrape.target_appender import STALE
+from gpuscope.history.store import Store, Tick
+from gpuscope.serve.api.embedded import ENDPOINTS, METHODS, EmbeddedApi
+from gpuscope.serve.http.routing import Router
 from tests.examples import examples
 from tests.server.client import Client
 
@@ -142,7 +142,7 @@ def test_a_form_too_large_is_refused(client: Client) -> None:
 def test_federation_sends_the_newest_sample_and_nothing_stale(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("gpuscope.server.api.series_routes.now_ms", lambda: END * 1000)
+    monkeypatch.setattr("gpuscope.serve.api.series_routes.now_ms", lambda: END * 1000)
     text = client.get("/federate", params={"match[]": ['{__name__=~".+"}', "temp"]}).text
     assert text == (
         "# TYPE power untyped\n"

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.promql.result import Matrix, RangeVector, Scalar, Text, Vector
-from gpuscope.server.api.encode import (
+from gpuscope.history.promql.result import Matrix, RangeVector, Scalar, Text, Vector
+from gpuscope.serve.api.encode import (
     encode_pairs,
     encode_result,
     failure,

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.promql.labels import quote
-from gpuscope.server.api.go_values import (
+from gpuscope.history.promql.labels import quote
+from gpuscope.serve.api.go_values import (
     parse_bool,
     parse_duration_ms,
     parse_float,

@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.promql import Engine
-from gpuscope.server.api import parameters
-from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.http.routing import Router
-from gpuscope.store import Store
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store
+from gpuscope.serve.api import parameters
+from gpuscope.serve.api.embedded import EmbeddedApi
+from gpuscope.serve.http.routing import Router
 from tests.server.client import Client
 
 SELECTING = ["/api/v1/series", "/api/v1/labels", "/api/v1/label/a/values", "/federate"]

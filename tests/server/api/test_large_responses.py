@@ -17,14 +17,14 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Matrix, RangeVector, Vector
-from gpuscope.server.api import encode
-from gpuscope.server.api import responses as answers
-from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.http.messages import Request, RequestBody
-from gpuscope.server.http.routing import Router
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Matrix, RangeVector, Vector
+from gpuscope.serve.api import encode
+from gpuscope.serve.api import responses as answers
+from gpuscope.serve.api.embedded import EmbeddedApi
+from gpuscope.serve.http.messages import Request, RequestBody
+from gpuscope.serve.http.routing import Router
 from tests.integration_api.servers import wait_for
 from tests.promql.memory import MemoryStorage
 from tests.server.http.support import serving

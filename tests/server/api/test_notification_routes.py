@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from gpuscope.limits import Limits
-from gpuscope.notify.alerting_config import load_alerting
-from gpuscope.notify.channel_senders import build_channels
-from gpuscope.notify.channels import SendError
-from gpuscope.notify.notifier import Notifier
-from gpuscope.notify.notify_state import MemoryState
-from gpuscope.server.api.notification_routes import NotificationRoutes
-from gpuscope.server.api_types import notifications_json as types
-from gpuscope.server.http.routing import Router
+from gpuscope.base.limits import Limits
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.channel_senders import build_channels
+from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notify_state import MemoryState
+from gpuscope.serve.api.notification_routes import NotificationRoutes
+from gpuscope.serve.api_types import notifications_json as types
+from gpuscope.serve.http.routing import Router
 from tests.notify.test_notifier import firing
 from tests.notify.timeline import START, ManualClock, Sink, running_sink
 from tests.server.client import Client

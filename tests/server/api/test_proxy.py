@@ -13,16 +13,16 @@ from typing import Any
 import pytest
 
 from gpuscope import __version__
-from gpuscope.engines.http_connection import EngineConnection
-from gpuscope.exposition.text import encode_text
-from gpuscope.http_config import HttpConfig
-from gpuscope.server.api import parameters
-from gpuscope.server.api.embedded import ENDPOINTS
-from gpuscope.server.api.engine_stats import EngineStats
-from gpuscope.server.api.proxy import PATHS, ProxyApi, endpoint_name
-from gpuscope.server.http.messages import ResponseAborted
-from gpuscope.server.http.routing import Router
-from gpuscope.server.own_metrics import build_families, engine_families
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.history.engines.http_connection import EngineConnection
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.serve.api import parameters
+from gpuscope.serve.api.embedded import ENDPOINTS
+from gpuscope.serve.api.engine_stats import EngineStats
+from gpuscope.serve.api.proxy import PATHS, ProxyApi, endpoint_name
+from gpuscope.serve.http.messages import ResponseAborted
+from gpuscope.serve.http.routing import Router
+from gpuscope.serve.own_metrics import build_families, engine_families
 from tests.scrape.exporters import Page, serving, text
 from tests.server.client import Client, run
 

@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.promql import Engine
-from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.api.query_log import MAX_QUERY_CHARACTERS, QueryLog
-from gpuscope.server.http.routing import Router
-from gpuscope.store import Store
+from gpuscope.base.errors import UsageError
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store
+from gpuscope.serve.api.embedded import EmbeddedApi
+from gpuscope.serve.api.query_log import MAX_QUERY_CHARACTERS, QueryLog
+from gpuscope.serve.http.routing import Router
 from tests.engines import running_prometheus
 from tests.server.client import Client
 from tests.waiting import wait_for

@@ -7,8 +7,8 @@ from concurrent.futures import CancelledError
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.server.api.query_threads import QueryThreads
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.serve.api.query_threads import QueryThreads
 
 
 def test_an_address_that_sends_many_queries_leaves_threads_to_others() -> None:

@@ -8,16 +8,16 @@ from typing import Any
 import cramjam
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.remote_write.codec import encode_labels, encode_samples
-from gpuscope.remote_write.receiver import Receiver
-from gpuscope.server.api.write_route import write_route
-from gpuscope.server.http.messages import Request, Response
-from gpuscope.server.http.routing import Route, Router
-from gpuscope.server.login.authenticator import ClientIdentity
-from gpuscope.server.login.roles import ClientRole
-from gpuscope.server.login.routes import IDENTITY_KEY
-from gpuscope.store import Store, StoreFullError, StoreOptions
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.receiver import Receiver
+from gpuscope.history.store import Store, StoreFullError, StoreOptions
+from gpuscope.serve.api.write_route import write_route
+from gpuscope.serve.http.messages import Request, Response
+from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.login.authenticator import ClientIdentity
+from gpuscope.serve.login.roles import ClientRole
+from gpuscope.serve.login.routes import IDENTITY_KEY
 from tests.remote_write.write_v2 import SeriesV2, encode_v2, packed
 from tests.server.client import Client
 

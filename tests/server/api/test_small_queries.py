@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.promql import Engine
-from gpuscope.server.api.embedded import EmbeddedApi
-from gpuscope.server.http.routing import Router
-from gpuscope.store import Store, Tick
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, Tick
+from gpuscope.serve.api.embedded import EmbeddedApi
+from gpuscope.serve.http.routing import Router
 from tests.server.client import Client
 
 START = 1_700_000_000

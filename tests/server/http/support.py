@@ -8,9 +8,9 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from gpuscope.server.http.messages import BodyTooLarge, ClientDisconnected, Handler, Request, Response, text
-from gpuscope.server.http.routing import Route, Router
-from gpuscope.server.http.server import Server
+from gpuscope.serve.http.messages import BodyTooLarge, ClientDisconnected, Handler, Request, Response, text
+from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.http.server import Server
 
 T = TypeVar("T")
 

@@ -10,8 +10,8 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gpuscope.server.http import connection
-from gpuscope.server.http.messages import Request, Response, ResponseAborted, text, with_guard
+from gpuscope.serve.http import connection
+from gpuscope.serve.http.messages import Request, Response, ResponseAborted, text, with_guard
 from tests.server.http.support import GET, LAST, ROUTER, ask, response_to, with_server
 
 

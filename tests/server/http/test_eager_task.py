@@ -8,7 +8,7 @@ import weakref
 
 import pytest
 
-from gpuscope.server.http.eager_task import run_eagerly
+from gpuscope.serve.http.eager_task import run_eagerly
 
 
 class Held:

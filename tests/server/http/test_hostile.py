@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.limits import Limits
-from gpuscope.server.http import connection
-from gpuscope.server.http import server as listening
-from gpuscope.server.http.connection import MAX_UNREAD_BYTES
-from gpuscope.server.http.messages import Request, Response, text
+from gpuscope.base.limits import Limits
+from gpuscope.serve.http import connection
+from gpuscope.serve.http import server as listening
+from gpuscope.serve.http.connection import MAX_UNREAD_BYTES
+from gpuscope.serve.http.messages import Request, Response, text
 from tests.examples import examples
 from tests.server.http.support import GET, LAST, MAX_COUNTED, ROUTER, ask, count, response_to, with_server
 from tests.waiting import wait_in_loop_for

@@ -15,18 +15,18 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.server.http import connection
-from gpuscope.server.http import server as listening
-from gpuscope.server.http.addresses import Network
-from gpuscope.server.http.body_budget import FREE_BYTES, RequestBodyBudget
-from gpuscope.server.http.client_log import MINUTE, ClientLog
-from gpuscope.server.http.connection_limit import MIN_RESERVED_FILES, ConnectionLimit, fit_to_files
-from gpuscope.server.http.fair_queue import FairQueue
-from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, RequestParser
-from gpuscope.server.http.server import Server
-from gpuscope.server.login.client_request import parse_networks
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.serve.http import connection
+from gpuscope.serve.http import server as listening
+from gpuscope.serve.http.addresses import Network
+from gpuscope.serve.http.body_budget import FREE_BYTES, RequestBodyBudget
+from gpuscope.serve.http.client_log import MINUTE, ClientLog
+from gpuscope.serve.http.connection_limit import MIN_RESERVED_FILES, ConnectionLimit, fit_to_files
+from gpuscope.serve.http.fair_queue import FairQueue
+from gpuscope.serve.http.messages import Request, Response, text
+from gpuscope.serve.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, RequestParser
+from gpuscope.serve.http.server import Server
+from gpuscope.serve.login.client_request import parse_networks
 from tests.server.certificates import make_certificate
 from tests.server.http.support import GET, LAST, ask, hello, response_to, with_server
 from tests.waiting import wait_in_loop_for

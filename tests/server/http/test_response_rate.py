@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gpuscope.limits import Limits
-from gpuscope.server.http.response_rate import ResponseRate
+from gpuscope.base.limits import Limits
+from gpuscope.serve.http.response_rate import ResponseRate
 
 LIMITS = Limits(client_stall_timeout=10.0, min_response_rate=1000)
 ENOUGH = 10_000

@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.routing import Route, Router
+from gpuscope.serve.http.messages import Request, Response, text
+from gpuscope.serve.http.routing import Route, Router
 
 
 def saying(words: str) -> Route:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuscope.health.facts import Sample
-from gpuscope.health.missing import NOTHING_MISSING, Missing
-from gpuscope.server.api_types.live_json import LivePicture
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.fleet_samples import by_node
-from gpuscope.server.live.picture import live_picture
-from gpuscope.server.live.sample_judge import SampleJudge
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.missing import NOTHING_MISSING, Missing
+from gpuscope.serve.api_types.live_json import LivePicture
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.fleet_samples import by_node
+from gpuscope.serve.live.picture import live_picture
+from gpuscope.serve.live.sample_judge import SampleJudge
 
 
 def fleet_state(

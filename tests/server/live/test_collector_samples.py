@@ -7,17 +7,17 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscope.collect.collector import Collector
-from gpuscope.health.facts import Sample
-from gpuscope.metrics.families.host.builder import HostFamily
-from gpuscope.metrics.families.native.builder import NativeBuilder
-from gpuscope.metrics.families.native.table import GPU_UP, PROCESS_INFO
-from gpuscope.metrics.selection import MetricSelection
-from gpuscope.readings import Pid, Snapshot
-from gpuscope.server.live.collector_samples import CollectorSamples
-from gpuscope.server.live.needed_metrics import LIVE_METRICS
-from gpuscope.settings import Settings
-from gpuscope.wiring.demo import build_demo
+from gpuscope.agent.collect.collector import Collector
+from gpuscope.agent.families.host.builder import HostFamily
+from gpuscope.agent.families.native.builder import NativeBuilder
+from gpuscope.agent.families.native.table import GPU_UP, PROCESS_INFO
+from gpuscope.agent.families.selection import MetricSelection
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.demo import build_demo
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.model.readings import Pid, Snapshot
+from gpuscope.serve.live.collector_samples import CollectorSamples
+from gpuscope.serve.live.needed_metrics import LIVE_METRICS
 from tests.server.live.pictures import fleet_state
 
 NODES = 3

@@ -10,21 +10,21 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.engines.engine_errors import EngineUnreachable
-from gpuscope.health.facts import Sample
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
-from gpuscope.series import STALE_NAN_BITS, Labels
-from gpuscope.server.live.engine_samples import (
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.engines.engine_errors import EngineUnreachable
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Vector
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.model.series import STALE_NAN_BITS, Labels
+from gpuscope.serve.live.engine_samples import (
     FAST_QUERY,
     MAX_NODES_PER_QUERY,
     SLOW_QUERY,
     SLOW_SECONDS,
     EngineSamples,
 )
-from gpuscope.server.live.needed_metrics import LIVE_METRICS, SLOW_METRICS
-from gpuscope.store import Store, StoreOptions, Tick
+from gpuscope.serve.live.needed_metrics import LIVE_METRICS, SLOW_METRICS
 
 UP, MEMORY = "gpuscope_gpu_up", "gpuscope_process_memory_bytes"
 INFO, TOTAL = "gpuscope_gpu_info", "gpuscope_gpu_memory_total_bytes"

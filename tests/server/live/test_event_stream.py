@@ -17,15 +17,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.errors import GpuscopeError
-from gpuscope.health.facts import Sample
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.server.api_types.live_stream_json import LiveDifference
-from gpuscope.server.http.messages import Request, Response
-from gpuscope.server.live.event_stream import LiveStream
-from gpuscope.server.live.fleet_samples import FleetSamples, by_node
-from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.server.live.picture_differences import COLUMNS, LiveTables, difference, to_picture, to_tables
+from gpuscope.base.errors import GpuscopeError
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.serve.api_types.live_stream_json import LiveDifference
+from gpuscope.serve.http.messages import Request, Response
+from gpuscope.serve.live.event_stream import LiveStream
+from gpuscope.serve.live.fleet_samples import FleetSamples, by_node
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.live.picture_differences import COLUMNS, LiveTables, difference, to_picture, to_tables
 from tests.goldens import check_golden
 from tests.health.fleets import NOW, gpu, node, of_gpu
 from tests.server.live.pictures import fleet_state
@@ -226,7 +226,7 @@ def test_a_defect_ends_no_stream(monkeypatch: pytest.MonkeyPatch, caplog: pytest
         assert (await viewer.next())[0] == "difference"
         await viewer.leave()
 
-    monkeypatch.setattr("gpuscope.server.live.event_stream.difference", compare)
+    monkeypatch.setattr("gpuscope.serve.live.event_stream.difference", compare)
     asyncio.run(scene())
     assert [one.message for one in caplog.records if one.exc_info] == [
         "unexpected error while updating the live stream"
@@ -303,7 +303,7 @@ def test_a_viewer_waits_for_the_first_picture_without_work(
         fleet = Fleet()
         fleet.problem, fleet.is_readable = problem, asyncio.Event()
         viewer = await watch(stream_of(fleet))
-        monkeypatch.setattr("gpuscope.server.live.event_stream.asyncio.wait_for", counted)
+        monkeypatch.setattr("gpuscope.serve.live.event_stream.asyncio.wait_for", counted)
         first = asyncio.create_task(viewer.next())
         for _ in range(1000):
             await asyncio.sleep(0)

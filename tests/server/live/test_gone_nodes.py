@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.health.facts import Sample
-from gpuscope.health.missing import Missing
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
-from gpuscope.scrape.target_health import TargetHealth
-from gpuscope.series import STALE_NAN_BITS, Labels
-from gpuscope.server.live.gone_nodes import GoneWatch
-from gpuscope.store import Store, Tick
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Vector
+from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.store import Store, Tick
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.missing import Missing
+from gpuscope.model.series import STALE_NAN_BITS, Labels
+from gpuscope.serve.live.gone_nodes import GoneWatch
 from tests.server.live.pictures import fleet_state
 from tests.store.support import HandClock
 

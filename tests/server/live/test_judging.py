@@ -10,27 +10,27 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.engines.engine_errors import EngineError, EngineUnreachable
-from gpuscope.engines.query_engine import or_why_not
-from gpuscope.health.checks import CHECKS
-from gpuscope.health.condition import Condition, SubjectKey
-from gpuscope.health.facts import Sample, sort_samples
-from gpuscope.health.finding import Finding
-from gpuscope.health.findings import FindingMaker
-from gpuscope.health.judgement import NOT_EVALUATED, UNKNOWN_SECONDS
-from gpuscope.health.missing import NOTHING_MISSING, Gone, Missing
-from gpuscope.health.open_episodes import KEEP_SECONDS, OpenEpisode, OpenEpisodes
-from gpuscope.promql import Engine
-from gpuscope.promql.result import Vector
-from gpuscope.reports.finding_ledger import FindingLedger
-from gpuscope.series import STALE_NAN_BITS, Labels
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.fleet_samples import by_node
-from gpuscope.server.live.judging import PAUSE_SECONDS, Judging
-from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.server.live.store_samples import StoreSamples
-from gpuscope.store import Store, StoreOptions, Tick
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.engines.engine_errors import EngineError, EngineUnreachable
+from gpuscope.history.engines.query_engine import or_why_not
+from gpuscope.history.promql import Engine
+from gpuscope.history.promql.result import Vector
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.condition import Condition, SubjectKey
+from gpuscope.judge.checks.facts import Sample, sort_samples
+from gpuscope.judge.checks.finding import Finding
+from gpuscope.judge.checks.findings import FindingMaker
+from gpuscope.judge.checks.judgement import NOT_EVALUATED, UNKNOWN_SECONDS
+from gpuscope.judge.checks.missing import NOTHING_MISSING, Gone, Missing
+from gpuscope.judge.checks.open_episodes import KEEP_SECONDS, OpenEpisode, OpenEpisodes
+from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.model.series import STALE_NAN_BITS, Labels
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.fleet_samples import by_node
+from gpuscope.serve.live.judging import PAUSE_SECONDS, Judging
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.live.store_samples import StoreSamples
 from tests.health.fleets import NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.store.support import HandClock
 

@@ -8,16 +8,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.health.facts import Sample
-from gpuscope.health.missing import NOTHING_MISSING
-from gpuscope.limits import LIMITS_REACHED
-from gpuscope.server.api_types.live_json import LivePicture
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.fleet_samples import by_node
-from gpuscope.server.live.needed_metrics import LIVE_METRICS
-from gpuscope.server.live.picture import live_picture
-from gpuscope.server.live.picture_differences import to_tables
-from gpuscope.server.live.pushed_targets import PushedTargets
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.missing import NOTHING_MISSING
+from gpuscope.serve.api_types.live_json import LivePicture
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.fleet_samples import by_node
+from gpuscope.serve.live.needed_metrics import LIVE_METRICS
+from gpuscope.serve.live.picture import live_picture
+from gpuscope.serve.live.picture_differences import to_tables
+from gpuscope.serve.live.pushed_targets import PushedTargets
 from tests.server.live.pictures import fleet_state
 
 NOW = 1_700_000_000.0

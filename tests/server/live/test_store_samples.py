@@ -10,20 +10,20 @@ import numpy as np
 import orjson
 import pytest
 
-from gpuscope.engines.embedded_engine import EmbeddedEngine
-from gpuscope.health.facts import Sample
-from gpuscope.health.missing import NOTHING_MISSING
-from gpuscope.promql import Engine
-from gpuscope.server.live.engine_samples import EngineSamples
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.fleet_samples import FleetSamples
-from gpuscope.server.live.needed_metrics import NEEDED_VALUES
-from gpuscope.server.live.picture import live_picture
-from gpuscope.server.live.store_samples import StoreSamples
-from gpuscope.store import Store, StoreOptions, Tick
-from gpuscope.store.target_names import node_target_name, remote_target_name, scrape_target_name
-from gpuscope.terminal.fleet_lines import note_lines
-from gpuscope.terminal.fleet_view import to_fleet_view
+from gpuscope.cli.terminal.fleet_lines import note_lines
+from gpuscope.cli.terminal.fleet_view import to_fleet_view
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.history.store.target_names import node_target_name, remote_target_name, scrape_target_name
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.missing import NOTHING_MISSING
+from gpuscope.serve.live.engine_samples import EngineSamples
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.fleet_samples import FleetSamples
+from gpuscope.serve.live.needed_metrics import NEEDED_VALUES
+from gpuscope.serve.live.picture import live_picture
+from gpuscope.serve.live.store_samples import StoreSamples
 from tests.health.fleets import NOW, gpu, node, of_gpu, process
 
 NOW_MS = 2_000_000_000

@@ -7,18 +7,18 @@ from random import Random
 
 import pytest
 
-from gpuscope.health.checks import CHECKS
-from gpuscope.health.condition import Condition
-from gpuscope.health.facts import Sample
-from gpuscope.health.finding import FindingOwner
-from gpuscope.health.missing import NOTHING_MISSING, Gone, Missing
-from gpuscope.health.open_episodes import OpenEpisode
-from gpuscope.health.states import GpuKey
-from gpuscope.health.thresholds import STALE_SECONDS
-from gpuscope.server.api_types.live_json import LivePicture
-from gpuscope.server.live.fleet_judge import MAX_JUDGEMENT_SECONDS, FleetJudge, OpenJudgement
-from gpuscope.server.live.fleet_samples import FleetSamples, PresenceSamples, by_node
-from gpuscope.server.live.picture import LivePictures
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.condition import Condition
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.finding import FindingOwner
+from gpuscope.judge.checks.missing import NOTHING_MISSING, Gone, Missing
+from gpuscope.judge.checks.open_episodes import OpenEpisode
+from gpuscope.judge.checks.states import GpuKey
+from gpuscope.judge.checks.thresholds import STALE_SECONDS
+from gpuscope.serve.api_types.live_json import LivePicture
+from gpuscope.serve.live.fleet_judge import MAX_JUDGEMENT_SECONDS, FleetJudge, OpenJudgement
+from gpuscope.serve.live.fleet_samples import FleetSamples, PresenceSamples, by_node
+from gpuscope.serve.live.picture import LivePictures
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.health.test_slurm_join import board, held, slurm_job, slurm_node
 

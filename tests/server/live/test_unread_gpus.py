@@ -7,9 +7,9 @@ import logging
 
 import pytest
 
-from gpuscope.health.facts import Sample
-from gpuscope.health.missing import Missing
-from gpuscope.server.live.unread_gpus import UnreadGpus
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.missing import Missing
+from gpuscope.serve.live.unread_gpus import UnreadGpus
 from tests.server.live.pictures import fleet_state
 from tests.server.live.test_gone_nodes import HOUR, START, History, agent_info, gpu_info, history, plain
 

@@ -9,24 +9,24 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuscope.limits import Limits
-from gpuscope.server.app import build_app
-from gpuscope.server.http.client_log import ClientLog
-from gpuscope.server.http.messages import Handler, Request, Response, text
-from gpuscope.server.http.routing import Route
-from gpuscope.server.live.fleet_samples import FleetSamples
-from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.server.login.access import AccessPolicy
-from gpuscope.server.login.audit_log import AuditLog
-from gpuscope.server.login.authenticator import Authenticator
-from gpuscope.server.login.client_request import parse_networks
-from gpuscope.server.login.first_user_setup import FirstUserSetup
-from gpuscope.server.login.login_sessions import LoginSessions
-from gpuscope.server.login.origin_rules import HostRule
-from gpuscope.server.login.password_checks import LoginAttempts
-from gpuscope.server.login.rate_limit import RateLimit
-from gpuscope.server.login.user_file import UserFile
-from gpuscope.server.page_routes import page_routes
+from gpuscope.base.limits import Limits
+from gpuscope.serve.app import build_app
+from gpuscope.serve.http.client_log import ClientLog
+from gpuscope.serve.http.messages import Handler, Request, Response, text
+from gpuscope.serve.http.routing import Route
+from gpuscope.serve.live.fleet_samples import FleetSamples
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.login.access import AccessPolicy
+from gpuscope.serve.login.audit_log import AuditLog
+from gpuscope.serve.login.authenticator import Authenticator
+from gpuscope.serve.login.client_request import parse_networks
+from gpuscope.serve.login.first_user_setup import FirstUserSetup
+from gpuscope.serve.login.login_sessions import LoginSessions
+from gpuscope.serve.login.origin_rules import HostRule
+from gpuscope.serve.login.password_checks import LoginAttempts
+from gpuscope.serve.login.rate_limit import RateLimit
+from gpuscope.serve.login.user_file import UserFile
+from gpuscope.serve.page_routes import page_routes
 from tests.server.client import Client
 
 ANN, PASSWORD = "ann", "correct horse battery"

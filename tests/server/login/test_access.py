@@ -9,14 +9,14 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from gpuscope.limits import Limits
-from gpuscope.server.http.connection_limit import ConnectionLimit
-from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.login.access import AccessPolicy, with_access_policy
-from gpuscope.server.login.client_request import parse_networks
-from gpuscope.server.login.origin_rules import HostRule
-from gpuscope.server.login.user_file import UserFile
-from gpuscope.server.web_config.config_file import load_web_config
+from gpuscope.base.limits import Limits
+from gpuscope.serve.http.connection_limit import ConnectionLimit
+from gpuscope.serve.http.messages import Request, Response, text
+from gpuscope.serve.login.access import AccessPolicy, with_access_policy
+from gpuscope.serve.login.client_request import parse_networks
+from gpuscope.serve.login.origin_rules import HostRule
+from gpuscope.serve.login.user_file import UserFile
+from gpuscope.serve.web_config.config_file import load_web_config
 from tests.server.client import Client
 from tests.server.login.support import ANN, CHEAP_ROUNDS, ORIGIN, PASSWORD, Site, app_with, log_in
 

@@ -9,10 +9,10 @@ from collections.abc import Callable
 
 import pytest
 
-from gpuscope.limits import Limits
-from gpuscope.server.login.authenticator import Authenticator
-from gpuscope.server.login.client_request import ClientRequest
-from gpuscope.server.login.password_checks import CHECK_THREADS
+from gpuscope.base.limits import Limits
+from gpuscope.serve.login.authenticator import Authenticator
+from gpuscope.serve.login.client_request import ClientRequest
+from gpuscope.serve.login.password_checks import CHECK_THREADS
 from tests.server.login.support import ANN, PASSWORD, Site
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.server.login.user_file import UserFile
-from gpuscope.settings import load_settings
-from gpuscope.wiring.login import address_text, build_web, in_container
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import load_settings
+from gpuscope.cli.wiring.login import address_text, build_web, in_container
+from gpuscope.serve.login.user_file import UserFile
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD
 
 OUTSIDE, INSIDE = ("0.0.0.0", 9470), ("127.0.0.1", 9470)

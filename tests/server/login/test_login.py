@@ -10,8 +10,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gpuscope.server.login.authenticator import COOKIE, SECURE_COOKIE
-from gpuscope.server.login.user_file import UserFile
+from gpuscope.serve.login.authenticator import COOKIE, SECURE_COOKIE
+from gpuscope.serve.login.user_file import UserFile
 from tests.examples import examples
 from tests.server.login.support import ANN, CHEAP_ROUNDS, LIFETIME, ORIGIN, PASSWORD, Site, log_in
 

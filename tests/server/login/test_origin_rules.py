@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.errors import UsageError
-from gpuscope.server.http import addresses
-from gpuscope.server.http.addresses import limit_key, parse_address
-from gpuscope.server.http.messages import Request
-from gpuscope.server.login.client_request import ClientRequest, parse_networks, read_client_request
-from gpuscope.server.login.origin_rules import HostRule, cross_site_error, is_own_origin, split_host
+from gpuscope.base.errors import UsageError
+from gpuscope.serve.http import addresses
+from gpuscope.serve.http.addresses import limit_key, parse_address
+from gpuscope.serve.http.messages import Request
+from gpuscope.serve.login.client_request import ClientRequest, parse_networks, read_client_request
+from gpuscope.serve.login.origin_rules import HostRule, cross_site_error, is_own_origin, split_host
 from tests.examples import examples
 
 LOOPBACK = HostRule.build("127.0.0.1", [])

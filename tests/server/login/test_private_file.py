@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.server.login.private_file import Document, PrivateFile
+from gpuscope.base.errors import UsageError
+from gpuscope.serve.login.private_file import Document, PrivateFile
 from tests.server.login.support import CHEAP_ROUNDS
 
 
@@ -102,7 +102,7 @@ def test_a_readable_file_is_restricted_to_its_owner(tmp_path: Path, caplog: pyte
 
 
 def _add_users(folder: Path, prefix: str) -> None:
-    from gpuscope.server.login.user_file import UserFile
+    from gpuscope.serve.login.user_file import UserFile
 
     users = UserFile(folder, rounds=CHEAP_ROUNDS)
     for number in range(10):
@@ -110,7 +110,7 @@ def _add_users(folder: Path, prefix: str) -> None:
 
 
 def test_concurrent_processes_lose_no_change(tmp_path: Path) -> None:
-    from gpuscope.server.login.user_file import UserFile
+    from gpuscope.serve.login.user_file import UserFile
 
     context = multiprocessing.get_context("spawn")
     processes = [context.Process(target=_add_users, args=(tmp_path, prefix)) for prefix in "ab"]

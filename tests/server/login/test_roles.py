@@ -8,11 +8,11 @@ from pathlib import Path
 import bcrypt
 import pytest
 
-from gpuscope.server.login.access import AccessPolicy
-from gpuscope.server.login.origin_rules import HostRule
-from gpuscope.server.login.roles import ClientRole
-from gpuscope.server.login.user_file import UserFile
-from gpuscope.server.web_config.config_file import load_web_config
+from gpuscope.serve.login.access import AccessPolicy
+from gpuscope.serve.login.origin_rules import HostRule
+from gpuscope.serve.login.roles import ClientRole
+from gpuscope.serve.login.user_file import UserFile
+from gpuscope.serve.web_config.config_file import load_web_config
 from tests.server.client import Client
 from tests.server.login.support import ANN, ORIGIN, PASSWORD, Site, app_with, log_in
 from tests.server.login.test_access import basic, bearer

@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx2
 import pytest
 
-from gpuscope.server.login.user_file import UserFile
+from gpuscope.serve.login.user_file import UserFile
 from tests.engines import engine
 from tests.server.login.support import ANN, CHEAP_ROUNDS, PASSWORD
 

@@ -16,11 +16,11 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from gpuscope.server.app import build_app
-from gpuscope.server.http.messages import Request, Response, text
-from gpuscope.server.http.routing import Route
-from gpuscope.server.login.origin_rules import QUERY_POSTS, SAFE_METHODS
-from gpuscope.server.login.roles import ClientRole
+from gpuscope.serve.app import build_app
+from gpuscope.serve.http.messages import Request, Response, text
+from gpuscope.serve.http.routing import Route
+from gpuscope.serve.login.origin_rules import QUERY_POSTS, SAFE_METHODS
+from gpuscope.serve.login.roles import ClientRole
 from tests.server.login.support import ANN, ORIGIN, Site
 
 VIEWER, EDITOR, ADMIN = ClientRole.VIEWER, ClientRole.EDITOR, ClientRole.ADMIN
@@ -58,7 +58,7 @@ COMMANDS = (
 PRINT_ROUTES = """
 import os, sys
 from gpuscope.cli import main
-from gpuscope.wiring import embedded_server, run_over_engine
+from gpuscope.cli.wiring import embedded_server, run_over_engine
 
 def print_routes(routes, **more):
     # Routes that only answer 405, as Alertmanager does, change nothing.

@@ -12,22 +12,22 @@ from typing import Any
 import orjson
 import pytest
 
-from gpuscope.engines.engine_errors import EngineFailed
-from gpuscope.exposition.text import encode_text
-from gpuscope.health.checks import CHECKS
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.promql.result import Matrix
-from gpuscope.reports.finding_ledger import WINDOW_MS, FindingLedger
-from gpuscope.server.api_types import findings_json
-from gpuscope.server.api_types.findings_json import PastFindingsAnswer
-from gpuscope.server.http.messages import Request
-from gpuscope.server.http.routing import Router
-from gpuscope.server.live.fleet_judge import FleetJudge
-from gpuscope.server.live.fleet_samples import FleetSamples, by_node
-from gpuscope.server.live.live_fleet import LiveFleet
-from gpuscope.server.live.sample_judge import SampleJudge
-from gpuscope.server.page_routes import page_files, page_routes
-from gpuscope.server.reports.findings_over_time import FindingsOverTime
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.history.engines.engine_errors import EngineFailed
+from gpuscope.history.promql.result import Matrix
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.reports.finding_ledger import WINDOW_MS, FindingLedger
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.serve.api_types import findings_json
+from gpuscope.serve.api_types.findings_json import PastFindingsAnswer
+from gpuscope.serve.http.messages import Request
+from gpuscope.serve.http.routing import Router
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.fleet_samples import FleetSamples, by_node
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.live.sample_judge import SampleJudge
+from gpuscope.serve.page_routes import page_files, page_routes
+from gpuscope.serve.reports.findings_over_time import FindingsOverTime
 from tests.goldens import check_golden
 from tests.health.fleets import NOW, gpu, node
 from tests.reports.histories import History
@@ -158,8 +158,8 @@ def test_a_range_beyond_the_limit_is_refused_and_counted() -> None:
 def test_an_answer_computes_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans and sums are made in other threads than the one that answers clients."""
     threads: set[str] = set()
-    from gpuscope.reports import finding_windows
-    from gpuscope.server.reports import findings_over_time
+    from gpuscope.judge.reports import finding_windows
+    from gpuscope.serve.reports import findings_over_time
 
     def noting(name: str, module: Any) -> None:
         function = getattr(module, name)
@@ -232,7 +232,7 @@ class SlowEngine:
 
 
 def test_an_answer_does_not_wait_until_older_hours_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuscope.server.reports.findings_over_time.WATCHED_WAIT_SECONDS", 0.01)
+    monkeypatch.setattr("gpuscope.serve.reports.findings_over_time.WATCHED_WAIT_SECONDS", 0.01)
     made = history()
 
     async def ask_while_reading() -> dict[str, Any]:
@@ -285,7 +285,7 @@ def test_the_watch_goes_on_after_a_failure(
         if len(slept) > 60:
             raise asyncio.CancelledError
 
-    monkeypatch.setattr("gpuscope.server.reports.findings_over_time.asyncio.sleep", sleep)
+    monkeypatch.setattr("gpuscope.serve.reports.findings_over_time.asyncio.sleep", sleep)
     with pytest.raises(asyncio.CancelledError):
         asyncio.run(past.watch())
     assert "too many samples" in caplog.text

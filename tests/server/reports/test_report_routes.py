@@ -8,14 +8,14 @@ from collections.abc import Sequence
 
 import pytest
 
-from gpuscope.engines.engine_errors import EngineUnreachable
-from gpuscope.engines.query_engine import QueryEngine
-from gpuscope.limits import LIMITS_REACHED, Limits
-from gpuscope.promql.result import Matrix
-from gpuscope.rfc3339 import to_rfc3339
-from gpuscope.series import Labels, Series
-from gpuscope.server.http.routing import Router
-from gpuscope.server.reports.report_routes import ReportThreads, report_routes
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.history.engines.engine_errors import EngineUnreachable
+from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.history.promql.result import Matrix
+from gpuscope.model.series import Labels, Series
+from gpuscope.serve.http.routing import Router
+from gpuscope.serve.reports.report_routes import ReportThreads, report_routes
 from tests.reports.test_counter_growth import END_MS
 from tests.reports.test_usage import FLEET, HOSTILE, SampleEngine
 from tests.server.client import Client

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.readings import Snapshot
-from gpuscope.readings.slurm import Gres, SlurmNode, SlurmState
-from gpuscope.server.listener import ListenerPlan
-from gpuscope.server.stand_ins import plan_listeners, stand_in_names
-from gpuscope.settings import Settings
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings
+from gpuscope.model.readings import Snapshot
+from gpuscope.model.readings.slurm import Gres, SlurmNode, SlurmState
+from gpuscope.serve.listener import ListenerPlan
+from gpuscope.serve.stand_ins import plan_listeners, stand_in_names
 
 
 def plan(*argv: str) -> ListenerPlan:

@@ -4,9 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.errors import UsageError
-from gpuscope.server.stand_ins import plan_listeners, settings_for, stand_in_names
-from gpuscope.settings import Settings, load_settings
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings, load_settings
+from gpuscope.serve.stand_ins import plan_listeners, settings_for, stand_in_names
 
 
 def plan(name: str, *argv: str, settings: Settings | None = None):  # type: ignore[no-untyped-def]
@@ -132,7 +132,7 @@ def test_listen_with_several_stand_ins_is_refused() -> None:
 
 
 def test_the_spelling_of_the_hostname_label() -> None:
-    from gpuscope.readings import Snapshot
+    from gpuscope.model.readings import Snapshot
     from tests.fakes import gpu
 
     snapshot = Snapshot(node="n", taken_at=1.0, devices=(gpu(utilization_ratio=0.5),))

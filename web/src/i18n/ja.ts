@@ -1,5 +1,5 @@
 // 日本語
-import panels from "../../../src/gpuscope/panel_texts/ja.json";
+import panels from "../../../src/gpuscope/serve/render/panel_texts/ja.json";
 import { findings, steps } from "./findings.ja";
 import type { Language } from "./index";
 import { reports } from "./reports.ja";

@@ -1,5 +1,5 @@
 // 한국어
-import panels from "../../../src/gpuscope/panel_texts/ko.json";
+import panels from "../../../src/gpuscope/serve/render/panel_texts/ko.json";
 import { findings, steps } from "./findings.ko";
 import type { Language } from "./index";
 import { reports } from "./reports.ko";

@@ -1,5 +1,5 @@
 // 中文
-import panels from "../../../src/gpuscope/panel_texts/zh.json";
+import panels from "../../../src/gpuscope/serve/render/panel_texts/zh.json";
 import { findings, steps } from "./findings.zh";
 import type { Language } from "./index";
 import { reports } from "./reports.zh";

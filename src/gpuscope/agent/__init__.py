@@ -1,0 +1,1 @@
+"""What runs on every node: sources, owners, one snapshot a second, metric families."""

@@ -1,0 +1,158 @@
+"""The cycle: wake the workers that are due, wait a little, make one immutable snapshot of what is fresh.
+
+A worker that is late or hangs is picked up by a later cycle; the snapshot never waits longer than most of one
+interval. `agent/collect/source_policy.py` decides which sources there are, and which of them are needed only while
+another one fails; here each cycle only asks each source's `wanted`.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuscope.agent.collect.composer import SnapshotComposer
+from gpuscope.agent.collect.cost import CostMeter
+from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.gpu_events import GpuEvents
+from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.owners.owner_join import OwnerJoin
+from gpuscope.agent.worker import Worker
+from gpuscope.base.clock import Clock
+from gpuscope.base.source_plan import Wanted, always
+from gpuscope.model.readings import ABSENT, Maybe, Reading, Snapshot, XidEvent
+
+log = logging.getLogger("gpuscope.agent.collect")
+
+POLL_SECONDS = 0.1
+
+Listener = Callable[[Snapshot], None]
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedSource:
+    """A source's worker, when it is wanted, and why, for the log. The most trusted source comes first."""
+
+    worker: SourceWorker
+    wanted: Wanted = always
+    why: str = ""
+
+
+class Collector:
+    def __init__(
+        self,
+        plan: Sequence[PlannedSource],
+        *,
+        node: str,
+        interval: float,
+        clock: Clock,
+        ledger: XidLedger,
+        expected_gpus: Maybe[int] = ABSENT,
+        owners: OwnerJoin | None = None,
+        owner_workers: Sequence[Worker[Any]] = (),
+        explain_xid: Callable[[int], str] = lambda code: "no meaning given",
+        wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
+    ) -> None:
+        self._plan = plan
+        self._sources = [planned.worker for planned in plan]
+        owners = owners or OwnerJoin()
+        self.workers: Sequence[Worker[Any]] = (*self._sources, *owner_workers)
+        """The sources' workers and those that look for owners. Each needs a thread that runs `Worker.run`."""
+        self._interval = interval
+        self._clock = clock
+        self.composer = SnapshotComposer(
+            node,
+            ledger=ledger,
+            integrator=Integrator(max_gap_seconds=max(30.0, 10 * interval)),
+            owners=owners,
+            expected_gpus=expected_gpus,
+        )
+        """Replaced between two snapshots when a simulated node's past is complete."""
+        self._events = GpuEvents(clock.now(), explain_xid)
+        self._cost = CostMeter(clock.now())
+        self._listeners: list[Listener] = []
+        self._stop = threading.Event()
+        self._wait = wait
+        self.snapshot = Snapshot(node=node, taken_at=clock.now())
+        self.ticks = 0
+
+    def subscribe(self, listener: Listener) -> None:
+        """`listener` is called with every new snapshot, in the collector's thread."""
+        self._listeners.append(listener)
+
+    def run(self) -> None:
+        """Cycles at a fixed rate until `stop`. A late cycle begins at once and does not shift the next ones;
+        cycles that were missed are left out."""
+        due = self._clock.monotonic()
+        while not self._stop.is_set():
+            self.tick()
+            late = self._clock.monotonic() - due
+            due += self._interval * max(1, late // self._interval)
+            self._wait(self._stop, max(0.0, due - self._clock.monotonic()))
+
+    def stop(self) -> None:
+        self._stop.set()
+        for worker in self.workers:
+            worker.stop()
+
+    def tick(self) -> Snapshot:
+        deadline = self._clock.monotonic() + 0.8 * self._interval
+        self._read_due(deadline)
+        self._read_due(deadline)  # again, for a source that is wanted because another one has just failed
+        self.ticks += 1
+        return self.compose()
+
+    def finish_reading(self, seconds: float) -> None:
+        """Waits for unfinished reads and makes a snapshot with them; for one-shot commands."""
+        deadline = self._clock.monotonic() + seconds
+        for _ in range(round(seconds / POLL_SECONDS) + 1):
+            for worker in self.workers:
+                worker.wait(max(0.0, deadline - self._clock.monotonic()))
+            waiting = any(worker.wanted and worker.is_waiting() for worker in self.workers)
+            if not waiting or self._clock.monotonic() >= deadline:
+                break
+            self._stop.wait(POLL_SECONDS)
+            self._read_due(deadline)
+        self.composer.stop_waiting()
+        self.compose()
+
+    def _read_due(self, deadline: float) -> None:
+        for planned in self._plan:
+            wanted = planned.wanted(self._sources)
+            if wanted and not planned.worker.wanted and planned.why:
+                log.info("source %s is used: %s", planned.worker.name, planned.why)
+            planned.worker.wanted = wanted
+        woken = [worker for worker in self.workers if worker.wake_if_due()]
+        for worker in woken:
+            worker.wait(max(0.0, deadline - self._clock.monotonic()))
+
+    def compose(self) -> Snapshot:
+        """Makes and publishes a snapshot of what the workers have now."""
+        readings, xids = self._fresh_readings()
+        composer, now = self.composer, self._clock.now()
+        sources = tuple(worker.status() for worker in self.workers if worker.wanted)
+        composed = composer.compose(readings, xids, now=now, monotonic=self._clock.monotonic(), sources=sources)
+        self.snapshot = replace(
+            composed,
+            events=self._events.advance(composed.devices, composer.take_new_xids(), now),
+            agent=self._cost.read(),
+        )
+        for listener in self._listeners:
+            try:
+                listener(self.snapshot)
+            except Exception:
+                log.exception("a listener failed on a snapshot")
+        return self.snapshot
+
+    def _fresh_readings(self) -> tuple[list[Reading], list[XidEvent]]:
+        readings: list[Reading] = []
+        xids: list[XidEvent] = []
+        for worker in self._sources:
+            xids += worker.take_xids()
+            reading = worker.fresh()
+            if reading is not ABSENT and worker.wanted:
+                readings.append(reading)
+        return readings, xids

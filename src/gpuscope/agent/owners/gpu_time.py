@@ -1,0 +1,166 @@
+"""How the time of every GPU is spent, in GPU-seconds: held by owners, free or stranded.
+
+For each kind of owner, a board's seconds are exactly `owners + unattributed + free + stranded = observed`. A
+MIG instance counts by its compute slices; slices without an instance are stranded. Time in which the process
+list is unknown is not observed: a report counts it as lost, never as free.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpuscope.agent.owners.gpu_units import GpuUnit, GpuUnits
+from gpuscope.agent.owners.owner_account import OwnerAccount
+from gpuscope.agent.owners.unit_work import instance_of, whole_part
+from gpuscope.model.readings import ABSENT, Device, GpuTime, Maybe, UnitTime, Uuid
+
+DEFAULT_COMPUTE_SLICES: Final = 7
+COMPUTE_SLICES: Final = (
+    (re.compile(r"A30\b|RTX PRO 6000"), 4),
+    (re.compile(r"RTX PRO (5000|4500)"), 2),
+)
+"""Compute slices of a whole GPU, for the models that do not have seven."""
+KEPT_SECONDS: Final = 300.0
+"""Counters of an owner, instance or board that left: long enough for the last scrape to see them."""
+_PROFILE: Final = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
+
+
+def unit_weight(unit: GpuUnit) -> float:
+    """The unit's share of the board: 1, or its share of the compute slices; 0 if that is not known."""
+    if unit.instance_uuid is ABSENT:
+        return 1.0
+    instance = instance_of(unit)
+    match = None if instance is None or instance.profile is ABSENT else _PROFILE.match(instance.profile)
+    if match is None:
+        return 0.0
+    return int(match[1] or match[2]) / _compute_slices(unit.device)
+
+
+def _compute_slices(device: Device) -> int:
+    model = "" if device.model is ABSENT else device.model
+    return next((count for pattern, count in COMPUTE_SLICES if pattern.search(model)), DEFAULT_COMPUTE_SLICES)
+
+
+@dataclass(slots=True)
+class _BoardTime:
+    seen_at: float
+    observed: float = 0.0
+    stranded: float = 0.0
+    units: dict[Uuid, _UnitSeconds] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _UnitSeconds:
+    holders: OwnerAccount
+    """All holders together."""
+    free: float = 0.0
+    attributed: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    """By kind of owner."""
+
+
+class GpuTimes:
+    """Call `advance` once a cycle with the units of that cycle, then `attribute` for what owners were charged.
+
+    `at` is monotonic."""
+
+    def __init__(self) -> None:
+        self._boards: dict[Uuid, _BoardTime] = {}
+
+    def advance(
+        self,
+        devices: Sequence[Device],
+        units: GpuUnits,
+        energy_joules: Mapping[Uuid, Maybe[float]],
+        elapsed: float,
+        at: float,
+        *,
+        processes_known: bool = True,
+    ) -> None:
+        """`energy_joules` is by unit, for this cycle."""
+        used: dict[Uuid, float] = defaultdict(float)
+        for uuid, unit in units.items():
+            seconds, weight = self._unit(uuid, unit, at), unit_weight(unit)
+            if not (processes_known and unit.device.processes_known):
+                continue
+            used[unit.device.uuid] += weight
+            if unit.total.processes or unit.owners:
+                seconds.holders.charge(whole_part(unit, energy_joules.get(uuid, ABSENT)), weight, elapsed)
+            else:
+                seconds.free += weight * elapsed
+        for device in devices:
+            if device.lost:
+                self._keep_lost(device.uuid, at)
+            elif device.processes_known and processes_known:
+                board = self._board(device.uuid, at)
+                board.observed += elapsed
+                board.stranded += max(0.0, 1.0 - used[device.uuid]) * elapsed
+        self._forget(at)
+
+    def _keep_lost(self, uuid: Uuid, at: float) -> None:
+        """A lost GPU keeps its counters, which do not advance."""
+        board = self._boards.get(uuid)
+        if board is not None:
+            board.seen_at = at
+            for unit in board.units.values():
+                unit.holders.here_at = at
+
+    def _board(self, uuid: Uuid, at: float) -> _BoardTime:
+        board = self._boards.setdefault(uuid, _BoardTime(at))
+        board.seen_at = at
+        return board
+
+    def _unit(self, uuid: Uuid, unit: GpuUnit, at: float) -> _UnitSeconds:
+        units = self._board(unit.device.uuid, at).units
+        seconds = units.get(uuid)
+        if seconds is None:
+            seconds = units[uuid] = _UnitSeconds(OwnerAccount(unit.device.uuid, unit.instance_uuid, at))
+        seconds.holders.here_at = at
+        return seconds
+
+    def attribute(self, kind: str, unit: GpuUnit, gpu_seconds: float) -> None:
+        """An owner of this kind was charged for these seconds of the unit."""
+        uuid = unit.device.uuid if unit.instance_uuid is ABSENT else unit.instance_uuid
+        self._boards[unit.device.uuid].units[uuid].attributed[kind] += gpu_seconds
+
+    def unattributed(self, kind: str, gpu_uuid: Uuid, uuid: Uuid) -> float:
+        """GPU-seconds in which the unit was held, and not by an owner of this kind."""
+        unit = self._boards[gpu_uuid].units[uuid]
+        return max(0.0, unit.holders.gpu_seconds - unit.attributed[kind])
+
+    def read(self) -> tuple[GpuTime, ...]:
+        """Also of boards and instances that left a short time ago."""
+        return tuple(
+            GpuTime(
+                gpu_uuid=uuid,
+                observed_seconds=board.observed,
+                stranded_seconds=board.stranded,
+                units=tuple(_unit_time(unit_uuid, one) for unit_uuid, one in board.units.items()),
+            )
+            for uuid, board in self._boards.items()
+        )
+
+    def _forget(self, at: float) -> None:
+        for uuid, board in list(self._boards.items()):
+            if at - board.seen_at > KEPT_SECONDS:
+                del self._boards[uuid]
+                continue
+            gone = [one for one, unit in board.units.items() if at - unit.holders.here_at > KEPT_SECONDS]
+            for one in gone:
+                del board.units[one]
+
+
+def _unit_time(uuid: Uuid, unit: _UnitSeconds) -> UnitTime:
+    holders = unit.holders
+    return UnitTime(
+        uuid=uuid,
+        held_seconds=holders.gpu_seconds,
+        free_seconds=unit.free,
+        busy_seconds=holders.busy_seconds,
+        unknown_seconds=holders.unknown_seconds,
+        idle_seconds=holders.idle_gpu_seconds,
+        energy_joules=holders.energy_joules,
+    )

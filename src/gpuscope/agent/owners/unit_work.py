@@ -1,0 +1,132 @@
+"""What one cycle gave each owner of a GPU or MIG instance: its share of the time, its work, its energy.
+
+The time of a shared unit is split by SM time, or by memory while none of the owners works, or equally. Work is
+the SM time of the owner's processes. Under MIG the driver does not report it by process: the instance's own
+activity (GPM, DCGM) goes to its only owner; with several owners the work of each is ABSENT, never 0. Energy
+goes by SM time; that of the pauses goes to the holders as the time does; work of unknown processes stays
+unattributed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from gpuscope.agent.owners.gpu_units import GpuUnit, Holding, minus
+from gpuscope.agent.owners.gpu_work import WORKING_RATIO
+from gpuscope.model.readings import ABSENT, Maybe, MigInstance, OwnerKey
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerPart:
+    """Of one unit in one cycle."""
+
+    share: float
+    """Of the unit's time; 1 for a single owner."""
+    busy_ratio: Maybe[float]
+    """SM time, 0 to 1 of the unit; 0 without a process, ABSENT if it is not known."""
+    works: Maybe[bool]
+    """Whether the owner works, in the sense of `gpu_work`; ABSENT if it is not known, or for services."""
+    energy_joules: Maybe[float]
+
+
+def owner_parts(unit: GpuUnit, kind: str, energy_joules: Maybe[float]) -> dict[OwnerKey, OwnerPart]:
+    """Of every owner of one kind; what is left to 1 belongs to processes without such an owner."""
+    owners = {owner: now for owner, now in unit.owners.items() if owner.kind == kind}
+    others = _without(unit.total, owners.values())
+    is_only = len(owners) == 1 and others.processes <= 0
+    shares = _split(owners, others)
+    return {
+        owner: _part(unit, now, shares[owner], energy_joules, is_only=is_only) for owner, now in owners.items()
+    }
+
+
+def whole_part(unit: GpuUnit, energy_joules: Maybe[float]) -> OwnerPart:
+    """All holders of the unit together."""
+    return _part(unit, unit.total, 1.0, energy_joules, is_only=True)
+
+
+def _part(
+    unit: GpuUnit, now: Holding, share: float, energy_joules: Maybe[float], *, is_only: bool
+) -> OwnerPart:
+    busy = _busy_ratio(unit, now, is_only=is_only)
+    works = now.works
+    if works is ABSENT and now.holders and now.sm_ratio is ABSENT and busy is not ABSENT:
+        works = busy >= WORKING_RATIO  # the instance's own activity
+    return OwnerPart(share, busy, works, _energy(unit, busy, share, energy_joules))
+
+
+def _busy_ratio(unit: GpuUnit, now: Holding, *, is_only: bool) -> Maybe[float]:
+    if not now.processes:
+        return 0.0
+    if now.sm_ratio is not ABSENT:
+        return now.sm_ratio / _scale(unit)
+    return instance_activity(unit) if is_only else ABSENT
+
+
+def _energy(unit: GpuUnit, busy: Maybe[float], share: float, joules: Maybe[float]) -> Maybe[float]:
+    if joules is ABSENT:
+        return ABSENT
+    working = _working_ratio(unit)
+    if busy is ABSENT or working is ABSENT:
+        # Who worked is not known: only a single holder can be charged without a guess.
+        return joules if share >= 1.0 else ABSENT
+    return joules * (busy + (1.0 - working) * share)
+
+
+def _working_ratio(unit: GpuUnit) -> Maybe[float]:
+    """How much of the time somebody worked: the processes together, or more if the GPU says so."""
+    total = unit.total.sm_ratio
+    if unit.instance_uuid is not ABSENT:
+        return instance_activity(unit) if total is ABSENT else min(1.0, total)
+    if total is ABSENT:
+        return ABSENT if unit.total.processes else 0.0
+    utilization = unit.device.utilization_ratio
+    return min(1.0, total if utilization is ABSENT else max(total, utilization))
+
+
+def _scale(unit: GpuUnit) -> float:
+    """The samples of several processes may add up to more than the whole."""
+    total = unit.total.sm_ratio
+    return 1.0 if total is ABSENT else max(1.0, total)
+
+
+def instance_activity(unit: GpuUnit) -> Maybe[float]:
+    """A MIG instance's own activity, 0 to 1 of the instance; ABSENT for a whole GPU."""
+    instance = instance_of(unit)
+    if instance is None:
+        return ABSENT
+    engine = instance.graphics_engine_active_ratio
+    ratio = instance.sm_active_ratio if engine is ABSENT else engine
+    return ABSENT if ratio is ABSENT else min(1.0, max(0.0, ratio))
+
+
+def instance_of(unit: GpuUnit) -> MigInstance | None:
+    return next((one for one in unit.device.instances if one.uuid == unit.instance_uuid), None)
+
+
+def _without(total: Holding, owned: Iterable[Holding]) -> Holding:
+    """The processes that no owner of a kind has."""
+    rest = Holding(total.processes, total.memory_bytes, total.sm_ratio)
+    for one in owned:
+        rest.processes -= one.processes
+        rest.memory_bytes = minus(rest.memory_bytes, one.memory_bytes)
+        rest.sm_ratio = minus(rest.sm_ratio, one.sm_ratio)
+    return rest
+
+
+def _split(owners: Mapping[OwnerKey, Holding], others: Holding) -> dict[OwnerKey, float]:
+    everyone = [*owners.values(), *([others] if others.processes > 0 else [])]
+    for value in (_sm, _memory):
+        total = sum(value(one) for one in everyone)
+        if total > 0:
+            return {owner: value(now) / total for owner, now in owners.items()}
+    return dict.fromkeys(owners, 1 / len(everyone))
+
+
+def _sm(holding: Holding) -> float:
+    return 0.0 if holding.sm_ratio is ABSENT else holding.sm_ratio
+
+
+def _memory(holding: Holding) -> float:
+    return 0.0 if holding.memory_bytes is ABSENT else holding.memory_bytes

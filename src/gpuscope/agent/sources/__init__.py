@@ -1,0 +1,1 @@
+"""Where numbers come from on machines of every vendor: a package each."""

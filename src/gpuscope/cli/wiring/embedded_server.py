@@ -1,0 +1,165 @@
+"""What `up` and `server` have in common over their own store: rules, notifications, the API, the page and the
+metrics about them. Where the samples come from, and what else runs, is up to the command."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.live_view import findings_over_time
+from gpuscope.cli.wiring.login import Web
+from gpuscope.cli.wiring.notifying import Notifying
+from gpuscope.cli.wiring.querying import build_engine, shown_flags
+from gpuscope.cli.wiring.rule_evaluation import LoadedRules, RuleEvaluation, embedded_rules
+from gpuscope.cli.wiring.scheduled_threads import ScheduledThreads
+from gpuscope.cli.wiring.serving import embedded_status
+from gpuscope.history.engines.embedded_engine import EmbeddedEngine
+from gpuscope.history.promql import Engine
+from gpuscope.history.remote_write.queues import RemoteWriteQueues
+from gpuscope.history.remote_write.receiver import Receiver
+from gpuscope.history.scrape.late_scrapes import LateScrapes
+from gpuscope.history.store import Store
+from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.model.exposition.sample import MetricFamily
+from gpuscope.model.exposition.text import encode_text
+from gpuscope.serve.api.embedded import EmbeddedApi
+from gpuscope.serve.api.query_log import QueryLog
+from gpuscope.serve.api.reload_route import reload_routes
+from gpuscope.serve.api.targets import Targets
+from gpuscope.serve.api.write_route import write_route
+from gpuscope.serve.app import build_app
+from gpuscope.serve.http.messages import Handler
+from gpuscope.serve.http.routing import Route
+from gpuscope.serve.limit_metrics import limit_families
+from gpuscope.serve.live.judging import Judging
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.live.pushed_targets import PushedTargets
+from gpuscope.serve.own_metrics import build_families, store_families
+from gpuscope.serve.page_routes import page_routes
+from gpuscope.serve.reload_status import ReloadStatus
+from gpuscope.serve.reports.findings_over_time import FindingsOverTime
+from gpuscope.serve.reports.report_routes import ReportThreads, report_routes
+from gpuscope.serve.server_status import server_route
+
+
+@dataclass(frozen=True, slots=True)
+class EmbeddedServer:
+    settings: Settings
+    listen: tuple[str, int]
+    store: Store
+    evaluator: Engine
+    """For queries of clients, reports and the idle policy: they share one limit of samples."""
+    rules: RuleEvaluation
+    notifying: Notifying
+    receiver: Receiver
+    scheduled: ScheduledThreads
+    live: LiveFleet
+    judging: Judging
+    past: FindingsOverTime
+    more_families: Callable[[], Iterable[MetricFamily]]
+    """Metrics of what else the command runs."""
+    reloads: ReloadStatus = field(default_factory=ReloadStatus)
+    started_at: float = field(default_factory=time.time)
+
+    def own_families(self) -> list[MetricFamily]:
+        stats = self.store.stats()
+        return [
+            *build_families(),
+            *store_families(stats),
+            *limit_families(self.settings, max_series=stats.max_series),
+            *self.more_families(),
+            *self.receiver.families(),
+            *self.rules.families(),
+            *self.reloads.families(self.started_at),
+            *self.notifying.families(),
+            *self.past.families(),
+        ]
+
+    def build_api(
+        self,
+        targets: Targets,
+        external_labels: tuple[tuple[str, str], ...],
+        query_log: QueryLog,
+        scrapes: LateScrapes | None = None,
+    ) -> EmbeddedApi:
+        return EmbeddedApi(
+            self.store,
+            self.evaluator,
+            targets,
+            PushedTargets(self.live.newest).targets_json,
+            external_labels=external_labels,
+            flags=shown_flags(self.settings, self.listen),
+            limits=self.settings,
+            with_admin=self.settings.admin_api,
+            query_log=query_log,
+            rules=self.rules.view,
+            reloads=self.reloads,
+            started_at=self.started_at,
+            scrapes=scrapes or LateScrapes(),
+        )
+
+    def build_app(
+        self,
+        api: EmbeddedApi,
+        web: Web,
+        ready: Callable[[], Awaitable[str]],
+        reload: Callable[[], None],
+        more_routes: Sequence[Route] = (),
+    ) -> Handler:
+        settings, store, evaluator = self.settings, self.store, self.evaluator
+        return build_app(
+            [
+                *api.routes(),
+                *self.notifying.routes(),
+                *reload_routes(self.reloads, self.notifying.notifier, self.started_at, reload),
+                write_route(self.receiver),
+                *more_routes,
+                *page_routes(self.live, settings, self.past.answer, grafana_url=settings.grafana_url),
+                *report_routes(ReportThreads(lambda: EmbeddedEngine(store, evaluator), settings), settings),
+                *api.last_routes(),
+                server_route(embedded_status(settings, store, web)),
+            ],
+            own_metrics=lambda: encode_text(self.own_families()),
+            ready=ready,
+            access=web.access,
+        )
+
+
+def build_embedded_server(
+    settings: Settings,
+    listen: tuple[str, int],
+    store: Store,
+    web: Web,
+    loaded: LoadedRules,
+    new_live: Callable[[EmbeddedEngine, Judging], LiveFleet],
+    more_families: Callable[[], Iterable[MetricFamily]],
+    remote_write: RemoteWriteQueues | None = None,
+) -> EmbeddedServer:
+    """`remote_write` gets the samples that rules record."""
+    notifying = Notifying(settings, listen)
+    # The page has its own engine: strict limits for clients' queries must not disable it.
+    engine = EmbeddedEngine(store, Engine(store, skips_unneeded=True))
+    ledger = FindingLedger(engine, offload=asyncio.to_thread, filled_until_ms=lambda: store.filled_until_ms)
+    judging = Judging(engine, ledger, settings)
+    live = new_live(engine, judging)
+    evaluator = build_engine(settings, store)
+    sinks = [notifying.notifier]
+    return EmbeddedServer(
+        settings,
+        listen,
+        store,
+        evaluator,
+        rules=embedded_rules(settings, listen, loaded, store, remote_write=remote_write, sinks=sinks),
+        notifying=notifying,
+        receiver=Receiver(store, server_limits=settings),
+        scheduled=ScheduledThreads(
+            settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier, web, store
+        ),
+        live=live,
+        judging=judging,
+        past=findings_over_time(ledger, live, settings),
+        more_families=more_families,
+    )

@@ -1,0 +1,210 @@
+"""Readers of the live picture for the terminal: from a server, from an agent's metrics, or from this machine.
+
+A reader gives a document in the format of `/api/live`. One of this machine also has its NVLink `links`; a
+server's is as the server sends it. `find_running` looks for an agent or a server on this machine, so that a
+snapshot need not wait for a driver.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from gpuscope.agent.families.native.slurm_table import QUEUE_METRICS
+from gpuscope.base.errors import GpuscopeError
+from gpuscope.cli.wiring.live_client import LiveClient
+from gpuscope.judge.checks.checks import CHECKED_METRICS
+from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.missing import NOTHING_MISSING
+from gpuscope.model.exposition.parser import SeriesCache
+from gpuscope.model.exposition.series_text import ParseError
+from gpuscope.serve.live.fleet_judge import FleetJudge
+from gpuscope.serve.live.fleet_samples import by_node
+from gpuscope.serve.live.needed_metrics import LIVE_METRICS
+from gpuscope.serve.live.picture import live_picture
+from gpuscope.serve.live.sample_judge import SampleJudge
+
+Picture = Mapping[str, Any]
+Clock = Callable[[], float]
+
+AGENT_URL: Final = "http://127.0.0.1:9400"
+SERVER_URL: Final = "http://127.0.0.1:9470"
+PROBE_SECONDS: Final = 1.0
+"""An agent on this machine answers in milliseconds; one that hangs must not keep us from reading the driver."""
+LINK_METRIC: Final = "gpuscope_gpu_p2p_nvlink_status"
+_LINKED: Final = 0.0
+_PCI_ADDRESS: Final = re.compile(r"(?:[0-9A-Fa-f]{4})?([0-9A-Fa-f]{4}):([0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])")
+"""NVML writes the domain with eight digits, sysfs with four."""
+SHOWN_METRICS: Final = frozenset((*LIVE_METRICS, LINK_METRIC, *QUEUE_METRICS, *CHECKED_METRICS))
+QUEUE_SECONDS: Final = 10.0
+"""Interval of requests for Slurm's queue, which the server reads every 15 seconds."""
+
+
+class LiveReader(Protocol):
+    origin: str
+    """For the title line; empty for this machine."""
+    is_local: bool
+    """Whether the processes are those of this machine."""
+
+    def read(self) -> Picture: ...
+
+    def close(self) -> None: ...
+
+
+class ServerReader:
+    """The fleet of a gpuscope server."""
+
+    is_local = False
+
+    def __init__(self, client: LiveClient, *, with_placement: bool = False, with_queue: bool = False) -> None:
+        """`with_placement` asks for NVLink peers, `with_queue` for Slurm's queue; `/api/live` has neither."""
+        self._client = client
+        self._with_placement = with_placement
+        self._with_queue = with_queue
+        self._queue: list[Sample] = []
+        self._queue_at = float("-inf")
+        self.origin = client.url
+
+    def read(self) -> Picture:
+        picture = self._client.get_json("/api/live")
+        if not isinstance(picture, dict):
+            raise GpuscopeError(f"{self.origin}/api/live: not a JSON object; is it a gpuscope server?")
+        if self._with_placement:
+            found = self._client.query(LINK_METRIC)
+            picture["links"] = links((LINK_METRIC, labels, value) for labels, value in found)
+        picture["slurm"] = self._read_queue() if self._with_queue else []
+        return picture
+
+    def _read_queue(self) -> list[Sample]:
+        """Empty if the server does not answer; GPUs are still shown."""
+        if time.monotonic() - self._queue_at > QUEUE_SECONDS:
+            self._queue_at = time.monotonic()
+            try:
+                found = self._client.query(f'{{__name__=~"{"|".join(QUEUE_METRICS)}"}}')
+            except GpuscopeError:
+                found = []
+            self._queue = [(labels.get("__name__", ""), labels, value) for labels, value in found]
+        return self._queue
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class AgentReader:
+    """One machine, from its agent's `/metrics`."""
+
+    def __init__(self, client: LiveClient, *, is_local: bool, clock: Clock = time.time) -> None:
+        self._client = client
+        self._judge = SampleJudge()
+        self._fleet = FleetJudge(self._judge)
+        self._clock = clock
+        self._series: list[tuple[str, Mapping[str, str]]] = []
+        self._cache = SeriesCache(self._remember)
+        self.is_local = is_local
+        self.origin = f"agent {client.url}"
+
+    def read(self) -> Picture:
+        body = self._client.get("/metrics")
+        try:
+            found = self._cache.parse(body)
+        except ParseError as error:
+            raise GpuscopeError(f"{self._client.url}/metrics cannot be read: {error}") from None
+        samples = [(*self._series[i], value) for i, value in zip(found.ids, found.values, strict=True)]
+        picture = dict(to_picture(samples, self._judge, self._fleet, now=self._clock(), source=self.origin))
+        if self.is_local:
+            picture["numa"] = numa_nodes(samples)
+        return picture
+
+    def close(self) -> None:
+        self._client.close()
+
+    def _remember(self, pairs: Sequence[tuple[str, str]]) -> int | None:
+        labels = dict(pairs)
+        name = labels.pop("__name__", "")
+        if name not in SHOWN_METRICS:
+            return None
+        labels.setdefault("instance", "")  # an agent's own text has none
+        self._series.append((name, labels))
+        return len(self._series) - 1
+
+
+class _WithFirst:
+    """A reader whose first picture is already there: it was read to see whether the reader is the right one."""
+
+    def __init__(self, reader: LiveReader, first: Picture) -> None:
+        self._reader = reader
+        self._first: Picture | None = first
+        self.origin = reader.origin
+        self.is_local = True
+
+    def read(self) -> Picture:
+        first, self._first = self._first, None
+        return self._reader.read() if first is None else first
+
+    def close(self) -> None:
+        self._reader.close()
+
+
+def find_running(node: str, *, clock: Clock = time.time) -> LiveReader | None:
+    """The agent or server on this machine that knows `node`; None if none answers."""
+    readers: tuple[LiveReader, ...] = (
+        AgentReader(LiveClient(AGENT_URL, timeout_seconds=PROBE_SECONDS), is_local=True, clock=clock),
+        ServerReader(LiveClient(SERVER_URL, timeout_seconds=PROBE_SECONDS)),
+    )
+    for reader in readers:  # a reader connects when it reads
+        try:
+            picture = reader.read()
+        except GpuscopeError:  # none there, another program's port, or a login
+            reader.close()
+            continue
+        # A demo on this machine shows other GPUs than this machine's.
+        if not picture.get("simulated") and _has_fresh_node(picture, node):
+            return _WithFirst(reader, picture)
+        reader.close()
+    return None
+
+
+def _has_fresh_node(picture: Picture, node: str) -> bool:
+    return any(one.get("name") == node and not one.get("stale") for one in picture.get("nodes", ()))
+
+
+def to_picture(
+    samples: Sequence[Sample], judge: SampleJudge, fleet: FleetJudge, *, now: float, source: str
+) -> Picture:
+    """The document of `/api/live` for one machine's samples. `judge` remembers since when a finding lasts."""
+    judge.add(samples, now)
+    judged = fleet.judge(by_node(samples), NOTHING_MISSING, now)
+    picture = dict(live_picture(judged, source))
+    picture["links"] = links(samples)
+    picture["slurm"] = [sample for sample in samples if sample[0] in QUEUE_METRICS]
+    return picture
+
+
+def links(samples: Iterable[Sample]) -> dict[str, list[str]]:
+    """Indices of the GPUs on the same node that a GPU reaches over NVLink, by UUID."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for name, labels, status in samples:
+        if name == LINK_METRIC and status == _LINKED:
+            found[labels.get("uuid", "")].append(labels.get("peer", ""))
+    return dict(found)
+
+
+def numa_nodes(samples: Iterable[Sample], sysfs: str = "/sys") -> dict[str, str]:
+    """NUMA node of this machine's GPUs by UUID, from the kernel; absent where it does not know."""
+    found: dict[str, str] = {}
+    for name, labels, _ in samples:
+        address = _PCI_ADDRESS.fullmatch(labels.get("pci_bus_id", "")) if name == "gpuscope_gpu_info" else None
+        if address is None:
+            continue
+        path = Path(sysfs, "bus/pci/devices", f"{address[1]}:{address[2]}".lower(), "numa_node")
+        try:
+            node = path.read_text().strip()
+        except OSError:
+            continue
+        if node != "-1":  # a machine without NUMA
+            found[labels.get("uuid", "")] = node
+    return found

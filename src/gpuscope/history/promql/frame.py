@@ -1,0 +1,181 @@
+"""The evaluator's data types: the steps of a query, and vectors over all steps.
+
+A `Frame` is an instant vector at every step: one row per series, one column per step. `present` marks the cells
+that have a sample, because NaN is an ordinary value. Values of other cells are undefined.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.history.promql import labels as label_sets
+from gpuscope.history.promql.budget import (
+    BYTES_PER_SAMPLE,
+    ITEMS_PER_CHECK,
+    SAMPLES_PER_LABEL_SET,
+    Budget,
+    reserve_running_copy,
+)
+from gpuscope.history.promql.query_errors import ExecutionError
+from gpuscope.model.label_columns import LabelColumns, PairTable, concatenate
+from gpuscope.model.series import Labels
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+
+SAME_LABELS = "vector cannot contain metrics with the same labelset"
+
+
+@dataclass(frozen=True)
+class Steps:
+    """The evaluation times: `count` times, `step_ms` apart, starting at `start_ms`."""
+
+    start_ms: int
+    step_ms: int
+    count: int
+
+    @staticmethod
+    def between(start_ms: int, end_ms: int, step_ms: int) -> Steps:
+        return Steps(start_ms, step_ms, max(0, (end_ms - start_ms) // step_ms + 1))
+
+    @property
+    def end_ms(self) -> int:
+        """Return the last evaluation time."""
+        return self.start_ms + self.step_ms * (self.count - 1)
+
+    @cached_property
+    def times(self) -> Ints:
+        if self.count == 1:
+            return np.array((self.start_ms,), dtype=np.int64)
+        return self.start_ms + self.step_ms * np.arange(self.count, dtype=np.int64)
+
+    def first(self) -> Steps:
+        return Steps(self.start_ms, self.step_ms, 1)
+
+    def split(self, length_ms: int) -> Iterator[Steps]:
+        """Yield the steps of each period of `length_ms`, counted from 1970."""
+        period = self.times // length_ms
+        begins = np.flatnonzero(np.diff(period, prepend=period[0] - 1))
+        for begin, end in pairwise([*begins.tolist(), self.count]):
+            yield Steps(self.start_ms + begin * self.step_ms, self.step_ms, end - begin)
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    labels: LabelColumns
+    values: Floats
+    present: Bools
+
+    @staticmethod
+    def empty(steps: int) -> Frame:
+        return Frame(LabelColumns.of(()), np.empty((0, steps)), np.empty((0, steps), dtype=np.bool_))
+
+    @staticmethod
+    def single(labels: Labels, values: Floats) -> Frame:
+        """Return one series that is present at every step."""
+        return Frame(LabelColumns.of([labels]), values[None, :], np.ones((1, len(values)), dtype=np.bool_))
+
+    def rows(self, chosen: NDArray[np.intp] | Sequence[int]) -> Frame:
+        index = np.asarray(chosen, dtype=np.intp)
+        return Frame(self.labels.take(index), self.values[index], self.present[index])
+
+    def without_empty_rows(self) -> Frame:
+        alive = self.present.any(axis=1)
+        if alive.all():
+            return self
+        kept = np.flatnonzero(alive)
+        reserve_running_copy(len(kept) * self.values.shape[1])
+        return self.rows(kept)
+
+    def always_present(self) -> LabelColumns:
+        """Return the label sets that have a sample at every step."""
+        always = self.present.all(axis=1)
+        return self.labels if always.all() else self.labels.take(np.flatnonzero(always))
+
+    def set_label(
+        self,
+        target: str,
+        sources: Collection[str],
+        value_of: Callable[[Labels, int], str | None],
+        budget: Budget,
+    ) -> Frame:
+        """Set one label to what `value_of` returns: "" removes the label, None keeps it.
+
+        `value_of` is called once for each distinct combination of the labels `sources`, with the number of
+        series that have it.
+        """
+        labels = self.labels
+        if len(labels) > ITEMS_PER_CHECK:
+            budget.charge(0, labels.codes.size * labels.codes.itemsize // BYTES_PER_SAMPLE)
+        found = labels.keep(sources)
+        groups = found.groups
+        # A table with a base belongs to this query: it can be extended without copying.
+        table = labels.table if labels.table.base is not None else PairTable.over(labels.table)
+        numbers = np.zeros(len(groups.first), np.int32)
+        is_kept = np.zeros(len(groups.first), np.bool_)
+        counts = np.bincount(groups.member, minlength=len(groups.first)).tolist()
+        for group, one in enumerate(budget.watch(found.take(groups.first))):
+            value = value_of(one, counts[group])
+            is_kept[group] = value is None
+            if value:
+                numbers[group] = table.number((target, value))
+        member = groups.member
+        column = np.where(is_kept[member], labels.column(target), numbers[member])
+        return Frame(labels.with_table(table).with_column(target, column), self.values, self.present)
+
+    def drop_metric_names(self, budget: Budget) -> Frame:
+        """Remove the metric names; rows may then have equal labels."""
+        if len(self.labels) > ITEMS_PER_CHECK:
+            budget.charge(0, len(self.labels) * SAMPLES_PER_LABEL_SET)
+        return Frame(self.labels.drop(label_sets.IDENTITY), self.values, self.present)
+
+    def without_metric_names(self, budget: Budget) -> Frame:
+        """Remove the metric names and merge rows that then have equal labels."""
+        return self.drop_metric_names(budget).merged()
+
+    def merged(self) -> Frame:
+        """Merge rows with equal labels; two samples at one step are an error."""
+        if self.labels.distinct:
+            return self
+        groups = self.labels.groups
+        row, step = np.nonzero(self.present)
+        cell = groups.member[row] * self.values.shape[1] + step
+        reserve_running_copy(4 * len(cell))
+        first = np.full(len(groups.first) * self.values.shape[1], len(row), dtype=np.intp)
+        np.minimum.at(first, cell, np.arange(len(row)))
+        again = np.flatnonzero(first[cell] < np.arange(len(row)))
+        if again.size:
+            raise ExecutionError(f"{SAME_LABELS}: {label_sets.render(self.labels[int(row[again[0]])])}")
+        values = np.zeros((len(groups.first), self.values.shape[1]))
+        values[groups.member[row], step] = self.values[row, step]
+        present = (first < len(row)).reshape(values.shape)
+        return Frame(self.labels.take(groups.first), values, present)
+
+    @staticmethod
+    def concatenate(parts: Sequence[Frame], budget: Budget) -> Frame:
+        """Concatenate frames of consecutive steps; a series may be missing in some of them."""
+        every = concatenate(part.labels for part in parts)
+        groups = every.groups
+        steps = sum(part.values.shape[1] for part in parts)
+        budget.reserve(len(groups.first) * steps)
+        values = np.zeros((len(groups.first), steps))
+        present = np.zeros(values.shape, dtype=np.bool_)
+        begin = row = 0
+        for part in parts:
+            end = begin + part.values.shape[1]
+            rows = groups.member[row : row + len(part.labels)]
+            values[rows, begin:end], present[rows, begin:end] = part.values, part.present
+            begin, row = end, row + len(part.labels)
+        return Frame(every.take(groups.first), values, present)
+
+    def repeat_steps(self, count: int) -> Frame:
+        """Repeat the only step `count` times, without copying."""
+        shape = (len(self.labels), count)
+        return Frame(self.labels, np.broadcast_to(self.values, shape), np.broadcast_to(self.present, shape))

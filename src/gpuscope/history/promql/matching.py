@@ -1,0 +1,182 @@
+"""Vector matching, and the arithmetic, comparison and set operators between two vectors.
+
+Series are paired by their matching labels once for all steps; `present` decides at which steps a pair has a
+result. Two series with equal matching labels are an error only at steps where both are present.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from gpuscope.history.promql import labels as label_sets
+from gpuscope.history.promql.budget import Budget
+from gpuscope.history.promql.frame import Bools, Frame
+from gpuscope.history.promql.label_filter import signatures
+from gpuscope.history.promql.operators import OPERATORS
+from gpuscope.history.promql.query_errors import ExecutionError
+from gpuscope.history.promql.syntax import COMPARISONS, Binary, Matching
+from gpuscope.model.label_columns import LabelColumns, concatenate, unified
+
+Index = NDArray[np.intp]
+
+
+def _match_numbers(left: Frame, right: Frame, matching: Matching, budget: Budget) -> tuple[Index, Index, int]:
+    """Return a number for each row of both sides, equal for rows with equal matching labels, and how many
+    numbers there are."""
+    budget.check()
+    groups = concatenate(signatures(side.labels, matching) for side in (left, right)).groups
+    count = len(left.labels)
+    return groups.member[:count], groups.member[count:], len(groups.first)
+
+
+def combine_sets(op: str, left: Frame, right: Frame, matching: Matching, budget: Budget) -> Frame:
+    """and, or, unless: keep or drop samples; their values do not matter."""
+    if op == "or":
+        extra = right.present & ~_partner_present(right, left, matching, budget)
+        both = Frame(
+            concatenate((left.labels, right.labels)),
+            np.concatenate([left.values, right.values]),
+            np.concatenate([left.present, extra]),
+        )
+        return both.without_empty_rows().merged()
+    partner = _partner_present(left, right, matching, budget)
+    present = left.present & (partner if op == "and" else ~partner)
+    return Frame(left.labels, left.values, present).without_empty_rows()
+
+
+def _partner_present(frame: Frame, other: Frame, matching: Matching, budget: Budget) -> Bools:
+    """Return where a row of `frame` has a present partner in `other`."""
+    numbers, partners, count = _match_numbers(frame, other, matching, budget)
+    present = np.zeros((count, frame.present.shape[1]), dtype=np.bool_)
+    if len(partners):
+        order = np.argsort(partners, kind="stable")
+        first = np.flatnonzero(np.diff(partners[order], prepend=-1))
+        present[partners[order[first]]] = np.logical_or.reduceat(other.present[order], first, axis=0)
+    return present[numbers]
+
+
+@dataclass(frozen=True, slots=True)
+class _Pairs:
+    """Row numbers of the many and the one side, the match of each pair, and the labels of the result."""
+
+    many: Index
+    one: Index
+    match: Index
+    labels: LabelColumns
+
+
+def combine(expr: Binary, left: Frame, right: Frame, budget: Budget) -> Frame:
+    """Apply an arithmetic or comparison operator to the samples of matching series."""
+    op, matching, returns_bool = expr.op, expr.matching, expr.returns_bool
+    swapped = matching.many == "right"
+    many, one = (right, left) if swapped else (left, right)
+    # At a step where one side is empty nothing matches, and nothing is an error.
+    active: Bools = np.logical_and(many.present.any(axis=0), one.present.any(axis=0))
+    many_match, one_match, count = _match_numbers(many, one, matching, budget)
+    _check_unique(one, one_match, matching, active, "left" if swapped else "right", budget)
+    pairs = _pair_up(many, one, many_match, one_match, count, expr, budget)
+    budget.reserve(len(pairs.labels) * len(active))
+    present = many.present[pairs.many] & one.present[pairs.one]
+    first, second = many.values[pairs.many], one.values[pairs.one]
+    if swapped:
+        first, second = second, first
+    values = OPERATORS[op](first, second)
+    # An ambiguous match is an error even if the comparison filters it out, as in Prometheus.
+    if matching.many is None:
+        _check_one_to_one(pairs, present)
+    else:
+        _check_grouped(pairs, present)
+    if op in COMPARISONS and not returns_bool:
+        present &= values != 0
+        values = first
+    return Frame(pairs.labels, values, present).without_empty_rows().merged()
+
+
+def _pair_up(
+    many: Frame, one: Frame, many_match: Index, one_match: Index, count: int, expr: Binary, budget: Budget
+) -> _Pairs:
+    partners = np.bincount(one_match, minlength=count)[many_match]
+    several = int(np.maximum(partners - 1, 0).sum())
+    if several:  # no error if they are present at different steps, but the pairs multiply
+        budget.charge_labels(0, is_ascii=True, sets=several)
+    order = np.argsort(one_match, kind="stable")
+    begin = np.searchsorted(one_match[order], many_match)
+    many_rows = np.repeat(np.arange(len(many_match)), partners)
+    # The k-th pair of a row of the many side has the row's k-th partner.
+    k = np.arange(len(many_rows)) - np.repeat(np.cumsum(partners) - partners, partners)
+    one_rows = order[begin[many_rows] + k]
+    drops_name = expr.op not in COMPARISONS or expr.returns_bool
+    labels = _result_labels(many.labels, one.labels, many_rows, one_rows, expr.matching, drops_name)
+    return _Pairs(many_rows, one_rows, many_match[many_rows], labels)
+
+
+def _result_labels(
+    many: LabelColumns,
+    one: LabelColumns,
+    many_rows: Index,
+    one_rows: Index,
+    matching: Matching,
+    drops_name: bool,
+) -> LabelColumns:
+    result = many.drop(label_sets.IDENTITY) if drops_name else many
+    if matching.many is None:
+        result = result.keep(matching.labels) if matching.on else result.drop(matching.labels)
+    is_once = len(many_rows) < 2 or bool((many_rows[1:] > many_rows[:-1]).all())
+    result = result.take(many_rows) if is_once else result.repeat(many_rows)
+    if matching.include:
+        result, source = unified(result, one.keep(matching.include))
+        for name in matching.include:
+            result = result.with_column(name, source.column(name)[one_rows])
+    return result
+
+
+def _check_unique(
+    one: Frame, one_match: Index, matching: Matching, active: Bools, side: str, budget: Budget
+) -> None:
+    order = np.argsort(one_match, kind="stable")
+    first = np.flatnonzero(np.diff(one_match[order], prepend=-1))
+    if len(first) == len(order):
+        return
+    budget.check()
+    several = (np.add.reduceat(one.present[order], first, axis=0, dtype=np.int64) > 1) & active
+    ambiguous = order[first[several.any(axis=1)]]
+    if not ambiguous.size:
+        return
+    row = int(ambiguous.min())
+    members = np.flatnonzero(one_match == one_match[row])
+    step = int(np.argmax((one.present[members].sum(axis=0) > 1) & active))
+    twice = [label_sets.render(one.labels[m]) for m in members.tolist() if one.present[m, step]][:2]
+    key = label_sets.render(signatures(one.labels, matching)[row])
+    raise ExecutionError(
+        f"many-to-many matching not allowed: {key} has several series on the {side} "
+        f"side: {', '.join(twice)}; matching labels must be unique on one side"
+    )
+
+
+def _check_one_to_one(pairs: _Pairs, present: Bools) -> None:
+    if _several(pairs.match, present):
+        raise ExecutionError(
+            "multiple matches for labels: many-to-one matching must be explicit (group_left/group_right)"
+        )
+
+
+def _check_grouped(pairs: _Pairs, present: Bools) -> None:
+    if pairs.labels.distinct:
+        return
+    key = pairs.labels.groups.member * (int(pairs.match.max(initial=0)) + 1) + pairs.match
+    if _several(key, present):
+        raise ExecutionError("multiple matches for labels: grouping labels must ensure unique matches")
+
+
+def _several(group: Index, present: Bools) -> bool:
+    """Return whether two rows of one group are present at the same step."""
+    order = np.argsort(group, kind="stable")
+    ordered = group[order]
+    first = np.flatnonzero(np.diff(ordered, prepend=-1))
+    if len(first) == len(group):
+        return False
+    together = np.add.reduceat(present[order], first, axis=0, dtype=np.int64)
+    return bool((together > 1).any())

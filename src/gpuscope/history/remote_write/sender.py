@@ -1,0 +1,231 @@
+"""Remote write out: samples in, compressed batches in a bounded queue, sent in order by one thread.
+
+While a receiver is unreachable its queue grows to a limit; beyond it the oldest batch is dropped and counted.
+5xx and 429 are retried with growing pauses; other refusals are dropped, since a retry would not change them. No
+numpy: an agent runs this too.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import cramjam
+
+from gpuscope.history.remote_write.codec import encode_labels, encode_samples
+from gpuscope.history.remote_write.http_post import WriteResponse
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
+
+log = logging.getLogger("gpuscope.push")
+
+HEADERS = (
+    ("content-type", "application/x-protobuf"),
+    ("content-encoding", "snappy"),
+    ("x-prometheus-remote-write-version", "0.1.0"),
+)
+BATCH_SAMPLES = 2000
+BATCH_SECONDS = 5.0
+QUEUE_BYTES = 16 << 20
+FIRST_PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.05, 10.0
+MAX_RETRY_AFTER_SECONDS = 300.0
+
+
+class WriteClient(Protocol):
+    def post(self, body: bytes, headers: tuple[tuple[str, str], ...]) -> WriteResponse: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(slots=True)
+class SendCounts:
+    sent: int = 0
+    retried: int = 0  # batches
+    dropped: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("queue_full", "refused", "stopped"), 0)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Batch:
+    body: bytes
+    samples: int
+
+
+class RemoteWriteQueue:
+    """`take` may be called from any thread; `run` belongs to one."""
+
+    def __init__(
+        self,
+        name: str,
+        client: WriteClient,
+        external_labels: Mapping[str, str] | None = None,
+        *,
+        queue_bytes: int = QUEUE_BYTES,
+        batch_samples: int = BATCH_SAMPLES,
+        batch_seconds: float = BATCH_SECONDS,
+        pause: Callable[[float], object] | None = None,
+    ) -> None:
+        self.name = name
+        self._client = client
+        self._external = dict(external_labels or {})
+        self._max_bytes = queue_bytes
+        self._batch_samples = batch_samples
+        self._batch_seconds = batch_seconds
+        self._state = threading.Condition()
+        self._filling: list[tuple[bytes, int, float]] = []
+        self._filling_since = 0.0
+        self._queue: deque[_Batch] = deque()
+        self._queued_bytes = 0
+        self._stopping = threading.Event()
+        self._pause = pause or self._stopping.wait
+        self._last_error = ""
+        self.counts = SendCounts()
+
+    def encode_labels(self, labels: Iterable[tuple[str, str]]) -> bytes:
+        """A series' labels and the external labels; the series' own take precedence."""
+        return encode_labels({**self._external, **dict(labels)}.items())
+
+    def take(self, samples: Iterable[tuple[bytes, int, float]]) -> None:
+        with self._state:
+            if not self._filling:
+                self._filling_since = time.monotonic()
+            self._filling += samples
+            while len(self._filling) >= self._batch_samples:
+                self._seal(self._batch_samples)
+            self._state.notify()
+
+    def _seal(self, samples: int) -> None:
+        """The first `samples` become a batch; the oldest batches are dropped if there is no room."""
+        batch, self._filling = self._filling[:samples], self._filling[samples:]
+        self._filling_since = time.monotonic()
+        body = bytes(cramjam.snappy.compress_raw(encode_samples(batch)))
+        self._queue.append(_Batch(body, len(batch)))
+        self._queued_bytes += len(body)
+        while self._queued_bytes > self._max_bytes and len(self._queue) > 1:
+            oldest = self._queue.popleft()
+            self._queued_bytes -= len(oldest.body)
+            self.counts.dropped["queue_full"] += oldest.samples
+
+    def run(self) -> None:
+        """Sends until `stop`; then sends what is left once, without retries."""
+        try:
+            while not self._stopping.is_set():
+                batch = self._next()
+                if batch is not None:
+                    self._send(batch)
+            self._send_rest()
+        finally:
+            self._client.close()
+
+    def stop(self) -> None:
+        self._stopping.set()
+        with self._state:
+            self._state.notify()
+
+    def _next(self) -> _Batch | None:
+        with self._state:
+            if not self._queue:
+                self._state.wait(min(1.0, self._batch_seconds))
+            age = time.monotonic() - self._filling_since
+            if not self._queue and self._filling and age >= self._batch_seconds:
+                self._seal(len(self._filling))
+            return self._take_first() if self._queue else None
+
+    def _take_first(self) -> _Batch:
+        batch = self._queue.popleft()
+        self._queued_bytes -= len(batch.body)
+        return batch
+
+    def _send(self, batch: _Batch) -> bool:
+        """False if `stop` was called before the receiver could be reached."""
+        pause = FIRST_PAUSE_SECONDS
+        while True:
+            response = self._post(batch)
+            if response.status // 100 == 2:
+                self._succeeded(batch)
+                return True
+            if response.status not in (0, 429) and response.status // 100 != 5:
+                self.counts.dropped["refused"] += batch.samples
+                self._failed(f"refused with {response.status}: {response.text}", "dropped")
+                return True
+            self._failed(
+                response.text if response.status == 0 else f"{response.status} {response.text}", "kept"
+            )
+            if self._stopping.is_set():
+                self.counts.dropped["stopped"] += batch.samples
+                return False
+            self.counts.retried += 1
+            self._pause(retry_after(response.retry_after) or pause * random.uniform(0.75, 1.25))
+            pause = min(MAX_PAUSE_SECONDS, pause * 2)
+
+    def _post(self, batch: _Batch) -> WriteResponse:
+        """Status 0: no response."""
+        try:
+            return self._client.post(batch.body, HEADERS)
+        except OSError as error:
+            return WriteResponse(0, error.strerror or str(error) or type(error).__name__)
+
+    def _send_rest(self) -> None:
+        with self._state:
+            if self._filling:
+                self._seal(len(self._filling))
+            rest = [self._take_first() for _ in range(len(self._queue))]
+        reached = True
+        for batch in rest:
+            if reached:  # after the first failure the others would fail too
+                reached = self._send(batch)
+            else:
+                self.counts.dropped["stopped"] += batch.samples
+
+    def _succeeded(self, batch: _Batch) -> None:
+        self.counts.sent += batch.samples
+        if self._last_error:
+            log.info("remote write to %s works again", self.name)
+        self._last_error = ""
+
+    def _failed(self, why: str, fate: str) -> None:
+        if not self._last_error:
+            log.error("remote write to %s: %s; samples are %s", self.name, why, fate)
+        self._last_error = why
+
+    @property
+    def queued_bytes(self) -> int:
+        return self._queued_bytes
+
+    def families(self) -> Iterator[MetricFamily]:
+        to = LabelSet((("url", self.name),))
+        for name, kind, value, text in (
+            ("sent_samples_total", "counter", self.counts.sent, "Samples a receiver has accepted."),
+            ("retries_total", "counter", self.counts.retried, "Retries of batches."),
+            ("queue_bytes", "gauge", self._queued_bytes, "Size of the compressed batches in the queue."),
+        ):
+            yield MetricFamily(f"gpuscope_remote_write_{name}", kind, text, [Sample(to, value)])
+        dropped = [
+            Sample(LabelSet((*to.pairs, ("reason", why))), count) for why, count in self.counts.dropped.items()
+        ]
+        yield MetricFamily(
+            "gpuscope_remote_write_dropped_samples_total",
+            "counter",
+            "Samples dropped: the queue was full, the receiver refused them, or the process stopped.",
+            dropped,
+        )
+
+
+def retry_after(text: str) -> float:
+    """Seconds of a Retry-After header, a number or a date; 0 for anything else."""
+    if text.isascii() and text.isdigit():
+        return min(float(text), MAX_RETRY_AFTER_SECONDS)
+    if not text:
+        return 0.0
+    from email.utils import parsedate_to_datetime  # megabytes, for a header that is rarely a date
+
+    try:
+        return min(max(0.0, parsedate_to_datetime(text).timestamp() - time.time()), MAX_RETRY_AFTER_SECONDS)
+    except (TypeError, ValueError, OverflowError):
+        return 0.0

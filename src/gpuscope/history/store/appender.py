@@ -1,0 +1,278 @@
+"""The append path: commits a batch of ticks in one transaction, then adds them to the heads.
+
+A head changes only after the commit returns, so a query never shows a sample that a crash could lose. New
+series, label pairs and targets go into the same transaction. Runs on the writer's thread only.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gpuscope.history.store.arrays import distinct
+from gpuscope.history.store.contents import Contents, StoredTargetState
+from gpuscope.history.store.head_parts import Layout
+from gpuscope.history.store.index import Index
+from gpuscope.history.store.late import INSERT_LATE, LateRow, add_late
+from gpuscope.history.store.lost_folder import FolderWatch
+from gpuscope.history.store.options import MillisecondClock, StoreOptions
+from gpuscope.history.store.own_stats import OwnStats
+from gpuscope.history.store.sample_checks import Bounds, CheckedSamples, SampleArrays, check_samples, storable
+from gpuscope.history.store.schema import TICK_BITS
+from gpuscope.history.store.store_errors import (
+    StoreDamagedError,
+    StoreError,
+    StoreFullError,
+    UnknownSeriesError,
+    from_sqlite,
+)
+from gpuscope.history.store.tick import Appended, Float64s, Tick
+from gpuscope.history.store.tick_rows import INSERT_LAYOUT, INSERT_TICK, TickRow, pack_mixed, pack_series
+
+Outcome = Appended | StoreError
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """A tick that was checked but not yet committed: a whole row with a layout, or checked samples."""
+
+    state: StoredTargetState
+    row: TickRow | None
+    result: Appended
+    layout: Layout | None = None
+    time: int = 0
+    """Time of the newest sample."""
+    values: Float64s | None = None
+    checked: CheckedSamples | None = None
+    late_row: LateRow | None = None
+
+    def apply(self, now_ms: int) -> None:
+        self.state.appended_ms = now_ms
+        if self.layout is not None and self.values is not None:
+            self.state.head.append_row(self.time, self.layout, self.values)
+        elif self.checked is not None:
+            fresh, late = self.checked.fresh, self.checked.late
+            if len(fresh):
+                self.state.head.insert(fresh.series, fresh.times, fresh.values)
+            if len(late):
+                add_late(self.state, late.series, late.times, late.values, now_ms)
+
+
+class Appender:
+    """Commits batches of ticks."""
+
+    def __init__(
+        self,
+        db: sqlite3.Connection,
+        index: Index,
+        contents: Contents,
+        clock: MillisecondClock,
+        options: StoreOptions,
+        own_stats: OwnStats,
+        watch: FolderWatch,
+    ) -> None:
+        self._db = db
+        self._watch = watch
+        self._index = index
+        self._contents = contents
+        self._clock = clock
+        self._options = options
+        self._own_stats = own_stats
+        self._layouts: list[tuple[int, int, bytes]] = []
+        self._fresh: list[Layout] = []
+        self.next_sequence = 1
+        self.next_layout = 1
+        self.out_of_order_ms = options.out_of_order_ms
+        self._newest = newest_time(contents)
+
+    def use_database(self, db: sqlite3.Connection) -> None:
+        """Write to another file from now on."""
+        self._db = db
+
+    def write(self, ticks: Sequence[Tick]) -> list[Outcome]:
+        """Return the outcome of each tick, in order. A tick that depends on an earlier one starts a new
+        commit."""
+        outcomes: list[Outcome] = []
+        while len(outcomes) < len(ticks):
+            outcomes += self._write_run(ticks[len(outcomes) :])
+        return outcomes
+
+    def _write_run(self, ticks: Sequence[Tick]) -> list[Outcome]:
+        now = self._clock.now_ms()
+        newest: dict[int, int] = {}
+        plans: list[_Planned | StoreError] = []
+        for tick in ticks:
+            plan = self._plan(tick, now, newest)
+            if plan is None:
+                break
+            plans.append(plan)
+        good = [plan for plan in plans if isinstance(plan, _Planned)]
+        late = [plan.late_row for plan in good if plan.late_row is not None]
+        failure = self._commit([plan.row for plan in good if plan.row is not None], now, late)
+        if failure is not None:
+            return [failure if isinstance(plan, _Planned) else plan for plan in plans]
+        for plan in good:
+            plan.apply(now)
+            self._contents.newest.publish(plan.state.id, plan.state.head)
+            self._newest = max(self._newest, plan.time)
+            self._count(plan.result)
+        return [plan.result if isinstance(plan, _Planned) else plan for plan in plans]
+
+    def _plan(self, tick: Tick, now: int, newest: dict[int, int]) -> _Planned | StoreError | None:
+        """Return None if the tick must wait for this run's commit because it is not newer than a tick in it."""
+        state = self._contents.get(tick.target)
+        if state is None:
+            return UnknownSeriesError(f"target {tick.target} does not exist; resolve its name again")
+        tick = _plain(tick)
+        bounds = self._bounds(state, now)
+        waiting = newest.get(tick.target)
+        last = state.head.last if waiting is None else waiting
+        simple = tick.timestamps is None and bounds.floor < tick.timestamp <= bounds.ceiling
+        simple = simple and len(tick.series) > 0
+        if simple and (last is None or tick.timestamp > last):
+            layout = self._layout(state, tick)
+            if isinstance(layout, StoreError):
+                return layout
+            if layout is not None:
+                newest[tick.target] = tick.timestamp
+                return self._plan_row(state, tick, layout)
+        if waiting is not None:
+            return None
+        return self._plan_mixed(state, tick, bounds, newest)
+
+    def _bounds(self, state: StoredTargetState, now: int) -> Bounds:
+        ceiling = now + self._options.max_ahead_ms
+        if state.floor > ceiling:
+            # The clock was ahead when the window was sealed and was set back since. Without this, the target's
+            # samples would be refused until the clock catches up. Blocks may then overlap, which readers allow.
+            state.floor = now - self._options.window_ms
+        newest = self._newest if self._newest <= ceiling else now
+        late = newest - max(self.out_of_order_ms, self._options.min_late_ms) - 1
+        expired = now - self._options.retention_ms
+        return Bounds(max(state.floor, expired), max(late, expired), ceiling)
+
+    def _layout(self, state: StoredTargetState, tick: Tick) -> Layout | StoreError | None:
+        """Return the tick's layout; None if the tick contains a series twice."""
+        head = state.head
+        layout = head.known_layout(tick.series)
+        if layout is not None and layout.epoch == self._index.epoch:
+            return layout
+        epoch = self._index.epoch
+        unknown = self._index.unknown(tick.series)
+        if len(unknown):
+            return UnknownSeriesError(f"series {int(unknown[0])} does not exist; resolve its labels again")
+        if layout is not None:
+            layout.epoch = epoch
+            return layout
+        if len(distinct(tick.series)) != len(tick.series):
+            return None
+        self._index.claim(tick.target, tick.series)
+        return head.add_layout(tick.series, epoch)
+
+    def _plan_row(self, state: StoredTargetState, tick: Tick, layout: Layout) -> _Planned:
+        if layout.row_id is None:
+            layout.row_id = self.next_layout
+            self.next_layout += 1
+            self._layouts.append((layout.row_id, state.id, pack_series(layout.series)))
+            self._fresh.append(layout)
+        values = storable(tick.values)
+        time = int(tick.timestamp)
+        row = (self._row_id(state.id), time, time, layout.row_id, values.astype("<f8", copy=False).tobytes())
+        return _Planned(state, row, Appended(len(values)), layout, time, values)
+
+    def _plan_mixed(
+        self, state: StoredTargetState, tick: Tick, bounds: Bounds, newest: dict[int, int]
+    ) -> _Planned | StoreError:
+        unknown = self._index.unknown(tick.series)
+        if len(unknown):
+            return UnknownSeriesError(f"series {int(unknown[0])} does not exist; resolve its labels again")
+        self._index.claim(tick.target, tick.series)
+        values = storable(tick.values)
+        kept = check_samples(state, tick, values, bounds, report_conflicts=self.out_of_order_ms == 0)
+        result = Appended(len(kept.fresh) + len(kept.late), kept.repeated, kept.refused)
+        last = -1
+        row: TickRow | None = None
+        late_row: LateRow | None = None
+        if len(kept.fresh):
+            last = int(kept.fresh.times.max())
+            row = (self._row_id(state.id), int(kept.fresh.times.min()), last, None, _packed(kept.fresh))
+        if len(kept.late):
+            late_row = (self._row_id(state.id), _packed(kept.late))
+            last = max(last, int(kept.late.times.max()))
+        if row or late_row:
+            newest[tick.target] = max(last, last if state.head.last is None else state.head.last)
+        return _Planned(state, row, result, time=last, checked=kept, late_row=late_row)
+
+    def _row_id(self, target: int) -> int:
+        sequence = self.next_sequence
+        self.next_sequence += 1
+        return target << TICK_BITS | sequence
+
+    def _commit(self, rows: list[TickRow], now: int, late: Sequence[LateRow] = ()) -> StoreError | None:
+        """Commit the rows and all new series in one transaction; return None on success."""
+        targets, new = self._contents.take_new(), self._index.take_new()
+        if not (rows or late or targets or new):
+            return None
+        db = self._db
+        try:
+            db.execute("BEGIN IMMEDIATE")
+            db.executemany("INSERT INTO target (id, name) VALUES (?, ?)", targets)
+            db.executemany("INSERT INTO pair (id, name, value) VALUES (?, ?, ?)", new.pairs)
+            db.executemany("INSERT INTO series (id, target, pairs) VALUES (?, ?, ?)", new.series)
+            db.executemany("INSERT OR IGNORE INTO shared (series, target) VALUES (?, ?)", new.shared)
+            db.executemany(INSERT_LAYOUT, self._layouts)
+            db.executemany(INSERT_TICK, rows)
+            if late:
+                db.executemany(INSERT_LATE, late)
+            db.execute("COMMIT")
+        except sqlite3.Error as error:
+            if db.in_transaction:
+                db.execute("ROLLBACK")
+            self._contents.put_back(targets)
+            self._index.put_back(new)
+            for layout in self._fresh:
+                layout.row_id = None
+            return self._failed(from_sqlite(error), now)
+        finally:
+            self._layouts, self._fresh = [], []
+        self._own_stats.commits += 1
+        self._own_stats.full_since_ms = self._own_stats.full_reason = None
+        self._watch.is_lost()
+        return None
+
+    def _failed(self, error: StoreError, now: int) -> StoreError:
+        self._own_stats.failed_commits += 1
+        self._own_stats.last_error = str(error)
+        if isinstance(error, StoreDamagedError):
+            self._own_stats.unwritable = str(error)
+        if isinstance(error, StoreFullError):
+            self._own_stats.full_reason = str(error)
+            if self._own_stats.full_since_ms is None:
+                self._own_stats.full_since_ms = now
+        return error
+
+    def _count(self, result: Appended) -> None:
+        self._own_stats.ticks += 1
+        self._own_stats.samples += result.accepted
+        self._own_stats.repeated += result.repeated
+        self._own_stats.refused.update(result.refused)
+
+
+def _packed(samples: SampleArrays) -> bytes:
+    return pack_mixed(samples.series, samples.times, samples.values)
+
+
+def newest_time(contents: Contents) -> int:
+    """Return the time of the store's newest sample; -1 if it has none."""
+    heads = (state.head.last for state in contents.states())
+    lasts = [last for last in heads if last is not None]
+    return max([*lasts, *(block.last for block in contents.blocks())], default=-1)
+
+
+def _plain(tick: Tick) -> Tick:
+    """Replace equal per-sample timestamps by one: remote write sends a scrape this way."""
+    times = tick.timestamps
+    if times is None or not len(times) or (times != times[0]).any():
+        return tick
+    return Tick(tick.target, int(times[0]), tick.series, tick.values)

@@ -1,0 +1,158 @@
+"""The single writer: executes every change of the file, one after the other.
+
+Before `start()` a call runs in the caller's thread. After it, ticks and calls are queued for the writer's
+thread, and queued ticks share one commit. The queue is bounded: a sender that is too fast waits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from gpuscope.history.store.appender import Appender, Outcome
+from gpuscope.history.store.store_errors import StoreClosedError
+from gpuscope.history.store.tick import Appended, Tick
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class _TickJob:
+    tick: Tick
+    future: Future[Appended]
+
+
+@dataclass(frozen=True, slots=True)
+class _CallJob:
+    work: Callable[[], Any]
+    future: Future[Any]
+
+
+_QUEUE_EMPTY = _CallJob(lambda: None, Future())
+
+
+class Writer:
+    """Executes jobs one at a time."""
+
+    def __init__(self, appender: Appender, queue_ticks: int, batch_ticks: int) -> None:
+        self.appender = appender
+        self._batch_ticks = batch_ticks
+        self._turn = threading.RLock()
+        self._queue: queue.Queue[_TickJob | _CallJob | None] = queue.Queue(queue_ticks)
+        self._thread: threading.Thread | None = None
+        self._closed = False
+
+    def start(self) -> None:
+        if self._thread is None and not self._closed:
+            self._thread = threading.Thread(target=self._run, name="gpuscope-store-writer", daemon=True)
+            self._thread.start()
+
+    def close(self) -> None:
+        """Finish the queued jobs and accept no more."""
+        self._closed = True
+        if self._thread is not None:
+            self._queue.put(None)
+            self._thread.join()
+            self._thread = None
+        self._refuse_queued()
+
+    def next_sequence(self) -> int:
+        """Return the lowest sequence number of ticks appended from now on; called on the writer's thread."""
+        return self.appender.next_sequence
+
+    def waiting(self) -> int:
+        return self._queue.qsize()
+
+    def submit(self, tick: Tick) -> Future[Appended]:
+        """Queue a tick; the future completes when its commit succeeded or failed."""
+        job = _TickJob(tick, Future())
+        self._enqueue(job)
+        return job.future
+
+    def try_submit(self, tick: Tick) -> Future[Appended] | None:
+        """As `submit`; return None instead of waiting while the queue is full."""
+        job = _TickJob(tick, Future())
+        try:
+            self._enqueue(job, wait=False)
+        except queue.Full:
+            return None
+        return job.future
+
+    def call(self, work: Callable[[], T]) -> T:
+        """Run a function on the writer's thread and return its result."""
+        if threading.current_thread() is self._thread:
+            return work()
+        job = _CallJob(work, Future())
+        self._enqueue(job)
+        return job.future.result()  # type: ignore[no-any-return]
+
+    def _enqueue(self, job: _TickJob | _CallJob, *, wait: bool = True) -> None:
+        if self._closed:
+            raise StoreClosedError("the store is closed")
+        if self._thread is None:
+            self._execute([job] if isinstance(job, _TickJob) else job)
+            return
+        self._queue.put(job, block=wait)
+        if self._closed and not self._thread.is_alive():
+            self._refuse_queued()
+
+    def _run(self) -> None:
+        job = self._queue.get()
+        while job is not None:
+            if isinstance(job, _CallJob):
+                self._execute(job)
+                job = self._queue.get()
+                continue
+            batch = [job]
+            job = self._next_tick_or(batch)
+            self._execute(batch)
+            if job is _QUEUE_EMPTY:
+                job = self._queue.get()
+
+    def _next_tick_or(self, batch: list[_TickJob]) -> _TickJob | _CallJob | None:
+        """Add the ticks already queued to the batch; return the first job that does not belong to it."""
+        while len(batch) < self._batch_ticks:
+            try:
+                job = self._queue.get_nowait()
+            except queue.Empty:
+                return _QUEUE_EMPTY
+            if not isinstance(job, _TickJob):
+                return job
+            batch.append(job)
+        return _QUEUE_EMPTY
+
+    def _execute(self, work: list[_TickJob] | _CallJob) -> None:
+        with self._turn:
+            if isinstance(work, _CallJob):
+                _run_into(work.future, work.work)
+                return
+            batch = [job for job in work if job.future.set_running_or_notify_cancel()]
+            try:
+                outcomes: Sequence[Outcome | Exception] = self.appender.write([job.tick for job in batch])
+            except Exception as error:  # reported to the senders; the writer must continue
+                outcomes = [error] * len(batch)
+        for job, outcome in zip(batch, outcomes, strict=True):
+            if isinstance(outcome, Appended):
+                job.future.set_result(outcome)
+            else:
+                job.future.set_exception(outcome)
+
+    def _refuse_queued(self) -> None:
+        with contextlib.suppress(queue.Empty):
+            while True:
+                job = self._queue.get_nowait()
+                if job is not None and job.future.set_running_or_notify_cancel():
+                    job.future.set_exception(StoreClosedError("the store is closed"))
+
+
+def _run_into(future: Future[Any], work: Callable[[], Any]) -> None:
+    if future.set_running_or_notify_cancel():
+        try:
+            future.set_result(work())
+        except Exception as error:
+            future.set_exception(error)

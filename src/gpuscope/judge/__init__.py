@@ -1,0 +1,1 @@
+"""What it means: checks, rules, messages, reports."""

@@ -1,0 +1,71 @@
+"""A condition: one series of a check's expression, so the check holds for what the series is about.
+
+The key says what that is. Two evaluations with the same key are the same episode.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from gpuscope.judge.checks.check import OWNER_LABELS, Check, Subject
+from gpuscope.judge.checks.finding import NO_OWNER, FindingOwner
+
+DETAIL_LABELS: Final = ("xid", "source", "reason", "link", "error", "mountpoint")
+"""Several conditions of one kind and subject differ by these."""
+Owner = tuple[str, ...]
+"""Values of OWNER_LABELS; empty where the check names nobody."""
+
+
+class SubjectKey(NamedTuple):
+    """What a check holds for."""
+
+    kind: str
+    instance: str
+    """Of a node of Slurm that another node tells of, its name."""
+    uuid: str
+    """Empty for a node."""
+    owner: Owner
+    cluster: str = ""
+    """Of a node of Slurm: the agent that reads its cluster. Two clusters may have nodes of the same name."""
+
+
+def subject_key(check: Check, labels: Mapping[str, str]) -> SubjectKey:
+    if check.subject is Subject.SLURM_NODE:
+        return SubjectKey(check.kind, labels.get("node", ""), "", (), labels.get("instance", ""))
+    instance = labels.get("instance", "")
+    if check.subject in (Subject.NODE, Subject.SERVICE):
+        return SubjectKey(check.kind, instance, "", ())
+    owner: Owner = ()
+    if check.subject is not Subject.GPU:
+        owner = tuple([labels.get(name, "") for name in OWNER_LABELS])
+    return SubjectKey(check.kind, instance, labels.get("uuid", ""), owner)
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    check: Check
+    labels: Mapping[str, str]
+    value: float
+
+    @property
+    def subject(self) -> SubjectKey:
+        return subject_key(self.check, self.labels)
+
+    @property
+    def detail(self) -> tuple[str, ...]:
+        return tuple([self.labels.get(name, "") for name in DETAIL_LABELS])
+
+
+def owner_of(labels: Mapping[str, str]) -> FindingOwner:
+    """Who can act: the pod, else the job, else the container, else the user; `none` where nobody is known.
+
+    The user inside a container is often the same for everybody (`jovyan`, `root`), so the pod comes first."""
+    if labels.get("pod"):
+        return FindingOwner("pod", labels.get("namespace", ""), labels["pod"])
+    if labels.get("slurm_job"):
+        return FindingOwner("job", "", labels["slurm_job"], labels.get("user", ""))
+    if labels.get("container"):
+        return FindingOwner("container", "", labels["container"])
+    return FindingOwner("user", "", labels["user"]) if labels.get("user") else NO_OWNER

@@ -1,0 +1,100 @@
+"""A finding: one thing that is wrong, where, since when, who can act on it, and the next step.
+
+`why` and `next` are English sentences; `why_key`, `next_key` and `args` let the page say the same in other
+languages. `id` is stable while the finding lasts: the same kind on the same node, subject and owner. A time
+that is not known is None, and so is the cost until a report has computed it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gpuscope.judge.checks.check import Severity
+
+Argument = str | int | float
+OwnerKind = Literal["pod", "job", "container", "user", "process", "none"]
+
+
+@dataclass(frozen=True, slots=True)
+class FindingOwner:
+    kind: OwnerKind
+    """`none` if the owner is not known."""
+    namespace: str
+    """Of a pod; empty for the others."""
+    name: str
+    user: str = ""
+    """Whose job it is; empty for the others."""
+
+    @property
+    def label(self) -> str:
+        """As a person writes it: `ml/train-0`, `job 17 (alice)`, `alice`."""
+        if self.kind == "job":
+            return f"job {self.name} ({self.user})" if self.user else f"job {self.name}"
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+NO_OWNER: Final = FindingOwner("none", "", "")
+
+
+@dataclass(frozen=True, slots=True)
+class Loss:
+    """GPU time that is lost while a finding lasts."""
+
+    gpu_seconds: float
+    """Until `at`."""
+    gpus: float
+    """How fast it grows: 1 for a whole GPU, less for a MIG instance, a shared or a slow GPU."""
+    at: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    id: str
+    kind: str
+    severity: Severity
+    node: str
+    instance: str
+    """The node's label `instance`, by which its series are found."""
+    gpus: tuple[str, ...] = ()
+    """nvidia-smi's indices, `0_7_0` for a MIG instance."""
+    uuids: tuple[str, ...] = ()
+    owner: FindingOwner = NO_OWNER
+    since: float | None = None
+    until: float | None = None
+    """When it ended; None while it lasts."""
+    why: str
+    why_key: str
+    args: Mapping[str, Argument]
+    next: str
+    next_key: str
+    evidence: str
+    """A PromQL expression that shows it."""
+    cost_gpu_hours: float | None = None
+    wasted_gpus: float | None = None
+    """How many GPU-hours it costs each hour, after `cost_at`; None unless it lasts and costs."""
+    cost_at: float | None = None
+    """Until when `cost_gpu_hours` is counted."""
+
+
+_SEVERITY_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
+
+
+def worst_first(finding: Finding) -> tuple[int, float, str, tuple[tuple[int, str], ...], str]:
+    """Sort key: most severe, then oldest, then by node and GPU; an unknown beginning stands last."""
+    since = float("inf") if finding.since is None else finding.since
+    gpus = tuple(map(by_number, finding.gpus))
+    return _SEVERITY_ORDER[finding.severity], since, finding.node, gpus, finding.id
+
+
+def by_number(index: str) -> tuple[int, str]:
+    """Sort key of GPU indices: 10 stands after 9."""
+    return len(index), index
+
+
+def finding_id(*parts: str) -> str:
+    """Sixteen hexadecimal digits. The digest is for identity, not for secrecy."""
+    text = "\0".join(parts).encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(text, digest_size=8).hexdigest()

@@ -1,0 +1,8 @@
+"""Notifications as Alertmanager 0.34 sends them: routing, grouping, inhibition, silences and channels.
+
+    load_alerting(path) -> AlertingConfig        an `alertmanager.yml`, strict; refused as a whole
+    Notifier(config, …).take(alerts)             the rule engine's AlertSink; returns at once
+    Notifier.flush_due(now) -> list[Delivery]    what must be sent now, one per channel and group
+
+Nothing here starts a thread: `cli/wiring/notifying.py` runs one thread for the timers and one per channel.
+"""

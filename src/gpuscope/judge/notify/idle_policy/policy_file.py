@@ -1,0 +1,173 @@
+"""The file of --idle-policy: when holders of idle GPUs are warned, what runs then, and who is excepted.
+
+Strict YAML: an unknown key or a wrong value is refused with its line. Nothing runs unless `dry_run: false`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from gpuscope.base.errors import UsageError
+from gpuscope.base.setting_values import parse_positive_duration, parse_switch, with_unit
+from gpuscope.base.yaml_file import YamlMapping, load_yaml, shown
+
+KEYS: Final = (
+    "warn_after",
+    "act_after",
+    "grace",
+    "command",
+    "pod_command",
+    "dry_run",
+    "trust_store",
+    "slurm_agents",
+    "exceptions",
+)
+EXCEPTION_KEYS: Final = ("users", "partitions", "namespaces", "labels")
+_PLACEHOLDER: Final = re.compile(r"\{([^{}]*)\}")
+MIN_SECONDS: Final = 900.0
+"""A shorter pause is not idleness: a checkpoint, an evaluation."""
+MIN_GRACE_SECONDS: Final = 300.0
+"""A person needs some minutes to read a message and to act on it."""
+
+
+@dataclass(frozen=True, slots=True)
+class IdleExceptions:
+    users: frozenset[str] = frozenset()
+    partitions: frozenset[str] = frozenset()
+    namespaces: frozenset[str] = frozenset()
+    labels: frozenset[tuple[str, str]] = frozenset()
+    """Pod label and value, as in series: `label_keep`; an empty value is any."""
+
+    def unknown_for(self, values: Mapping[str, str]) -> str:
+        """What is not known of a job and decides whether it is excepted; empty if nothing is missing."""
+        needed = (("user", self.users), ("partition", self.partitions))
+        return next((name for name, excepted in needed if excepted and not values[name]), "")
+
+
+@dataclass(frozen=True, slots=True)
+class IdlePolicy:
+    warn_after_seconds: tuple[float, ...] = (3600.0, 6300.0)
+    act_after_seconds: float = 7200.0
+    grace_seconds: float = 900.0
+    """Between the delivery of the last warning and the command, at least."""
+    command: tuple[str, ...] = ()
+    """For a Slurm job; empty: nothing runs."""
+    pod_command: tuple[str, ...] = ()
+    is_dry_run: bool = True
+    trusts_store: bool = False
+    """With `--store`: only agents can write the samples of that engine. This server cannot know."""
+    slurm_agents: tuple[str, ...] = ()
+    """The hosts or instances that are trusted to read Slurm. Empty: every verified one, so that root of a
+    compute node can pretend to read it while the real agent is down."""
+    exceptions: IdleExceptions = IdleExceptions()
+
+
+def load_policy(path: Path) -> IdlePolicy:
+    """Raises UsageError with file, line and reason."""
+    document = load_yaml(path)
+    if not isinstance(document, YamlMapping):
+        raise UsageError(f"{path}: an idle policy is a mapping with the keys {', '.join(KEYS)}")
+    read = _PolicyReader(path)
+    read.check_keys(document, KEYS)
+    policy = IdlePolicy(
+        warn_after_seconds=tuple(sorted(read.durations(document, "warn_after", ["60m", "105m"]))),
+        act_after_seconds=read.durations(document, "act_after", ["120m"])[0],
+        grace_seconds=read.durations(document, "grace", ["15m"], MIN_GRACE_SECONDS)[0],
+        command=read.command(document, "command", ("job", "user", "account", "partition", "cluster")),
+        pod_command=read.command(document, "pod_command", ("pod", "namespace", "cluster")),
+        is_dry_run=read.switch(document, "dry_run", default=True),
+        trusts_store=read.switch(document, "trust_store", default=False),
+        slurm_agents=tuple(read.texts(document, "slurm_agents")),
+        exceptions=read.exceptions(document),
+    )
+    if policy.warn_after_seconds and policy.act_after_seconds <= policy.warn_after_seconds[-1]:
+        raise read.mistake(document, "act_after", "must be later than the last of warn_after")
+    return policy
+
+
+class _PolicyReader:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def mistake(self, mapping: YamlMapping, key: str, reason: str) -> UsageError:
+        line, column = mapping.places.get(key, (1, 1))
+        return UsageError(f"{self._path}: line {line}, column {column}: {shown(key)}: {reason}")
+
+    def check_keys(self, mapping: YamlMapping, known: tuple[str, ...]) -> None:
+        for key in mapping:
+            if key not in known:
+                raise self.mistake(mapping, key, f"unknown key; there are {', '.join(known)}")
+
+    def texts(self, mapping: YamlMapping, key: str) -> list[str]:
+        value = mapping.get(key)
+        found = value if isinstance(value, list) else [] if value is None else [value]
+        for one in found:
+            if not isinstance(one, str) or not one:
+                raise self.mistake(mapping, key, "must be a list of texts")
+        return list(found)
+
+    def durations(
+        self, mapping: YamlMapping, key: str, default: list[str], least: float = MIN_SECONDS
+    ) -> list[float]:
+        found = []
+        for text in self.texts(mapping, key) or default:
+            try:
+                seconds = with_unit(parse_positive_duration)(text)
+            except ValueError as error:
+                raise self.mistake(mapping, key, f"{text!r} is {error}; for example 60m") from None
+            if seconds < least:
+                raise self.mistake(mapping, key, f"{text} is shorter than {least / 60:g}m")
+            found.append(seconds)
+        return found
+
+    def switch(self, mapping: YamlMapping, key: str, *, default: bool) -> bool:
+        if mapping.get(key) is None:
+            return default
+        try:
+            return parse_switch(str(mapping[key]))
+        except ValueError as error:
+            raise self.mistake(mapping, key, f"{mapping[key]!r} is {error}") from None
+
+    def command(self, mapping: YamlMapping, key: str, known: tuple[str, ...]) -> tuple[str, ...]:
+        words = mapping.get(key)
+        if words is None:
+            return ()
+        if not isinstance(words, list) or not words:
+            raise self.mistake(mapping, key, "must be a list of words, for example [scancel, '{job}']")
+        found = tuple(self.texts(mapping, key))
+        for name in placeholders(found):
+            if name not in known:
+                there = ", ".join(f"{{{one}}}" for one in known)
+                raise self.mistake(mapping, key, f"{{{name}}} is not known here; there are {there}")
+        return found
+
+    def exceptions(self, mapping: YamlMapping) -> IdleExceptions:
+        value = mapping.get("exceptions")
+        if value is None:
+            return IdleExceptions()
+        if not isinstance(value, YamlMapping):
+            raise self.mistake(mapping, "exceptions", f"must have the keys {', '.join(EXCEPTION_KEYS)}")
+        self.check_keys(value, EXCEPTION_KEYS)
+        labels = set()
+        for text in self.texts(value, "labels"):
+            name, _, wanted = text.partition("=")
+            labels.add(("label_" + re.sub(r"[^a-zA-Z0-9_]", "_", name), wanted))
+        return IdleExceptions(
+            frozenset(self.texts(value, "users")),
+            frozenset(self.texts(value, "partitions")),
+            frozenset(self.texts(value, "namespaces")),
+            frozenset(labels),
+        )
+
+
+def placeholders(words: tuple[str, ...]) -> list[str]:
+    """The names in braces."""
+    return [name for word in words for name in _PLACEHOLDER.findall(word)]
+
+
+def fill_command(words: tuple[str, ...], values: dict[str, str]) -> tuple[str, ...]:
+    return tuple(_PLACEHOLDER.sub(lambda found: values.get(found[1], ""), word) for word in words)

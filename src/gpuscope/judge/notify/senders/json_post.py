@@ -1,0 +1,116 @@
+"""Posts a JSON document to a channel's URL, and says whether a failure is worth another attempt.
+
+A new connection for each message: they are rare. URLs are never part of an error's text, they may hold a token.
+"""
+
+from __future__ import annotations
+
+import json
+import ssl
+from collections.abc import Collection
+from typing import NamedTuple
+from urllib.parse import unquote, urlsplit
+
+from gpuscope import __version__
+from gpuscope.base.blocking_http import BlockingHttp, HttpAddress, HttpResponse
+from gpuscope.base.http_config import HttpConfig, basic_header
+from gpuscope.judge.notify.channels import SendError, Told
+
+MAX_RESPONSE_BYTES = 1 << 20
+MAX_ATTEMPT_SECONDS = 30.0
+MAX_QUOTED_CHARACTERS = 200
+JSON_HEADERS = (("content-type", "application/json"),)
+
+
+def encode(document: object) -> bytes:
+    """As Go's encoder writes it: `<`, `>` and `&` escaped, a line end behind it."""
+    text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
+    for character, escaped in (
+        ("<", "\\u003c"),
+        (">", "\\u003e"),
+        ("&", "\\u0026"),
+        ("\u2028", "\\u2028"),
+        ("\u2029", "\\u2029"),
+    ):
+        text = text.replace(character, escaped)
+    return text.encode("utf-8", "replace") + b"\n"
+
+
+def post_json(
+    url: str,
+    document: object,
+    http: HttpConfig,
+    timeout_seconds: float,
+    *,
+    retried_statuses: Collection[int] = (),
+    headers: tuple[tuple[str, str], ...] = (),
+) -> HttpResponse:
+    """SendError unless the answer is 2xx; 5xx and `retried_statuses` may be tried again."""
+    response = _post(url, encode(document), http, min(timeout_seconds, MAX_ATTEMPT_SECONDS), headers)
+    if 200 <= response.status < 300:
+        return response
+    is_server_error = response.status >= 500
+    raise SendError(
+        f"HTTP status {response.status}{_quoted(response.body)}",
+        may_retry=is_server_error or response.status in retried_statuses,
+        reason="serverError" if is_server_error else "clientError" if response.status >= 400 else "other",
+    )
+
+
+def _post(
+    url: str, body: bytes, http: HttpConfig, timeout_seconds: float, headers: tuple[tuple[str, str], ...]
+) -> HttpResponse:
+    try:
+        parts = urlsplit(url)
+        host, port = parts.hostname, parts.port
+    except ValueError:
+        host = port = None
+        parts = urlsplit("")
+    if parts.scheme not in ("http", "https") or not host:
+        raise SendError("the channel's URL is not an http:// or https:// URL", may_retry=False)
+    tls = (http.tls or ssl.create_default_context()) if parts.scheme == "https" else None
+    address = HttpAddress(
+        host=host,
+        port=port or (443 if tls else 80),
+        tls=tls,
+        server_name=http.server_name,
+        host_header=parts.netloc.rpartition("@")[2],
+    )
+    own = [("user-agent", f"gpuscope/{__version__}"), *http.headers, *headers]
+    if parts.username is not None:
+        own.append(basic_header(unquote(parts.username), unquote(parts.password or "")))
+    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+    client = BlockingHttp(
+        address, timeout_seconds=max(timeout_seconds, 0.001), max_body_bytes=MAX_RESPONSE_BYTES, headers=own
+    )
+    try:
+        with client:
+            return client.request("POST", _ascii(target), JSON_HEADERS, body)
+    except TimeoutError:
+        raise SendError("no answer in time", may_retry=True, reason="contextDeadlineExceeded") from None
+    except OSError as error:
+        raise SendError(error.strerror or str(error) or type(error).__name__, may_retry=True) from None
+
+
+def _ascii(target: str) -> str:
+    """A URL with letters beyond ASCII, or with a space, cannot be sent as it is."""
+    return "".join(c if "!" <= c <= "~" else "".join(f"%{byte:02X}" for byte in c.encode()) for c in target)
+
+
+def _quoted(answer: bytes) -> str:
+    text = " ".join(answer[:1000].decode("utf-8", "replace").split())[:MAX_QUOTED_CHARACTERS]
+    return f": {text}" if text else ""
+
+
+class ComposedMessage(NamedTuple):
+    document: dict[str, object]
+    told: Told
+
+
+def cut(text: str, most: int) -> str:
+    """At most so many characters, the last of them `…` if some are missing."""
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def attempt_seconds(timeout_seconds: float, configured: float) -> float:
+    return min(timeout_seconds, configured) if configured else timeout_seconds

@@ -1,0 +1,355 @@
+"""One window of history: which checks held when, on which GPU, for which owner, and how much time they cost.
+
+Input: a `QueryEngine` and the checks, evaluated at every step with the same expressions as now. Output: a
+`Window` of spans. A check that cannot be evaluated is named in `failed` and costs only itself. A step stands
+for the time until the next one; a GPU that is not read at a step is not observed there. A step of a GPU with
+several reporters, as on a node that is pushed and scraped, is with one of them: see `gpu_reporters`.
+
+Time of a GPU is lost once: a check that another one explains does not count there, and a GPU's time that an
+earlier check claimed is not claimed again, whether it was claimed for the board, for one of its MIG instances
+or for the node. Owners of a shared GPU are charged by their memory, as in the usage report while none of them
+works.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final, TypeVar
+
+import numpy as np
+
+from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.history.engines.engine_errors import EngineError
+from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.history.promql.frame import Bools, Floats
+from gpuscope.history.promql.result import Matrix
+from gpuscope.judge.checks.check import OWNER_LABELS, Check, Share, Subject
+from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.condition import Owner, SubjectKey, subject_key
+from gpuscope.judge.checks.use_checks import NOT_SERVICES
+from gpuscope.judge.reports.gpu_reporters import ReportedSpan, take_turns
+from gpuscope.judge.reports.gpu_weights import GpuKey, GpuWeights
+
+STEP_MS: Final = 60_000
+MAX_SERIES: Final = 100_000
+"""Of one check. A fleet of 1,000 GPUs has a few thousand processes."""
+OBSERVED: Final = '{__name__=~"gpuscope_gpu_up|gpuscope_mig_info"}'
+WITH_PROCESSES: Final = "sum by (instance, uuid) (gpuscope_gpu_processes)"
+OWNERS_MEMORY: Final = (
+    f"sum by (instance, uuid, {', '.join(OWNER_LABELS)}) (gpuscope_process_memory_bytes{{{NOT_SERVICES}}})"
+)
+
+_Share = TypeVar("_Share", Floats, Bools)
+Offload = Callable[[Callable[[], None]], Awaitable[None]]
+"""Runs a computation where it does not hold up an event loop."""
+
+
+async def run_inline(work: Callable[[], None]) -> None:
+    work()
+
+
+@dataclass(slots=True)
+class LostSpan:
+    start_ms: int
+    end_ms: int
+    lost_seconds: float
+    """Of one GPU, before its MIG weight; of a node that nobody reads, of all its GPUs."""
+    age_seconds: float = 0.0
+    """How long it had lasted when it was first seen, where the value says so."""
+
+    @property
+    def seconds(self) -> float:
+        return (self.end_ms - self.start_ms) / 1000
+
+
+@dataclass(slots=True)
+class Window:
+    start_ms: int
+    end_ms: int
+    spans: dict[SubjectKey, list[LostSpan]] = field(default_factory=dict)
+    observed: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
+    """Of boards and MIG instances: when they were read."""
+    with_processes: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
+    """When their processes were known."""
+    gpus: dict[GpuKey, dict[str, str]] = field(default_factory=dict)
+    """Labels of their info series."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """By kind: why it is not known."""
+    read_counts: list[int] = field(default_factory=list)
+    """By step: how many series say that a GPU or instance was read, of all reporters."""
+
+
+_Spans = dict[GpuKey, list[LostSpan]]
+
+
+async def read_window(
+    engine: QueryEngine,
+    checks: Sequence[Check],
+    start_ms: int,
+    end_ms: int,
+    offload: Offload = run_inline,
+) -> Window:
+    """Steps are start, start + 60 s, … before `end_ms`."""
+    window = Window(start_ms, end_ms)
+
+    async def query(promql: str) -> Matrix:
+        return await engine.range(promql, start_ms, end_ms - STEP_MS, STEP_MS, max_series=MAX_SERIES)
+
+    seen = await query(OBSERVED)
+    claims = _Claims(window)
+    if seen.labels:
+        window.gpus = await _gpu_labels(engine, start_ms, end_ms)
+        await offload(partial(claims.observe, seen, await query(WITH_PROCESSES), await query(OWNERS_MEMORY)))
+    else:  # nothing was watched: only what scrapes say of nodes can be known
+        checks = [check for check in checks if check.subject in (Subject.NODE, Subject.SLURM_NODE)]
+    for check in checks:
+        try:
+            await offload(partial(claims.add, check, await query(check.lost or check.promql)))
+        except EngineError as error:
+            window.failed[check.kind] = str(error)
+    return window
+
+
+def join_windows(before: Window, after: Window) -> Window:
+    """Two windows that touch, as one. A part is added each minute; kept apart, each would hold every GPU again.
+
+    `before` does not change, because a report may be reading it in another thread.
+    """
+    spans = dict(before.spans)
+    for subject, found in after.spans.items():
+        spans[subject] = continued(spans.get(subject, []), found)
+    return Window(
+        before.start_ms,
+        after.end_ms,
+        spans,
+        _continued_by_gpu(before.observed, after.observed),
+        _continued_by_gpu(before.with_processes, after.with_processes),
+        before.gpus | {key: labels for key, labels in after.gpus.items() if before.gpus.get(key) != labels},
+        before.failed | after.failed,
+        before.read_counts + after.read_counts,
+    )
+
+
+def _continued_by_gpu(before: _Spans, after: _Spans) -> _Spans:
+    return before | {key: continued(before.get(key, []), spans) for key, spans in after.items()}
+
+
+def continued(before: Iterable[LostSpan], after: Iterable[LostSpan]) -> list[LostSpan]:
+    """A span that begins where another one ends continues it."""
+    joined = list(before)
+    for span in after:
+        at = len(joined) - 1
+        while at >= 0 and joined[at].end_ms > span.start_ms:
+            at -= 1
+        if at >= 0 and joined[at].end_ms == span.start_ms:
+            before_it = joined[at]
+            lost_seconds = before_it.lost_seconds + span.lost_seconds
+            joined[at] = LostSpan(before_it.start_ms, span.end_ms, lost_seconds, before_it.age_seconds)
+        else:
+            joined.append(span)
+    return joined
+
+
+async def _gpu_labels(engine: QueryEngine, start_ms: int, end_ms: int) -> dict[GpuKey, dict[str, str]]:
+    found = {}
+    for metric in ("gpuscope_gpu_info", "gpuscope_mig_info"):
+        infos = await engine.instant(f"last_over_time({metric}[{duration_text(end_ms - start_ms)}])", end_ms)
+        for labels, _ in labelled_values(infos):
+            found[labels.get("instance", ""), labels.get("uuid", "")] = labels
+    return found
+
+
+class _Claims:
+    """Gives each part of a GPU's time to the first check that claims it; a later one gets what it claims
+    more."""
+
+    def __init__(self, window: Window) -> None:
+        self._window = window
+        self._steps = (window.end_ms - window.start_ms) // STEP_MS
+        self._window.read_counts = [0] * self._steps
+        self._weights = GpuWeights([window.gpus])
+        self._claimed: dict[GpuKey, Floats] = {}
+        """Shares of boards and instances; of a board without those of its instances."""
+        self._used: dict[GpuKey, Floats] = {}
+        """Shares of boards, with those of their instances."""
+        self._held: dict[str, dict[str, dict[str, Bools]]] = {}
+        """By kind, instance or name of the node, and UUID: when it held, for those that explain others."""
+        self._memory: dict[GpuKey, dict[Owner, Floats]] = {}
+        self._names: dict[str, str] = {}
+        self._turns: Mapping[GpuKey, Bools] = {}
+        """Of GPUs with several reporters: the steps that are with each."""
+
+    def observe(self, seen: Matrix, with_processes: Matrix, memory: Matrix) -> None:
+        self._window.read_counts = seen.present.sum(axis=0).tolist()
+        self._weights = GpuWeights([self._window.gpus])
+        self._turns = _turns(self._window, seen)
+        for found, kept in ((seen, self._window.observed), (with_processes, self._window.with_processes)):
+            for labels, present in zip(found.labels, found.present, strict=True):
+                key = _gpu_key(dict(labels))
+                in_turn = self._in_turn(key, present)
+                if spans := _spans(self._window, in_turn, in_turn):
+                    kept.setdefault(key, []).extend(spans)
+        for pairs, values, present in zip(memory.labels, memory.values, memory.present, strict=True):
+            owned = dict(pairs)
+            owner = tuple([owned.get(name, "") for name in OWNER_LABELS])
+            self._memory.setdefault(_gpu_key(owned), {})[owner] = np.where(present, values, 0.0)
+
+    def _in_turn(self, key: GpuKey, share: _Share) -> _Share:
+        turns = self._turns.get(key)
+        return share if turns is None else share * turns
+
+    def add(self, check: Check, found: Matrix) -> None:
+        by_subject: dict[SubjectKey, Floats] = {}
+        ages: dict[SubjectKey, Floats] = {}
+        for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
+            subject = subject_key(check, dict(labels))
+            if check.lost and check.subject is Subject.SERVICE:  # the GPUs that it is about
+                subject = SubjectKey(check.kind, *_gpu_key(dict(labels)), ())
+            share = np.nan_to_num(np.where(present, _share(check, values), 0.0))
+            if check.value_is_age and not check.lost:
+                ages[subject] = np.maximum(ages.get(subject, 0.0), np.where(present, values, 0.0))
+            share = self._in_turn((subject.instance, subject.uuid), share)
+            held = by_subject.get(subject)
+            by_subject[subject] = share if held is None else np.maximum(held, share)
+        self._held[check.kind] = {}
+        for subject, share in by_subject.items():
+            self._explain(check, subject, share)
+            for place in {subject.instance, self._name(subject.instance)}:
+                by_uuid = self._held[check.kind].setdefault(place, {})
+                before = by_uuid.get(subject.uuid)
+                by_uuid[subject.uuid] = share > 0 if before is None else before | (share > 0)
+        if check.share is Share.NONE:
+            lost = dict.fromkeys(by_subject, np.zeros(self._steps))
+        elif check.subject in (Subject.NODE, Subject.SLURM_NODE):
+            lost = {subject: self._claim_node(check, subject, share) for subject, share in by_subject.items()}
+        else:
+            lost = self._claim(by_subject)
+        for subject, share in by_subject.items():
+            if spans := _spans(self._window, share > 0, lost[subject]):
+                for span in spans if subject in ages else ():
+                    span.age_seconds = float(ages[subject][(span.start_ms - self._window.start_ms) // STEP_MS])
+                self._window.spans[subject] = spans
+
+    def _explain(self, check: Check, subject: SubjectKey, share: Floats) -> None:
+        """Takes out the time in which another check explains this one."""
+        for kind in check.explained_by:
+            by_place = self._held.get(kind, {})
+            if Subject.SERVICE in (CHECKS[kind].subject, check.subject):
+                explaining = [held for by_uuid in by_place.values() for held in by_uuid.values()]
+            elif subject.uuid:
+                by_uuid = by_place.get(subject.instance, {})
+                explaining = [by_uuid[uuid] for uuid in ("", subject.uuid) if uuid in by_uuid]
+            else:
+                explaining = [*by_place.get(subject.instance, {}).values()]
+            for held in explaining:
+                share[held] = 0.0
+
+    def _name(self, instance: str) -> str:
+        """The node's name, by which Slurm knows it."""
+        if instance not in self._names:
+            of_node = (
+                labels.get("node", "") for key, labels in self._window.gpus.items() if key[0] == instance
+            )
+            self._names[instance] = next(filter(None, of_node), instance)
+        return self._names[instance]
+
+    def _claim(self, by_subject: Mapping[SubjectKey, Floats]) -> dict[SubjectKey, Floats]:
+        owners: dict[GpuKey, list[SubjectKey]] = defaultdict(list)
+        for subject in by_subject:
+            owners[subject.instance, subject.uuid].append(subject)
+        claimed: dict[SubjectKey, Floats] = {}
+        for key, subjects in owners.items():
+            shares = np.array([by_subject[subject] for subject in subjects])
+            claimed.update(
+                zip(subjects, self._grant(key, shares, self._parts(key, subjects, shares > 0)), strict=True)
+            )
+        return claimed
+
+    def _claim_node(self, check: Check, subject: SubjectKey, share: Floats) -> Floats:
+        """The mean over its boards. Of those that are not read in this window nobody else claims anything."""
+        boards = self._weights.of_subject(check, subject)
+        whole = np.ones((1, self._steps))
+        granted = [self._grant(board, np.where(share > 0, 1.0, 0.0)[np.newaxis], whole)[0] for board in boards]
+        return share * np.mean(granted, axis=0) if granted else share
+
+    def _grant(self, key: GpuKey, shares: Floats, parts: Floats) -> Floats:
+        """What is left of the shares that each owner claims, times its part of the GPU."""
+        board, nothing = self._weights.board(key), np.zeros(self._steps)
+        used, own = self._used.get(board, nothing), self._claimed.get(key, nothing)
+        if key == board:
+            weight, before = 1.0, used
+        else:
+            weight, before = self._weights.weight(key), own + self._claimed.get(board, nothing)
+        granted: Floats = np.maximum(0.0, shares - before) * parts
+        total = granted.sum(axis=0)
+        if weight:  # an instance whose size is not known costs nothing
+            left = np.maximum(0.0, 1.0 - used) / weight
+            granted *= np.divide(left, total, out=np.ones_like(total), where=total > left)
+            total = np.minimum(total, left)
+        self._claimed[key] = own + total
+        self._used[board] = used + weight * total
+        return granted
+
+    def _parts(self, key: GpuKey, subjects: Sequence[SubjectKey], present: Bools) -> Floats:
+        """Each owner's part of the GPU: by memory, or equally where it is not known."""
+        if len(subjects) == 1 and len(self._memory.get(key, ())) < 2:
+            return np.ones_like(present, dtype=float)
+        known, nothing = self._memory.get(key, {}), np.zeros(self._steps)
+        memory = np.array([known.get(subject.owner, nothing) for subject in subjects])
+        total = np.sum(list(known.values()), axis=0) if known else nothing
+        equally = present / np.maximum(1, present.sum(axis=0))
+        by_memory = np.divide(memory, total, out=np.zeros_like(memory), where=total > 0)
+        parts: Floats = np.where((memory.sum(axis=0) > 0) & (total > 0), by_memory, equally)
+        return parts
+
+
+def _share(check: Check, values: Floats) -> Floats | float:
+    if check.share is Share.COUNT:
+        return np.maximum(values, np.finfo(float).tiny)  # it held, even if nobody says how many GPUs it is
+    return np.clip(values, 0.0, 1.0) if check.share is Share.VALUE else 1.0
+
+
+def _turns(window: Window, seen: Matrix) -> dict[GpuKey, Bools]:
+    """Of GPUs and instances with several reporters: the steps that are with each."""
+    by_uuid: dict[str, dict[str, Bools]] = defaultdict(dict)
+    for labels, present in zip(seen.labels, seen.present, strict=True):
+        instance, uuid = _gpu_key(dict(labels))
+        known = by_uuid[uuid].get(instance)
+        by_uuid[uuid][instance] = present if known is None else known | present
+    edges_ms = np.arange(window.start_ms, window.end_ms + STEP_MS, STEP_MS, dtype=np.int64)
+    turns: dict[GpuKey, Bools] = {}
+    for uuid, reporters in by_uuid.items():
+        if len(reporters) < 2:
+            continue
+        turns.update({(instance, uuid): np.zeros(len(edges_ms) - 1, dtype=bool) for instance in reporters})
+        reported = [
+            ReportedSpan((instance, ""), span.start_ms, span.end_ms, span.start_ms)
+            for instance, present in reporters.items()
+            for span in _spans(window, present, present)
+        ]
+        for turn in take_turns(reported, window.start_ms, window.end_ms, edges_ms):
+            turns[turn.reporter[0], uuid] |= turn.overlaps(edges_ms[:-1], edges_ms[1:])
+    return turns
+
+
+def _spans(window: Window, held: Bools, share: Floats | Bools) -> list[LostSpan]:
+    """The stretches in which something held, and the share that was lost in them."""
+    if held.all():  # usually: of 8,000 GPUs each was seen all the time
+        edges = [0, len(held)] if len(held) else []
+    else:
+        edges = np.flatnonzero(np.diff(held.astype(np.int8), prepend=0, append=0)).tolist()
+    return [
+        LostSpan(
+            window.start_ms + first * STEP_MS,
+            window.start_ms + end * STEP_MS,
+            float(share[first:end].sum()) * STEP_MS / 1000,
+        )
+        for first, end in zip(edges[::2], edges[1::2], strict=True)
+    ]
+
+
+def _gpu_key(labels: Mapping[str, str]) -> GpuKey:
+    return labels.get("instance", ""), labels.get("uuid", "")

@@ -1,0 +1,169 @@
+"""The shipped rule files as text, and Alertmanager's inhibition rules that belong to them."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Final
+
+from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Subject, looks_far_back
+from gpuscope.judge.checks.checks import CHECKS, SERVICE_CHECKS
+from gpuscope.judge.checks.gpu_checks import GPU_CHECKS
+from gpuscope.judge.checks.node_checks import NODE_CHECKS
+from gpuscope.judge.checks.slurm_checks import SLURM_CHECKS
+from gpuscope.judge.checks.use_checks import USE_CHECKS
+from gpuscope.judge.checks.wait_checks import WAIT_CHECKS
+from gpuscope.judge.rules.shipped.other_exporters import dcgm_rules, nvidia_smi_rules
+from gpuscope.judge.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedRule, rule_of_check
+
+MAX_COLUMNS: Final = 100
+_SPACE: Final = "\0"
+"""Stands for a space of a string while lines are wrapped."""
+SLOW_SUFFIX: Final = "-slow"
+SLOW_INTERVAL: Final = duration_text(round(SLOW_SECONDS * 1000))
+OF_USE: Final = (*WAIT_CHECKS, *USE_CHECKS)
+
+HEADER: Final = """\
+# {title}
+# Written by `make docs` from src/gpuscope/judge/checks; docs/rules.md explains each rule and how to change it.
+"""
+ANCHORS_EXPLAINED: Final = """\
+# `gpu: &gpu TEXT` names an annotation's text where it first occurs; `gpu: *gpu` repeats it. Keep the first.
+"""
+
+
+def _group(name: str, title: str, checks: tuple[Check, ...], is_default: bool = True) -> ShippedGroup:
+    rules = tuple(rule_of_check(check) for check in checks)
+    return ShippedGroup(name, title, rules, is_default)
+
+
+def shipped_groups() -> tuple[ShippedGroup, ...]:
+    """Each is a file of its name."""
+    return (
+        _group("gpuscope-node", "Nodes: no answer, old numbers, missing GPUs, memory, disks.", NODE_CHECKS),
+        _group("gpuscope-gpu", "GPUs: lost, XIDs, memory errors, heat, power, PCIe, NVLink.", GPU_CHECKS),
+        _group("gpuscope-use", "Use: GPUs that wait or are held idle, memory without an owner.", OF_USE),
+        _group("gpuscope-slurm", "Slurm; without Slurm none of these fires.", SLURM_CHECKS),
+        _group("gpuscope-service", "The monitoring itself.", (*SERVICE_CHECKS, WATCHDOG)),
+        ShippedGroup("dcgm-exporter", "The same over dcgm-exporter's metrics.", dcgm_rules(), False),
+        ShippedGroup(
+            "nvidia-gpu-exporter", "The same over nvidia_gpu_exporter's metrics.", nvidia_smi_rules(), False
+        ),
+    )
+
+
+def yaml_text(text: str, indent: int = 12) -> str:
+    """A single-quoted YAML string: nothing in it but the quote itself has a meaning. YAML makes a space of a
+    line break and of the indentation after it."""
+    return "'" + text.replace("'", "''").replace("\n", "\n" + " " * indent) + "'"
+
+
+def _expression_lines(expression: str) -> Iterator[str]:
+    if len(expression) <= MAX_COLUMNS - 14:
+        yield (
+            f"        expr: {expression}" if _is_plain(expression) else f"        expr: {yaml_text(expression)}"
+        )
+        return
+    yield "        expr: |"
+    # A string in PromQL has no line break: its spaces are no place to wrap.
+    unbroken = re.sub(r'"(?:[^"\\]|\\.)*"', lambda string: string[0].replace(" ", _SPACE), expression)
+    for part in _parts(unbroken):
+        wrapped = textwrap.wrap(
+            part, MAX_COLUMNS - 10, subsequent_indent="  ", break_long_words=False, break_on_hyphens=False
+        )
+        yield from (f"          {line.replace(_SPACE, ' ')}" for line in wrapped)
+
+
+def _parts(expression: str) -> Iterator[str]:
+    """Cut before each `and`, `or` and `unless` outside of parentheses."""
+    depth = begin = 0
+    for found in re.finditer(r"[()]|(?<= )(?:and|or|unless) ", expression):
+        if found[0] in "()":
+            depth += 1 if found[0] == "(" else -1
+        elif depth == 0:
+            yield expression[begin : found.start()].rstrip()
+            begin = found.start()
+    yield expression[begin:]
+
+
+def _is_plain(expression: str) -> bool:
+    """Whether YAML reads it as it stands."""
+    return ": " not in expression and " #" not in expression and expression[0].isalpha()
+
+
+def _rule_lines(rule: ShippedRule, anchors: dict[str, str], page_url: str) -> Iterator[str]:
+    yield f"      - alert: {rule.alert}"
+    yield from _expression_lines(rule.expression)
+    if rule.check.for_seconds:
+        yield f"        for: {duration_text(round(rule.check.for_seconds * 1000))}"
+    yield "        labels:"
+    yield f"          severity: {'none' if rule.check is WATCHDOG else rule.check.severity}"
+    yield "        annotations:"
+    for name, text in rule.annotations(page_url).items():
+        yield f"          {name}: {_text_or_alias(name, text, rule, anchors)}"
+
+
+def _text_or_alias(name: str, text: str, rule: ShippedRule, anchors: dict[str, str]) -> str:
+    """Long lookups are written once in a file, with a YAML anchor."""
+    if name not in rule.lookups:
+        return yaml_text(text)
+    if text in anchors:
+        return f"*{anchors[text]}"
+    known = set(anchors.values())
+    anchors[text] = name if name not in known else f"{name}_{rule.alert}"
+    return f"&{anchors[text]} {yaml_text(text)}"
+
+
+def group_text(group: ShippedGroup, page_url: str = "") -> str:
+    """The file of a group. `page_url` is gpuscope's own address, for `runbook_url`; it may be a template."""
+    header = HEADER.format(title=group.title)
+    if any(rule.lookups for rule in group.rules):
+        header += ANCHORS_EXPLAINED
+    lines = [header + "groups:"]
+    anchors: dict[str, str] = {}
+    for name, interval, rules in _by_interval(group):
+        lines += [f"  - name: {name}", *interval, "    rules:"]
+        for rule in rules:
+            lines += [*_rule_lines(rule, anchors, page_url), ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _by_interval(group: ShippedGroup) -> Iterator[tuple[str, list[str], list[ShippedRule]]]:
+    """Rules that read hours of samples are evaluated once a minute, in a group of their own."""
+    slow = [rule for rule in group.rules if looks_far_back(rule.expression)]
+    if usual := [rule for rule in group.rules if rule not in slow]:
+        yield group.name, [], usual
+    if slow:
+        yield f"{group.name}{SLOW_SUFFIX}", [f"    interval: {SLOW_INTERVAL}"], slow
+
+
+def rule_files(page_url: str = "") -> dict[str, str]:
+    return {f"{group.name}.yml": group_text(group, page_url) for group in shipped_groups()}
+
+
+def _equal_labels(source: Check, target: Check) -> tuple[str, ...]:
+    if target.subject is Subject.SLURM_NODE:  # its instance is the agent that reads the cluster
+        return ("instance", "node") if source.subject is Subject.SLURM_NODE else ("instance",)
+    if Subject.SERVICE in (source.subject, target.subject):
+        return ("instance",) if source.subject is Subject.NODE else ()
+    of_one_gpu = (Subject.GPU, Subject.PROCESS, Subject.OWNER)
+    if source.subject in of_one_gpu and target.subject in of_one_gpu:
+        # dcgm-exporter spells it UUID; a label that neither alert has is equal.
+        return ("instance", "uuid", "UUID")
+    return ("instance",)
+
+
+def inhibit_rules() -> Iterator[tuple[str, tuple[str, ...], tuple[str, ...]]]:
+    """Source alert, target alerts, and the labels that must be equal."""
+    targets: dict[tuple[str, tuple[str, ...]], list[str]] = defaultdict(list)
+    for target in CHECKS.values():
+        for kind in target.explained_by:
+            source = CHECKS[kind]
+            if Subject.SLURM_NODE in (source.subject, target.subject) and source.subject is Subject.NODE:
+                continue  # Slurm's name of a node is no label of the agent's target: nothing is equal
+            targets[source.alert, _equal_labels(source, target)].append(target.alert)
+    for (source_alert, equal), alerts in targets.items():
+        yield source_alert, tuple(sorted(alerts)), equal

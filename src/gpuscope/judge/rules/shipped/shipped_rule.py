@@ -1,0 +1,253 @@
+"""One shipped rule, and its annotations, which name the node, the GPU, the model and the owner.
+
+Model and owner are looked up with `query` in the annotation, not joined in the expression: an alert must not be
+lost because an info series is missing, nor change its labels because an owner changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from gpuscope.judge.checks.check import Check, Severity, Subject
+from gpuscope.judge.checks.source_steps import SOURCE_STEPS
+from gpuscope.judge.checks.thresholds import RECENT_XID_SECONDS
+from gpuscope.vendors.nvidia.xids import (
+    APPLICATION_XIDS,
+    CONTAINED_MEMORY_XIDS,
+    DRIVER_XIDS,
+    HARDWARE_XIDS,
+    NVLINK_XIDS,
+    XIDS,
+    Xid,
+)
+
+EXPLAIN_PATH: Final = "/explain/alert/"
+"""Of the server's page that explains an alert."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShippedRule:
+    check: Check
+    """Where meaning, severity, duration and next step come from."""
+    expression: str
+    place: str
+    """Template: a short name of the node, GPU or process, for the summary."""
+    detail: str = ""
+    """Template: the number, XID or source that is wrong."""
+    lookups: Mapping[str, str] = field(default_factory=dict)
+    """Templates by annotation: what the labels do not say, such as model and owner."""
+    next_step: str = ""
+    """Template, where the labels decide; empty for the one of the check."""
+    gpu_argument: str = "{{ $labels.gpu }}"
+    """Template: the GPU as nvidia-smi's `-i` takes it."""
+
+    @property
+    def alert(self) -> str:
+        return self.check.alert
+
+    def annotations(self, page_url: str) -> dict[str, str]:
+        """`runbook_url` is a page that gpuscope serves; without an address of gpuscope there is none."""
+        meaning = self.check.meaning
+        runbook = {"runbook_url": f"{page_url}{EXPLAIN_PATH}{self.alert}"} if page_url else {}
+        return {
+            "summary": f"{self.place}: {meaning.rstrip('.')}",
+            "description": f"{meaning} {self.detail}" if self.detail else meaning,
+            **self.lookups,
+            "next_step": (self.next_step or self.check.next_step).replace("{gpu_list}", self.gpu_argument),
+            **runbook,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class ShippedGroup:
+    name: str
+    title: str
+    rules: tuple[ShippedRule, ...]
+    is_default: bool = True
+    """Whether `gpuscope up` evaluates it by default."""
+
+
+GPU_WHERE: Final = (
+    "{{ with printf `gpuscope_gpu_info{instance=%q,uuid=%q}` $labels.instance $labels.uuid | query }}"
+    "{{ with first . }}{{ .Labels.node }} GPU {{ $labels.gpu }} ({{ .Labels.model }}){{ end }}"
+    "{{ else }}{{ $labels.instance }} GPU {{ $labels.gpu }}{{ end }}"
+)
+GPU_OWNER: Final = (
+    "{{ range $i, $p := printf `count by (user, namespace, pod, slurm_job)"
+    " (last_over_time(gpuscope_process_memory_bytes{instance=%q,uuid=%q}[10m]))` $labels.instance $labels.uuid"
+    ' | query | sortByLabel "user" }}{{ if $i }}, {{ end }}{{ if .Labels.user }}{{ .Labels.user }}'
+    "{{ if .Labels.pod }} (pod {{ .Labels.namespace }}/{{ .Labels.pod }}){{ end }}"
+    "{{ if .Labels.slurm_job }} (job {{ .Labels.slurm_job }}){{ end }}"
+    "{{ else if .Labels.pod }}pod {{ .Labels.namespace }}/{{ .Labels.pod }}"
+    "{{ else if .Labels.slurm_job }}job {{ .Labels.slurm_job }}{{ else }}owner not known{{ end }}"
+    "{{ else }}no process seen in the last 10 minutes{{ end }}"
+)
+"""Of the last ten minutes: the processes of a GPU that is lost are gone with it. Without a sample it says only
+that none was seen: a server that has just started knows no more."""
+NODE_WHERE: Final = (
+    "{{ with printf `gpuscope_agent_info{instance=%q}` $labels.instance | query }}"
+    '{{ . | first | label "node" }}{{ else }}{{ $labels.instance }}{{ end }}'
+)
+OWNER: Final = (
+    "{{ if $labels.pod }}pod {{ $labels.namespace }}/{{ $labels.pod }}"
+    "{{ else if $labels.slurm_job }}job {{ $labels.slurm_job }}{{ with $labels.user }} ({{ . }}){{ end }}"
+    "{{ else if $labels.container }}container {{ $labels.container }}"
+    "{{ else if $labels.user }}{{ $labels.user }}{{ else }}owner not known{{ end }}"
+)
+NODE_PLACE: Final = "{{ $labels.instance | stripPort }}"
+GPU_PLACE: Final = f"GPU {{{{ $labels.gpu }}}} of {NODE_PLACE}"
+PROCESS: Final = "{{ with $labels.command }}{{ . }} {{ end }}(PID {{ $labels.pid }})"
+_PLACES: Final = {
+    Subject.GPU: GPU_PLACE,
+    Subject.NODE: NODE_PLACE,
+    Subject.PROCESS: f"{OWNER}, {PROCESS}, {GPU_PLACE}",
+    Subject.OWNER: f"{OWNER}, {GPU_PLACE}",
+    Subject.SLURM_NODE: "{{ with $labels.node }}{{ . }}{{ else }}Slurm{{ end }}",
+    Subject.SERVICE: "{{ with $labels.instance }}{{ . }}{{ else }}gpuscope{{ end }}",
+}
+_LOOKUPS: Final[dict[Subject, dict[str, str]]] = {
+    Subject.GPU: {"gpu": GPU_WHERE, "owner": GPU_OWNER},
+    Subject.NODE: {"node": NODE_WHERE},
+    Subject.PROCESS: {"gpu": GPU_WHERE, "owner": OWNER},
+    Subject.OWNER: {"gpu": GPU_WHERE, "owner": OWNER},
+    Subject.SLURM_NODE: {},
+    Subject.SERVICE: {},
+}
+
+
+def xid_text(
+    codes: Iterable[int], text_of: Callable[[Xid], str], otherwise: str = "", xid: str = "$labels.xid"
+) -> str:
+    """A template: the text of the XID that `xid` is."""
+    return value_text(xid, {str(code): text_of(XIDS[code]) for code in sorted(codes)}, otherwise)
+
+
+def value_text(value_of: str, texts: Mapping[str, str], otherwise: str = "") -> str:
+    """A template: the text that belongs to a value, such as that of a label."""
+    by_text: dict[str, list[str]] = {}
+    for value, text in texts.items():
+        by_text.setdefault(text, []).append(value)
+    branches: list[str] = []
+    for text, values in by_text.items():
+        condition = f'eq {value_of} "{values[0]}"'
+        if len(values) > 1:
+            condition = f'match "^({"|".join(values)})$" {value_of}'
+        branches.append(f"{{{{- {'else if' if branches else 'if'} {condition} }}}}{text}")
+    if otherwise:
+        branches.append(f"{{{{- else }}}}{otherwise}")
+    # A line each in the file: YAML makes a space of the line break, and `-` removes it.
+    return "\n".join([*branches, "{{- end }}"])
+
+
+def _meaning_of(row: Xid) -> str:
+    return row.meaning
+
+
+def _next_step_of(row: Xid) -> str:
+    return row.next_step
+
+
+_XID_DETAIL: Final = 'XID {{{{ $labels.xid }}}}, {{{{ $value | humanizeDuration }}}} ago:{{{{ " " }}}}\n{}'
+_XID_STEPS: Final = {
+    "xid_hardware": HARDWARE_XIDS,
+    "xid_nvlink": NVLINK_XIDS,
+    "xid_driver": DRIVER_XIDS,
+    "xid_contained": CONTAINED_MEMORY_XIDS,
+    "xid_application": APPLICATION_XIDS,
+}
+_LOSING_XIDS: Final = HARDWARE_XIDS | NVLINK_XIDS | DRIVER_XIDS
+
+
+def _with_last_xid(text: str, otherwise: str = "") -> str:
+    """A template: a text in which `$xid` is the last XID that may have made the alert's GPU unreachable."""
+    codes = "|".join(map(str, sorted(_LOSING_XIDS)))
+    ages = f'gpuscope_gpu_xid_age_seconds{{instance=%q,uuid=%q,xid=~"{codes}"}}'
+    asked = f"bottomk(1, {ages} < {RECENT_XID_SECONDS:g})"
+    return (
+        f"{{{{- with printf `{asked}` $labels.instance $labels.uuid | query }}}}"
+        f'{{{{ $xid := . | first | label "xid" }}}}{text}{{{{ else }}}}{otherwise}{{{{ end }}}}'
+    )
+
+
+_SLURM_NODES: Final = "{{ with $labels.node }}Node {{ . }}{{ else }}Nodes: {{ $value }}{{ end }}."
+# A count stands behind its noun: "1 nodes" would be wrong, and a template has no plural.
+_DETAILS: Final = {
+    "node_down": "Target {{ $labels.instance }} of job {{ $labels.job }}.",
+    "node_stale": "They are {{ $value | humanizeDuration }} old.",
+    "source_down": "Source {{ $labels.source }}.",
+    "source_slow": "Source {{ $labels.source }}: {{ $value | humanizeDuration }}.",
+    "gpus_missing": (
+        "GPUs that are missing: {{ $value }}"
+        "{{ with printf `gpuscope_gpus_expected{instance=%q}` $labels.instance | query }}"
+        " of {{ . | first | value }}{{ end }}."
+    ),
+    "gpu_count_dropped": "GPUs that answer: {{ $value }}.",
+    "host_memory_low": "{{ $value | humanizePercentage }} is available.",
+    "disk_filling": "{{ $labels.mountpoint }}.",
+    "clock_skew": "It is off by {{ $value | humanizeDuration }}.",
+    "gpu_lost": _with_last_xid(
+        '{{ " " }}XID {{ $xid }} came before:{{ " " }}\n' + xid_text(_LOSING_XIDS, _meaning_of, xid="$xid")
+    ),
+    "recovery_action": "Recovery action {{ $value }}.",
+    "xid_hardware": _XID_DETAIL.format(xid_text(HARDWARE_XIDS, _meaning_of)),
+    "xid_nvlink": _XID_DETAIL.format(xid_text(NVLINK_XIDS, _meaning_of)),
+    "xid_driver": _XID_DETAIL.format(xid_text(DRIVER_XIDS, _meaning_of)),
+    "xid_contained": _XID_DETAIL.format(xid_text(CONTAINED_MEMORY_XIDS, _meaning_of)),
+    "xid_application": _XID_DETAIL.format(xid_text(APPLICATION_XIDS, _meaning_of)),
+    "ecc_uncorrected": "Errors: {{ $value }}.",
+    "throttled": "Reason: {{ $labels.reason }}.",
+    "memory_hot": "{{ $value }} °C.",
+    "pcie_degraded": "Lanes: {{ $value }}.",
+    "pcie_generation": "Generation {{ $value }}.",
+    "nvlink_down": "Link {{ $labels.link }}.",
+    "nvlink_errors": "Link {{ $labels.link }}, {{ $labels.error }}.",
+    "memory_full": "{{ $value | humanizePercentage }} is used.",
+    "hung": "For {{ $value | humanizeDuration }}.",
+    "waits_for_disk": "{{ $value | humanizePercentage }} of the time.",
+    "waits_for_network": "{{ $value | humanizePercentage }} of the time.",
+    "unused": "For {{ $value | humanizeDuration }}.",
+    "failed_jobs": "Programs: {{ $value }}.",
+    "queue_waits": "Idle GPUs: {{ $value }}.",
+    "held_idle": "Idle for {{ $value | humanizeDuration }}.",
+    "orphan_memory": "{{ $value | humanize1024 }}B.",
+    "long_running": "It has run for {{ $value | humanizeDuration }}.",
+    "memory_leak": "It needs {{ $value | humanize1024 }}B in two hours.",
+    "slurm_nodes_down": _SLURM_NODES,
+    "slurm_drained": _SLURM_NODES,
+    "slurm_queue_stuck": "Waiting jobs: {{ $value }}.",
+    "slurm_dbd_backlog": "Waiting records: {{ $value }}.",
+}
+
+
+def rule_of_check(check: Check) -> ShippedRule:
+    """The rule over gpuscope's own metrics."""
+    lookups = _LOOKUPS[check.subject]
+    codes = _XID_STEPS.get(check.kind)
+    next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
+    if check.kind == "gpu_lost":
+        next_step = _with_last_xid(
+            xid_text(_LOSING_XIDS, _next_step_of, check.next_step, xid="$xid"), check.next_step
+        )
+    if check.kind == "source_down":
+        next_step = value_text("$labels.source", SOURCE_STEPS, check.next_step)
+    return ShippedRule(
+        check=check,
+        expression=check.promql,
+        place=_PLACES[check.subject],
+        detail=_DETAILS.get(check.kind, ""),
+        lookups=lookups,
+        next_step=next_step,
+    )
+
+
+WATCHDOG: Final = Check(
+    kind="watchdog",
+    alert="Watchdog",
+    subject=Subject.SERVICE,
+    severity=Severity.INFO,
+    promql="vector(1)",
+    meaning="This alert always fires: when it stops, alerts are no longer evaluated or delivered.",
+    next_step="send it to a dead-man's switch that complains when it is missing",
+)

@@ -1,0 +1,117 @@
+"""The state of all alerts in a file, so that `for`, `keep_firing_for` and `startsAt` survive a restart.
+
+Written as a whole after a change of state. A file that cannot be read is reported and ignored: alerts then
+start anew, or are restored from `ALERTS_FOR_STATE`. For a pending alert the time without evaluation does not
+count.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from gpuscope.base.atomic_write import PRIVATE, write_atomically
+from gpuscope.base.episode_log import EpisodeLog
+from gpuscope.judge.rules.alert_state import ActiveAlert, AlertState
+from gpuscope.judge.rules.rule_group import RuleGroup
+from gpuscope.model.series import Labels
+
+log = logging.getLogger("gpuscope")
+VERSION = 1
+MAX_STATE_BYTES = 1 << 30
+
+
+class RuleStateFile:
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._episode = EpisodeLog(log, f"{path}: the state of alerts was not saved")
+
+    def load(self) -> dict[str, Any]:
+        """By group key; empty if there is no file or it cannot be used."""
+        try:
+            if self._path.stat().st_size > MAX_STATE_BYTES:
+                raise ValueError("too large")
+            document = orjson.loads(self._path.read_bytes())
+            if document["version"] != VERSION:
+                raise ValueError(f"version {document['version']!r}")
+            return {group["key"]: group for group in document["groups"]}
+        except FileNotFoundError:
+            return {}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            log.warning("%s: the state of alerts cannot be read and is ignored: %s", self._path, error)
+            return {}
+
+    def save(self, groups: Iterable[RuleGroup]) -> None:
+        """A failure is logged; evaluation goes on without a saved state."""
+        document = {"version": VERSION, "groups": [_group_document(group) for group in groups]}
+        try:
+            write_atomically(self._path, orjson.dumps(document), mode=PRIVATE)
+        except OSError as error:
+            self._episode.failed(error.strerror or str(error))
+        else:
+            self._episode.succeeded()
+
+
+def _group_document(group: RuleGroup) -> dict[str, Any]:
+    return {
+        "key": group.spec.key,
+        "last_slot_ns": group.last_slot_ns,
+        "rules": [
+            {
+                "name": rule.spec.name,
+                "labels": rule.spec.labels,
+                "alerts": [asdict(alert) for alert in rule.current_alerts()],
+            }
+            for rule in group.alerting_rules()
+        ],
+    }
+
+
+def restore_group(group: RuleGroup, saved: dict[str, Any], first_slot_ns: int) -> bool:
+    """Put saved alerts into the group's rules; False if the saved state is not usable."""
+    try:
+        last_slot = saved["last_slot_ns"]
+        gap = 0 if last_slot is None else max(0, first_slot_ns - int(last_slot) - group.spec.interval_ns)
+        waiting: dict[tuple[str, Labels], list[list[ActiveAlert]]] = {}
+        for rule in saved["rules"]:
+            key = (str(rule["name"]), _pairs(rule["labels"]))
+            waiting.setdefault(key, []).append(list(_alerts(rule["alerts"], gap)))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        log.warning("the saved state of rule group %s is not usable: %r", group.spec.key, error)
+        return False
+    for current in group.alerting_rules():
+        matches = waiting.get(current.spec.key)
+        if matches:
+            current.table.restore(iter(matches.pop(0)))
+        current.is_restored = True
+    return True
+
+
+def _alerts(entries: list[dict[str, Any]], gap_ns: int) -> Iterator[ActiveAlert]:
+    for entry in entries:
+        alert = ActiveAlert(
+            **{
+                **entry,
+                "labels": _pairs(entry["labels"]),
+                "annotations": _pairs(entry["annotations"]),
+                # JSON has no NaN and no infinity; the next evaluation replaces the value.
+                "value": float("nan") if entry["value"] is None else float(entry["value"]),
+                "state": AlertState(entry["state"]),
+            }
+        )
+        if alert.state is AlertState.PENDING:
+            alert.active_at_ns += gap_ns
+        yield alert
+
+
+def _pairs(pairs: list[list[str]]) -> Labels:
+    return tuple((str(name), str(value)) for name, value in pairs)
+
+
+def has_pending(groups: Iterable[RuleGroup]) -> bool:
+    return any(rule.has_pending() for group in groups for rule in group.alerting_rules())

@@ -1,0 +1,176 @@
+"""Runs promtool's unit tests for rules: a test file in, the messages of its failures out.
+
+All groups are evaluated each `evaluation_interval` from time 0 (their own interval does not count); alerts are
+compared at the last evaluation at or before `eval_time`, firing ones only.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from gpuscope.base.clock import SystemClock
+from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.history.promql import Engine, PromQLError
+from gpuscope.history.promql.ast_json import parse_selector
+from gpuscope.history.promql.labels import quote
+from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import AlertState
+from gpuscope.judge.rules.alerting_rule import AlertContext
+from gpuscope.judge.rules.go_text import exponent_text, labels_text
+from gpuscope.judge.rules.interfaces import RuleQueryError, TemplateExpander
+from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.rule_file import RuleFileError
+from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_set import load_rule_set
+from gpuscope.judge.rules.series_values import SeriesValuesError, parse_values
+from gpuscope.judge.rules.templates.go_time import duration_string
+from gpuscope.judge.rules.unit_test_file import AlertTest, ExpressionTest, UnitTest, UnitTestFile
+from gpuscope.model.series import Labels, MatchOp
+
+MILLISECOND_NS = 1_000_000
+FoundAlert = tuple[Labels, Labels]
+"""Labels and annotations."""
+
+
+class _NoAlerts:
+    def take(self, alerts: Sequence[Alert]) -> None:
+        """Alerts of a unit test are not sent."""
+
+
+def run_unit_tests(file: UnitTestFile, templates: TemplateExpander, only: str = "") -> list[str]:
+    """The failures, in promtool's format; `only` is a regular expression for names of tests."""
+    failures: list[str] = []
+    for test in file.tests:
+        if not only or re.search(only, test.name):
+            failures += _TestRun(file, test, templates).run()
+    return failures
+
+
+@dataclass(slots=True)
+class _TestRun:
+    file: UnitTestFile
+    test: UnitTest
+    templates: TemplateExpander
+    storage: MemoryStorage = field(default_factory=MemoryStorage)
+
+    def run(self) -> list[str]:
+        try:
+            self._load_series()
+            groups = self._build_groups()
+        except RuleFileError as error:
+            return list(error.mistakes)
+        except (SeriesValuesError, PromQLError) as error:
+            return [str(error)]
+        failures, has_finished = self._evaluate(groups)
+        if has_finished:
+            failures += [found for one in self.test.expression_tests for found in self._check_expression(one)]
+        return failures
+
+    def _load_series(self) -> None:
+        for series, values in self.test.input_series:
+            labels = parse_series(series)
+            for index, value in enumerate(parse_values(values)):
+                if value is not None:
+                    self.storage.add(labels, self.test.start_ms + index * self.test.interval_ms, value)
+
+    def _queries(self) -> EvaluatorQueries:
+        return EvaluatorQueries(Engine(self.storage, subquery_step_ms=self.file.evaluation_interval_ms))
+
+    def _build_groups(self) -> list[RuleGroup]:
+        specs = load_rule_set(self.file.rule_files, self.test.interval_ms * MILLISECOND_NS, self.templates)
+        context = AlertContext(self.templates, self.test.external_labels, self.test.external_url)
+        environment = RuleEnvironment(self._queries(), self.storage, _NoAlerts(), context, SystemClock())
+        order = {name: index for index, name in enumerate(self.file.group_eval_order)}
+        ordered = sorted(specs, key=lambda spec: order.get(spec.name, 0))
+        return [RuleGroup(spec, environment, is_restored=True) for spec in ordered]
+
+    def _evaluate(self, groups: Sequence[RuleGroup]) -> tuple[list[str], bool]:
+        """The failures, and False if a rule failed, which ends the test."""
+        step, start = self.file.evaluation_interval_ms, self.test.start_ms
+        failures: list[str] = []
+        for offset in range(0, self.test.last_eval_time_ms() + 1, step):
+            self.storage.show_until(start + offset)
+            broken: list[str] = []
+            for group in groups:
+                group.evaluate((start + offset) * MILLISECOND_NS)
+                at = duration_string((start + offset) * 1_000_000)
+                broken += [
+                    f"    rule: {rule.spec.name}, time: {at}, err: {rule.last_error}"
+                    for rule in group.rules
+                    if rule.last_error
+                ]
+            if broken:
+                return [*failures, *broken], False
+            due = [one for one in self.test.alert_tests if offset <= one.eval_time_ms < offset + step]
+            for test in sorted(due, key=lambda one: one.eval_time_ms):
+                failures += self._check_alerts(groups, test)
+        return failures, True
+
+    def _check_alerts(self, groups: Sequence[RuleGroup], test: AlertTest) -> Iterator[str]:
+        got = sorted(
+            (alert.labels, alert.annotations)
+            for group in groups
+            for rule in group.alerting_rules()
+            if rule.spec.name == test.alertname
+            for alert in rule.active_alerts()
+            if alert.state is AlertState.FIRING
+        )
+        expected = sorted(
+            (tuple(sorted({**dict(one.labels), "alertname": test.alertname}.items())), one.annotations)
+            for one in test.expected
+        )
+        if got != expected:
+            name = f"    name: {self.test.name},\n" if self.test.name else ""
+            yield (
+                f"{name}    alertname: {test.alertname}, time: {duration_text(test.eval_time_ms)}, \n"
+                f"        exp:{_alerts_text(expected)}, \n        got:{_alerts_text(got)}"
+            )
+
+    def _check_expression(self, test: ExpressionTest) -> Iterator[str]:
+        where = f"    expr: {quote(test.expression)}, time: {duration_text(test.eval_time_ms)},"
+        try:
+            vector = self._queries().instant(test.expression, self.test.start_ms + test.eval_time_ms)
+            expected = sorted((parse_series(labels), value) for labels, value in test.expected)
+        except (RuleQueryError, PromQLError) as error:
+            yield f"{where} err: {error}"
+            return
+        got = sorted(zip(vector.labels, vector.values.tolist(), strict=True))
+        if len(got) != len(expected) or not all(map(self._is_equal, got, expected)):
+            yield f"{where}\n        exp: {_samples_text(expected)}\n        got: {_samples_text(got)}"
+
+    def _is_equal(self, one: tuple[Labels, float], other: tuple[Labels, float]) -> bool:
+        if one[0] != other[0]:
+            return False
+        if one[1] == other[1] or not self.file.fuzzy_compare:
+            return one[1] == other[1]
+        return other[1] in (math.nextafter(one[1], math.inf), math.nextafter(one[1], -math.inf))
+
+
+def parse_series(text: str) -> Labels:
+    """`up{job="a"}` as labels; empty values are absent. Raises PromQLError."""
+    if text.strip() in ("", "{}"):
+        return ()
+    matchers = parse_selector(text)
+    if any(one.op is not MatchOp.EQUAL for one in matchers):
+        raise SeriesValuesError(f"{text!r} is not a series: only = is possible")
+    return tuple(sorted((one.name, one.value) for one in matchers if one.value))
+
+
+def _alerts_text(alerts: Sequence[FoundAlert]) -> str:
+    if not alerts:
+        return "[]"
+    shown = [
+        f"{index}:\n  Labels:{labels_text(labels)}\n  Annotations:{labels_text(annotations)}"
+        for index, (labels, annotations) in enumerate(alerts)
+    ]
+    return ("[\n" + ",\n".join(shown) + "\n]").replace("\n", "\n            ")
+
+
+def _samples_text(samples: Sequence[tuple[Labels, float]]) -> str:
+    return (
+        ", ".join(f"{labels_text(labels)} {exponent_text(value).upper()}" for labels, value in samples) or "nil"
+    )

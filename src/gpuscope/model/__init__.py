@@ -1,0 +1,1 @@
+"""The values that everything passes on: readings, series, the text of metrics."""

@@ -1,0 +1,119 @@
+"""The reading of one source, and the snapshot of the whole node.
+
+A `Reading` contains only what its source can read. A `Snapshot` is built once per cycle from the latest fresh
+reading of every source and is the input of the rest of the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from gpuscope.model.readings.absent import ABSENT, Maybe
+from gpuscope.model.readings.device import NO_VALUES, Device, Uuid
+from gpuscope.model.readings.event import GpuEvent, XidEvent, XidTotal
+from gpuscope.model.readings.host import HostReading
+from gpuscope.model.readings.ownership import NO_OWNERSHIP, Ownership
+from gpuscope.model.readings.process import Process
+from gpuscope.model.readings.slurm import SlurmState
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """Versions and modes of the NVIDIA driver."""
+
+    driver_version: Maybe[str] = ABSENT
+    nvml_version: Maybe[str] = ABSENT
+    cuda_version: Maybe[str] = ABSENT
+    confidential_compute: Maybe[int] = ABSENT  # 1 if the GPUs are in confidential computing mode
+    gpu_count: Maybe[int] = ABSENT  # that the driver lists, also one that was lost before the agent started
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """One source's reading. `failures` counts failed calls by name; other numbers are still valid."""
+
+    driver: Maybe[Driver] = ABSENT
+    devices: tuple[Device, ...] = ()
+    processes: Maybe[tuple[Process, ...]] = ABSENT  # (): no processes; ABSENT: unknown
+    host: Maybe[HostReading] = ABSENT
+    slurm: Maybe[SlurmState] = ABSENT
+    xids: tuple[XidEvent, ...] = ()
+    failures: Mapping[str, int] = NO_VALUES
+    simulated: bool = False
+    down: str = ""  # why the source is down, if the reading itself says so; its other values still count
+    unfinished: bool = False  # some numbers are still being read and follow in the next reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceStatus:
+    """The state of one source. Always exported, also when the source fails."""
+
+    name: str
+    up: bool
+    why: str  # one sentence: what it reads, or why it reads nothing
+    failures: int = 0  # failed reads and calls since the start
+    failed_reads: int = 0  # those of `failures` that were whole reads
+    code: Maybe[int] = ABSENT  # of the last read: 0, or its exit or return code; -1 if it has none
+    duration_seconds: Maybe[float] = ABSENT
+    last_success_at: Maybe[float] = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Counters:
+    """Counters that the agent integrates every cycle, so that they include bursts between two scrapes."""
+
+    busy_seconds: Maybe[float] = ABSENT
+    energy_joules: Maybe[float] = ABSENT
+    throttled_seconds: Mapping[str, float] = NO_VALUES  # by reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuTrend:
+    """The recent past of a GPU or MIG instance, which a single reading does not show.
+
+    Durations are whole seconds of the monotonic clock: setting the machine's clock does not change them.
+    `*_since` are the same as times since the epoch, for one more version."""
+
+    utilization_minute_ratio: Maybe[float] = ABSENT
+    power_minute_watts: Maybe[float] = ABSENT
+    hung_seconds: Maybe[float] = ABSENT  # full utilisation, little power, no traffic; 0 while it does not hang
+    free_seconds: Maybe[float] = ABSENT  # no process and no allocation; 0 while it is held
+    hung_since: Maybe[float] = ABSENT
+    free_since: Maybe[float] = ABSENT
+
+
+NO_TREND: Final = GpuTrend()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentCost:
+    """The agent's own CPU time and memory."""
+
+    started_at: float
+    snapshots: int
+    cpu_seconds: float
+    memory_bytes: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    node: str
+    taken_at: float
+    monotonic: Maybe[float] = ABSENT  # the agent's monotonic clock at that time
+    simulated: bool = False
+    driver: Driver = Driver()
+    devices: tuple[Device, ...] = ()
+    processes: Maybe[tuple[Process, ...]] = ABSENT
+    ownership: Ownership = NO_OWNERSHIP
+    host: Maybe[HostReading] = ABSENT
+    slurm: Maybe[SlurmState] = ABSENT  # on the one machine that reads the cluster
+    cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that is not idle
+    counters: Mapping[Uuid, Counters] = NO_VALUES
+    trends: Mapping[Uuid, GpuTrend] = NO_VALUES
+    xids: tuple[XidTotal, ...] = ()
+    events: tuple[GpuEvent, ...] = ()  # the most recent events, oldest first
+    sources: tuple[SourceStatus, ...] = ()
+    expected_gpus: Maybe[int] = ABSENT
+    agent: Maybe[AgentCost] = ABSENT

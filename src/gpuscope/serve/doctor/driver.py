@@ -1,0 +1,109 @@
+"""Checks of the driver: kernel module, library, and access to the device files."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import re
+import stat
+from collections.abc import Iterator
+
+from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+
+DRIVER_LIBRARY = "libnvidia-ml.so.1"
+_IN_A_POD = (
+    "in the pod's spec: runtimeClassName: nvidia, and env NVIDIA_VISIBLE_DEVICES=all; "
+    "without NVIDIA's runtime mount the library and /dev/nvidia* of the node (hostPath)"
+)
+_IN_A_CONTAINER = (
+    "docker run --gpus all; in a compose project: COMPOSE_FILE=compose.yaml:compose.nvidia.yaml in .env; "
+    "without NVIDIA's toolkit: compose.devices.yaml, or mount the library and /dev/nvidia*"
+)
+
+
+def kernel_module(context: DoctorContext) -> Iterator[CheckResult]:
+    try:
+        text = (context.root / "proc/driver/nvidia/version").read_text("utf-8", "replace")
+    except OSError:
+        if re.search(r"^nouveau ", _loaded_modules(context), re.MULTILINE):
+            fix = "blacklist nouveau, install NVIDIA's driver, reboot"
+            yield CheckResult(_if_gpus(context), "the nouveau driver is loaded instead of NVIDIA's", fix)
+        else:
+            fix = "sudo modprobe nvidia   (or install the driver: sudo apt install nvidia-driver)"
+            yield CheckResult(_if_gpus(context), "the NVIDIA kernel module is not loaded", fix)
+        return
+    version = re.search(r"Kernel Module.*?\s(\d+\.\d+(?:\.\d+)?)", text)
+    yield CheckResult(Verdict.GOOD, f"NVIDIA kernel module {version[1] if version else 'of unknown version'}")
+
+
+def _loaded_modules(context: DoctorContext) -> str:
+    try:
+        return (context.root / "proc/modules").read_text("utf-8", "replace")
+    except OSError:
+        return ""  # a kernel without modules, or a container that hides them
+
+
+def _if_gpus(context: DoctorContext) -> Verdict:
+    """A missing driver is not a problem on a machine without GPUs."""
+    return Verdict.NOTE if context.snapshot.expected_gpus == 0 else Verdict.BAD
+
+
+def driver_library(context: DoctorContext) -> Iterator[CheckResult]:
+    status = next((s for s in context.snapshot.sources if s.name == "nvml"), None)
+    if status is not None and status.up:
+        yield CheckResult(Verdict.GOOD, "NVML answers")
+    elif not _can_load(DRIVER_LIBRARY):
+        fix = _mount_line(context) or "sudo apt install libnvidia-ml1"
+        yield CheckResult(_if_gpus(context), f"{DRIVER_LIBRARY} was not found", fix)
+    elif status is not None:
+        yield CheckResult(Verdict.BAD, f"NVML does not answer: {status.why}")
+
+
+def _mount_line(context: DoctorContext) -> str:
+    """The line of the manifest that brings the driver into a container; empty outside of one."""
+    if "KUBERNETES_SERVICE_HOST" in context.environment:
+        return _IN_A_POD
+    marks = (context.root / ".dockerenv", context.root / "run/.containerenv")
+    return _IN_A_CONTAINER if any(mark.exists() for mark in marks) else ""
+
+
+def _can_load(name: str) -> bool:
+    """Not find_library: ldconfig's list does not have a library that is mounted into a container."""
+    try:
+        ctypes.CDLL(name)
+    except OSError:
+        return False
+    return True
+
+
+def device_files(context: DoctorContext) -> Iterator[CheckResult]:
+    devices = sorted((context.root / "dev").glob("nvidia[0-9]*"))
+    if not devices:
+        fix = _mount_line(context) or "sudo nvidia-modprobe -c0 -u"
+        yield CheckResult(_if_gpus(context), "/dev/nvidia0 does not exist", fix)
+        return
+    control = context.root / "dev/nvidiactl"
+    closed = [str(path) for path in (control, *devices) if not _may_open(path)]
+    if closed:
+        fix = f"add this user to the group that owns them: {_group_hint(closed[0])}"
+        yield CheckResult(Verdict.BAD, f"no permission to open {', '.join(closed)}", fix)
+    else:
+        yield CheckResult(Verdict.GOOD, f"{len(devices)} GPU device files, all accessible to this user")
+
+
+def _may_open(path: os.PathLike[str]) -> bool:
+    return os.access(path, os.R_OK | os.W_OK)
+
+
+def _group_hint(path: str) -> str:
+    import grp
+
+    try:
+        group = grp.getgrgid(os.stat(path).st_gid).gr_name  # noqa: PTH116 - only the group is wanted
+        mode = stat.filemode(os.stat(path).st_mode)  # noqa: PTH116
+    except (OSError, KeyError):
+        return "sudo chmod a+rw does NOT survive a reboot; use udev or NVreg_DeviceFileGID"
+    return f"sudo usermod -aG {group} $USER   ({path} is {mode})"
+
+
+CHECKS = REAL_GPU_CHECKS = (kernel_module, driver_library, device_files)

@@ -1,0 +1,99 @@
+"""Whether all GPUs of this machine are visible, healthy and set up: MIG, findings of `judge/checks/`, profiling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuscope.judge.checks.check import Severity, Subject
+from gpuscope.judge.checks.checks import CHECKS as HEALTH_CHECKS
+from gpuscope.judge.checks.facts import sort_samples
+from gpuscope.judge.checks.finding import worst_first
+from gpuscope.judge.checks.finding_texts import join_indices
+from gpuscope.judge.checks.findings import FindingMaker
+from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.serve.doctor.slurm_access import reads_slurm
+from gpuscope.serve.live.collector_samples import snapshot_samples
+from gpuscope.serve.live.sample_judge import SampleJudge
+
+
+def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
+    snapshot = context.snapshot
+    seen = [device for device in snapshot.devices if not device.lost]
+    counts = [count for count in (snapshot.expected_gpus, snapshot.driver.gpu_count) if count is not ABSENT]
+    expected = max(len(snapshot.devices), *counts) if counts else len(snapshot.devices)
+    if silent := _silent_gpus(snapshot):
+        fix = "look for its last XID in dmesg; drain the node, then reset the GPU or power-cycle the node"
+        what = f"{len(seen)} of {expected} GPUs answer; no answer from GPU {join_indices(silent)}"
+        yield CheckResult(Verdict.BAD, what, fix)
+    elif len(seen) < expected:
+        fix = "map all devices into the container (--gpus all), or check `lspci -d 10de:` and dmesg"
+        visible = context.environment.get("NVIDIA_VISIBLE_DEVICES")
+        why = f" (NVIDIA_VISIBLE_DEVICES={visible})" if visible else ""
+        yield CheckResult(Verdict.BAD, f"{len(seen)} of {expected} GPUs visible{why}", fix)
+    elif snapshot.expected_gpus is ABSENT:
+        yield CheckResult(Verdict.NOTE, f"{len(seen)} GPUs visible; the PCI bus cannot be read for comparison")
+    elif seen:
+        yield CheckResult(Verdict.GOOD, f"{len(seen)} of {expected} GPUs visible")
+    else:
+        fix = "lspci -d 10de: lists NVIDIA devices; gpuscope up --demo shows a simulated fleet"
+        yield CheckResult(_unless_slurm(context), "this machine has no NVIDIA GPU on its PCI bus", fix)
+
+
+def _silent_gpus(snapshot: Snapshot) -> list[str]:
+    """Lost GPUs, also one that was lost before this program started: then only its index is known."""
+    lost = {device.index for device in snapshot.devices if device.lost}
+    listed = snapshot.driver.gpu_count
+    if listed is not ABSENT and listed > len(snapshot.devices):
+        lost |= set(range(listed)) - {device.index for device in snapshot.devices}
+    return [str(index) for index in sorted(lost)]
+
+
+def _unless_slurm(context: DoctorContext) -> Verdict:
+    """The controller of a Slurm cluster needs no GPU."""
+    return Verdict.NOTE if reads_slurm(context) else Verdict.BAD
+
+
+def mig(context: DoctorContext) -> Iterator[CheckResult]:
+    for device in context.snapshot.devices:
+        if device.mig_enabled is ABSENT or not device.mig_enabled:
+            continue
+        if device.instances:
+            yield CheckResult(
+                Verdict.GOOD, f"GPU {device.index}: MIG with {len(device.instances)} instances visible"
+            )
+        else:
+            fix = "create instances (nvidia-smi mig -cgi … -C), or allow /proc/driver/nvidia/capabilities"
+            yield CheckResult(
+                Verdict.BAD, f"GPU {device.index}: MIG is enabled but no instance is visible", fix
+            )
+        if device.mig_pending is not ABSENT and device.mig_pending != device.mig_enabled:
+            fix = f"nvidia-smi --gpu-reset -i {device.index}"
+            yield CheckResult(Verdict.NOTE, f"GPU {device.index}: MIG mode changes at the next reset", fix)
+
+
+def health(context: DoctorContext) -> Iterator[CheckResult]:
+    """The findings of the page about this machine's GPUs, without those about their use."""
+    snapshot = context.snapshot
+    samples, now = list(snapshot_samples(snapshot)), snapshot.taken_at
+    judge = SampleJudge()
+    judge.add(samples, now)
+    nodes = sort_samples(samples, now).nodes
+    for finding in sorted(FindingMaker(nodes, others=judge.others).make(judge.open_now()), key=worst_first):
+        if finding.uuids and HEALTH_CHECKS[finding.kind].subject is Subject.GPU:
+            verdict = Verdict.NOTE if finding.severity is Severity.INFO else Verdict.BAD
+            yield CheckResult(verdict, finding.why, finding.next)
+
+
+def profiling(context: DoctorContext) -> Iterator[CheckResult]:
+    devices = [device for device in context.snapshot.devices if not device.lost]
+    without = [str(device.index) for device in devices if device.sm_active_ratio is ABSENT]
+    if devices and not without:
+        yield CheckResult(Verdict.GOOD, "profiling numbers (SM, tensor, DRAM activity) on every GPU")
+    elif without:
+        fix = "install DCGM and start nv-hostengine as root; GeForce GPUs have no profiling numbers"
+        what = f"no profiling numbers on GPU {', '.join(without)}: GPUs before Hopper need DCGM for them"
+        yield CheckResult(Verdict.NOTE, what, fix)
+
+
+CHECKS = (visible_gpus, mig, health, profiling)

@@ -1,0 +1,192 @@
+"""Requests and responses: the arguments and results of handlers."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.serve.http.body_budget import FREE_BYTES, RequestBodyBudget
+
+TEXT = "text/plain; charset=utf-8"
+
+Header = tuple[str, str]
+
+
+def _do_nothing() -> None:
+    pass
+
+
+class BodyTooLarge(Exception):
+    """The body exceeds the handler's `max_bytes`; the rest was not read."""
+
+
+class ClientDisconnected(Exception):
+    """The connection ended before the request's body did."""
+
+
+class BodyRefused(Exception):
+    """The body is malformed, too slow, or over the shared budget. The connection sends `response`."""
+
+    def __init__(self, response: Response) -> None:
+        super().__init__(response.status)
+        self.response = response
+
+
+class ResponseAborted(Exception):
+    """The response's pieces end early; the producer has logged why. The connection is aborted."""
+
+
+class RequestBody:
+    """A request's body, buffered as it arrives. `on_read` is called when a handler starts to read it: until
+    then only the beginning is read from the socket. Buffered bytes count against `budget`, under `address`,
+    until `release`."""
+
+    __slots__ = (
+        "_address",
+        "_budget",
+        "_content",
+        "_counted",
+        "_is_aborted",
+        "_on_read",
+        "_refusal",
+        "_waiter",
+        "is_complete",
+        "is_read",
+        "size",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        on_read: Callable[[], None] = _do_nothing,
+        budget: RequestBodyBudget | None = None,
+        address: str = "",
+    ) -> None:
+        self.size = 0
+        self.is_complete = False
+        self.is_read = False
+        self._is_aborted = False
+        self._refusal: Response | None = None
+        self._on_read = on_read
+        self._budget = budget
+        self._address = address
+        self._counted = 0
+        self._content = bytearray()
+        self._waiter: asyncio.Future[None] | None = None
+
+    def add(self, part: bytes) -> None:
+        self.size += len(part)
+        if self._refusal is not None:
+            return
+        if self._budget is not None and self.size > FREE_BYTES:
+            count = min(len(part), self.size - FREE_BYTES)
+            if not self._budget.take(self._address, count):
+                LIMITS_REACHED.count("max_request_bodies_bytes")
+                self.refuse(text("too many large requests at once; try again", 503, (("retry-after", "5"),)))
+                return
+            self._counted += count
+        self._content += part  # not a list: for a body sent byte by byte that takes forty times the memory
+        self._wake()
+
+    def end(self) -> None:
+        self.is_complete = True
+        self._wake()
+
+    def abort(self) -> None:
+        self._is_aborted = True
+        self._wake()
+
+    def refuse(self, response: Response) -> None:
+        """Makes `read` raise BodyRefused and drops the buffered bytes."""
+        self._refusal = self._refusal or response
+        self.release()
+        self._wake()
+
+    def release(self) -> None:
+        """Drops the buffered bytes and returns them to the budget."""
+        self._content = bytearray()
+        if self._budget is not None and self._counted:
+            self._budget.release(self._address, self._counted)
+            self._counted = 0
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    async def read(self, max_bytes: int) -> bytes:
+        """Returns the whole body, once; raises BodyTooLarge or, for a truncated body, ClientDisconnected."""
+        while not self.is_complete and self.size <= max_bytes and self._refusal is None:
+            if self._is_aborted:
+                raise ClientDisconnected
+            self._waiter = asyncio.get_running_loop().create_future()
+            if not self.is_read:
+                self.is_read = True
+                self._on_read()
+            await self._waiter
+        self.is_read = False
+        if self._refusal is not None:
+            raise BodyRefused(self._refusal)
+        content, self._content = self._content, bytearray()
+        if self.size > max_bytes:
+            raise BodyTooLarge
+        return bytes(content)
+
+
+@dataclass(slots=True, eq=False)
+class Request:
+    method: str
+    path: str  # unquoted
+    headers: Sequence[Header] = ()  # names in lower case, in the order received
+    query: bytes = b""  # not decoded
+    raw_path: bytes = b""
+    peer: str = ""  # the address at the other end of the connection
+    secure: bool = False
+    body: RequestBody = field(default_factory=RequestBody)
+    on_disconnect: Callable[[], None] = _do_nothing
+    """Called if the client disconnects before the response is complete."""
+    state: dict[str, Any] = field(default_factory=dict)
+    """Values that one handler passes to the next."""
+    received_at: float = field(default_factory=time.monotonic)
+    """When its head was complete; it may have waited since."""
+
+    def header(self, name: str, default: str = "") -> str:
+        """The first value of this header."""
+        for key, value in self.headers:
+            if key == name:
+                return value
+        return default
+
+
+@dataclass(slots=True, eq=False)
+class Response:
+    """The response to one request; wrapping handlers may add headers. With `pieces` the body is streamed, and
+    `close` is called when streaming ends for any reason."""
+
+    body: bytes = b""
+    status: int = 200
+    content_type: str = TEXT
+    headers: tuple[Header, ...] = ()
+    pieces: AsyncIterator[bytes] | None = None
+    close: Callable[[], Awaitable[None]] | None = None
+    is_endless: bool = False
+    """A stream of events: a server that stops calls the request's `on_disconnect` to end it."""
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+RequestGuard = Callable[[Request, str], Awaitable[Response | None]]
+"""Checks a request from a client address: returns a refusal, or None to pass it to the handler."""
+
+
+def with_guard(handler: Handler, guard: RequestGuard) -> Handler:
+    async def answer(request: Request) -> Response:
+        return await guard(request, request.peer) or await handler(request)
+
+    return answer
+
+
+def text(line: str, status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
+    """A response of one line of plain text; characters that UTF-8 cannot encode are replaced."""
+    return Response(f"{line}\n".encode("utf-8", "replace"), status, TEXT, headers)

@@ -1,0 +1,104 @@
+"""The server's own metrics: the state of its store, or of its requests to the engine behind `--store`.
+
+`gpuscope_engine_up` is absent until the first request to the engine.
+"""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Iterator
+
+from gpuscope import __version__
+from gpuscope.history.store.inspection import Stats
+from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.serve.api.engine_stats import EngineStats
+
+_ROWS = (
+    ("gpuscope_store_series", "gauge", "series", "Series in the store."),
+    (
+        "gpuscope_store_counted_series",
+        "gauge",
+        "counted_series",
+        "Series that count towards max_series; eight that have ended count as one.",
+    ),
+    ("gpuscope_store_max_series", "gauge", "max_series", "Series the store may hold (max_series)."),
+    ("gpuscope_store_blocks", "gauge", "blocks", "Sealed blocks in the store."),
+    ("gpuscope_store_head_samples", "gauge", "head_samples", "Samples not sealed yet."),
+    ("gpuscope_store_head_bytes", "gauge", "head_bytes", "Memory of the samples not sealed yet."),
+    (
+        "gpuscope_store_kept_rows_bytes",
+        "gauge",
+        "kept_rows_bytes",
+        "Memory of recent rows kept between wide queries; at most 33554432.",
+    ),
+    ("gpuscope_store_file_bytes", "gauge", "file_bytes", "Size of the store's file."),
+    ("gpuscope_store_disk_bytes", "gauge", "disk_bytes", "Size of the data folder on the disk."),
+    ("gpuscope_store_commits_total", "counter", "commits", "Transactions committed."),
+    ("gpuscope_store_failed_commits_total", "counter", "failed_commits", "Transactions that failed."),
+    ("gpuscope_store_samples_total", "counter", "samples", "Samples appended."),
+    ("gpuscope_store_seals_total", "counter", "seals", "Heads sealed."),
+    ("gpuscope_store_merges_total", "counter", "merges", "Blocks merged."),
+    ("gpuscope_store_restarts_total", "counter", "restarts", "Times a deleted data folder was created again."),
+    ("gpuscope_store_damaged_chunks", "gauge", "damaged_chunks", "Chunks that could not be read."),
+)
+
+
+def store_families(stats: Stats) -> Iterator[MetricFamily]:
+    for name, kind, attribute, help_text in _ROWS:
+        yield MetricFamily(name, kind, help_text, [Sample(NO_LABELS, getattr(stats, attribute))])
+    full = 0 if stats.full_since_ms is None else 1
+    yield MetricFamily(
+        "gpuscope_store_full",
+        "gauge",
+        "1 while the disk is full and nothing is stored.",
+        [Sample(NO_LABELS, full)],
+    )
+    yield MetricFamily(
+        "gpuscope_store_lost",
+        "gauge",
+        "1 while the data folder is missing and nothing is stored.",
+        [Sample(NO_LABELS, 0 if stats.lost is None else 1)],
+    )
+    refused = [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.refused.items())]
+    yield MetricFamily(
+        "gpuscope_store_refused_samples_total", "counter", "Samples refused, by reason.", refused
+    )
+
+
+def build_families() -> Iterator[MetricFamily]:
+    labels = LabelSet((("version", __version__), ("pythonversion", platform.python_version())))
+    yield MetricFamily(
+        "gpuscope_build_info", "gauge", "Always 1; labels carry the version.", [Sample(labels, 1)]
+    )
+
+
+def engine_families(stats: EngineStats) -> Iterator[MetricFamily]:
+    """Metrics of the requests to another engine. Endpoint labels are bounded: only known endpoints occur."""
+    if stats.up is not None:
+        yield MetricFamily(
+            "gpuscope_engine_up",
+            "gauge",
+            "1 if the engine's last response was usable, 0 if it was not or if there was none.",
+            [Sample(NO_LABELS, int(stats.up))],
+        )
+    yield MetricFamily(
+        "gpuscope_engine_requests_total",
+        "counter",
+        "Responses of the engine, by endpoint and HTTP status.",
+        [
+            Sample(LabelSet((("endpoint", endpoint), ("code", str(status)))), count)
+            for (endpoint, status), count in sorted(stats.requests.items())
+        ],
+    )
+    yield MetricFamily(
+        "gpuscope_engine_request_seconds_total",
+        "counter",
+        "Total time to the first byte of the engine's responses, by endpoint.",
+        [Sample(LabelSet((("endpoint", one),)), seconds) for one, seconds in sorted(stats.seconds.items())],
+    )
+    yield MetricFamily(
+        "gpuscope_engine_failures_total",
+        "counter",
+        "Requests without a usable response, by reason.",
+        [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.failures.items())],
+    )

@@ -1,7 +1,0 @@
-"""When the kernel log is read: always, beside the source of GPU values."""
-
-from __future__ import annotations
-
-from gpuscope.source_plan import SourcePlan
-
-PLAN = SourcePlan(trust=80)

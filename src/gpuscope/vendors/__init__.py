@@ -1,0 +1,1 @@
+"""What only one vendor's GPUs have: a folder each."""

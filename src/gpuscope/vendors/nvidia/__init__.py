@@ -1,0 +1,1 @@
+"""NVIDIA: its driver, tools, errors, exporters' names."""

@@ -1,0 +1,1 @@
+"""The metric families of NVIDIA's exporters."""

@@ -1,0 +1,215 @@
+"""The value of a DCGM field for a GPU or a MIG instance: from DCGM if it is the source, else computed from
+readings.
+
+Integers are int, doubles float, texts str. For a MIG instance a field that DCGM has per instance never falls
+back to the GPU's value; other fields (temperature, power) have the GPU's value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+
+from gpuscope.agent.families.catalogue.row import reader
+from gpuscope.model.readings import ABSENT, Device, Driver, Maybe, MigInstance, Snapshot
+from gpuscope.model.readings.device import GpuOrInstance
+from gpuscope.vendors.nvidia.dcgm_fields import (
+    DRIVER_READINGS,
+    FIELD_READINGS,
+    MIB,
+    NVLINK_RATE_IDS,
+    P2P_BITMAP_ID,
+    REQUESTED_DRIVER_READINGS,
+    REQUESTED_FIELD_READINGS,
+    TEXT_READINGS,
+    dcgm_fields,
+    is_blank,
+    kind_of,
+)
+from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity
+from gpuscope.vendors.nvidia.families.dcgm.nvlink_rates import Rates
+from gpuscope.vendors.nvidia.families.dcgm.table import XID_ID
+
+Value = int | float | str
+_PER_INSTANCE = frozenset({4, 5})
+_XID_SOURCES = frozenset({"nvml", "kernel-log", "demo"})
+
+
+class FieldValues:
+    """The field values of one snapshot. `nvlink_rates` come from `NvlinkRates`: the driver has only counters.
+
+    `no_xid` is the XID of a GPU without XIDs: DCGM 4 has no value, DCGM 1 to 3 have 0.
+    """
+
+    def __init__(self, snapshot: Snapshot, nvlink_rates: Rates, no_xid: Maybe[int] = ABSENT) -> None:
+        self._snapshot = snapshot
+        self._nvlink_rates = nvlink_rates
+        self._last_xid: dict[str, int] = {}
+        for total in sorted(snapshot.xids, key=lambda total: total.last_at):
+            self._last_xid[total.gpu_uuid] = total.xid
+        self._no_xid = no_xid if receives_xids(snapshot) else ABSENT
+
+    def of(self, field_id: int, entity: DcgmEntity) -> Maybe[Value]:
+        device, instance = entity.device, entity.instance
+        if instance is not None:
+            if instance.dcgm_fields:
+                return _reported(instance, field_id)
+            if is_per_instance(field_id):
+                return _converted(field_id, instance)
+        value = _reported(device, field_id)
+        return self._computed(field_id, device) if value is ABSENT else value
+
+    def _computed(self, field_id: int, device: Device) -> Maybe[Value]:
+        if device.lost:
+            return ABSENT
+        if field_id == XID_ID:
+            return self._last_xid.get(device.uuid, self._no_xid)
+        if field_id in DRIVER_READINGS:
+            text: Maybe[str] = getattr(self._snapshot.driver, DRIVER_READINGS[field_id])
+            return text
+        if field_id in REQUESTED_DRIVER_READINGS:
+            return _of_driver(field_id, self._snapshot.driver)
+        if field_id in NVLINK_RATE_IDS:
+            rate = self._nvlink_rates.get((str(device.uuid), *NVLINK_RATE_IDS[field_id]))
+            return ABSENT if rate is None else int(rate)
+        return _converted(field_id, device)
+
+
+def receives_xids(snapshot: Snapshot) -> bool:
+    """Whether a source reports XIDs: only then "no XID seen" means "no XID occurred"."""
+    return any(source.up and source.name in _XID_SOURCES for source in snapshot.sources)
+
+
+def is_computed(field_id: int) -> bool:
+    """Whether this field can be computed from readings, without DCGM."""
+    elsewhere = field_id == XID_ID or field_id in NVLINK_RATE_IDS
+    of_driver = field_id in DRIVER_READINGS or field_id in REQUESTED_DRIVER_READINGS
+    return elsewhere or of_driver or field_id in _converters()
+
+
+def is_per_instance(field_id: int) -> bool:
+    field = dcgm_fields().get(field_id)
+    return field is not None and field.level in _PER_INSTANCE and field_id != XID_ID
+
+
+def _reported(part: GpuOrInstance, field_id: int) -> Maybe[Value]:
+    value = part.dcgm_fields.get(field_id, ABSENT)
+    return ABSENT if value is ABSENT or is_blank(value) else value
+
+
+def _converted(field_id: int, part: GpuOrInstance) -> Maybe[Value]:
+    convert = _converters().get(field_id)
+    return ABSENT if convert is None else convert(part)
+
+
+Convert = Callable[[GpuOrInstance], Maybe[Value]]
+
+
+@cache
+def _converters() -> dict[int, Convert]:
+    converters: dict[int, Convert] = {
+        row.id: _number(reader(row.reading), row.unit, kind_of(row.id))
+        for row in (*FIELD_READINGS, *REQUESTED_FIELD_READINGS)
+    }
+    converters |= {field_id: _text(path) for field_id, path in TEXT_READINGS.items()}
+    converters |= {field_id: _nvlink_errors(error) for field_id, error in _NVLINK_ERROR_IDS.items()}
+    converters[50] = _name
+    converters[52] = lambda part: getattr(part, "index", ABSENT)
+    converters[54] = lambda part: getattr(part, "uuid", ABSENT)
+    converters[63] = _compute_capability
+    converters[P2P_BITMAP_ID] = _p2p_bitmap
+    converters[93] = _bar1_free
+    converters[254] = _memory_used_share
+    return converters
+
+
+def _name(part: GpuOrInstance) -> Maybe[Value]:
+    """DCGM's name of a MIG instance is its profile."""
+    name: Maybe[str] = getattr(part, "profile" if isinstance(part, MigInstance) else "model", ABSENT)
+    return name
+
+
+def _number(read: Callable[[object], Maybe[float]], unit: float, kind: str) -> Convert:
+    def convert(part: GpuOrInstance) -> Maybe[Value]:
+        value = read(part)
+        if value is ABSENT:
+            return ABSENT
+        if kind == "d":
+            return float(value / unit)
+        if isinstance(value, int) and unit == 1.0:
+            return _signed(value)
+        # DCGM truncates MiB and profiled bytes. All other values were integers before they were multiplied.
+        return math.floor(value / unit) if unit in (MIB, 1.0) else round(value / unit)
+
+    return convert
+
+
+def _signed(value: int) -> int:
+    """DCGM stores 64 bits as a signed integer; only affinity masks are that large."""
+    return value - (1 << 64) if value >= 1 << 63 else value
+
+
+def _of_driver(field_id: int, driver: Driver) -> Maybe[Value]:
+    value: Maybe[Value] = getattr(driver, REQUESTED_DRIVER_READINGS[field_id])
+    if not isinstance(value, str):
+        return value
+    major, minor = _version(value)  # "12.4" is 12040
+    return 1000 * major + 10 * minor
+
+
+def _p2p_bitmap(part: GpuOrInstance) -> Maybe[Value]:
+    """One bit per GPU that is reachable over NVLink."""
+    statuses: Mapping[str, float] = getattr(part, "p2p_nvlink_status", {})
+    return sum(1 << int(peer) for peer, status in statuses.items() if status == 0) if statuses else ABSENT
+
+
+def _compute_capability(part: GpuOrInstance) -> Maybe[Value]:
+    capability: Maybe[str] = getattr(part, "compute_capability", ABSENT)
+    if capability is ABSENT:
+        return ABSENT
+    major, minor = _version(capability)
+    return major << 16 | minor
+
+
+def _version(text: str) -> tuple[int, int]:
+    major, _, minor = text.partition(".")
+    return (int(major) if major.isdecimal() else 0), (int(minor) if minor.isdecimal() else 0)
+
+
+def _text(path: str) -> Convert:
+    attribute, _, key = path.partition(".")
+
+    def convert(part: GpuOrInstance) -> Maybe[Value]:
+        value: Maybe[str] | Mapping[str, str] = getattr(part, attribute, ABSENT)
+        if isinstance(value, Mapping):
+            return value.get(key, ABSENT)
+        return value
+
+    return convert
+
+
+_NVLINK_ERROR_IDS = {409: "crc_flit", 419: "crc_data", 429: "replay", 439: "recovery"}
+
+
+def _nvlink_errors(error: str) -> Convert:
+    def convert(part: GpuOrInstance) -> Maybe[Value]:
+        counts = [count for labels, count in getattr(part, "nvlink_errors", {}).items() if labels[1] == error]
+        return round(sum(counts)) if counts else ABSENT
+
+    return convert
+
+
+def _bar1_free(part: GpuOrInstance) -> Maybe[Value]:
+    if part.bar1_total_bytes is ABSENT or part.bar1_used_bytes is ABSENT:
+        return ABSENT
+    return math.floor((part.bar1_total_bytes - part.bar1_used_bytes) / MIB)
+
+
+def _memory_used_share(part: GpuOrInstance) -> Maybe[Value]:
+    """Used memory as a share of the memory that is not reserved."""
+    used, total, reserved = part.memory_used_bytes, part.memory_total_bytes, part.memory_reserved_bytes
+    if used is ABSENT or total is ABSENT:
+        return ABSENT
+    usable = total - (0.0 if reserved is ABSENT else reserved)
+    return used / usable if usable > 0 else ABSENT

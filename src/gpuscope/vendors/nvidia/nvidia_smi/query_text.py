@@ -1,0 +1,179 @@
+"""Parses the indented text of `nvidia-smi -q`, for values that no CSV column has.
+
+Per GPU, by PCI address: brand, architecture, minor number, BAR1, temperature limits, PCIe replays; its MIG
+devices with instance ids and memory; every process with its instance. The text has no UUIDs of MIG devices
+(`-L` has them). Its PCIe throughput is not read: the driver measured it over 20 ms, and the text is up to a
+minute old.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gpuscope.model.readings import ABSENT, Maybe
+from gpuscope.vendors.nvidia.nvidia_smi.cells import to_number, to_text
+from gpuscope.vendors.nvidia.nvidia_smi.device_cells import put
+
+_GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*\Z")
+
+_TEXTS: Final = {
+    "Product Brand": "brand",
+    "Product Architecture": "architecture",
+    "Board Part Number": "board_part_number",
+}
+_NUMBERS: Final = {  # path in the text -> reading, unit
+    "BAR1 Memory Usage/Total": ("bar1_total_bytes", "MiB"),
+    "BAR1 Memory Usage/Used": ("bar1_used_bytes", "MiB"),
+    "PCI/Replays Since Reset": ("pcie_replays", ""),
+    "Max Clocks/Video": ("clock_max_hertz.video", "MHz"),
+    "Temperature/GPU Shutdown Temp": ("temperature_threshold_celsius.shutdown", "C"),
+    "Temperature/GPU Slowdown Temp": ("temperature_threshold_celsius.slowdown", "C"),
+    "Temperature/GPU Max Operating Temp": ("temperature_threshold_celsius.gpu_max", "C"),
+    "Temperature/Memory Max Operating Temp": ("temperature_threshold_celsius.memory_max", "C"),
+}
+_MIG_NUMBERS: Final = {
+    "FB Memory Usage/Total": ("memory_total_bytes", "MiB"),
+    "FB Memory Usage/Reserved": ("memory_reserved_bytes", "MiB"),
+    "FB Memory Usage/Used": ("memory_used_bytes", "MiB"),
+    "FB Memory Usage/Free": ("memory_free_bytes", "MiB"),
+    "BAR1 Memory/Total": ("bar1_total_bytes", "MiB"),
+    "BAR1 Memory/Used": ("bar1_used_bytes", "MiB"),
+    "BAR1 Memory Usage/Total": ("bar1_total_bytes", "MiB"),
+    "BAR1 Memory Usage/Used": ("bar1_used_bytes", "MiB"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedMig:
+    index: int
+    gpu_instance: int
+    compute_instance: int
+    readings: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedProcess:
+    pid: int
+    kind: str  # C, G, C+G, M+C
+    name: str
+    memory: str
+    gpu_instance: Maybe[int]
+    compute_instance: Maybe[int]
+
+
+@dataclass(frozen=True, slots=True)
+class LoggedGpu:
+    readings: Mapping[str, Any]
+    migs: tuple[LoggedMig, ...]
+    processes: tuple[LoggedProcess, ...]
+
+
+@dataclass(slots=True)
+class _Block:
+    """The section of one GPU, split into the GPU's own lines, MIG devices and processes."""
+
+    own: dict[str, str] = field(default_factory=dict)
+    migs: list[dict[str, str]] = field(default_factory=list)
+    processes: list[dict[str, str]] = field(default_factory=list)
+    instance: dict[str, str] = field(default_factory=dict)  # the ids that precede each process
+
+    def take(self, headings: list[str], key: str, value: str) -> None:
+        if headings[:1] == ["MIG Device"]:
+            # "Shared FB Memory Usage" on some drivers, "FB Memory Usage" on others.
+            path = "/".join([*(name.removeprefix("Shared ") for name in headings[1:]), key])
+            if self.migs:
+                self.migs[-1].setdefault(path, value)
+        elif headings[:1] == ["Processes"]:
+            self._take_process(key, value)
+        else:
+            self.own.setdefault("/".join([*headings, key]), value)
+
+    def _take_process(self, key: str, value: str) -> None:
+        if key in ("GPU instance ID", "Compute instance ID"):
+            self.instance[key] = value
+        elif key == "Process ID":
+            self.processes.append({key: value, **self.instance})
+            self.instance = {}
+        elif self.processes:
+            self.processes[-1].setdefault(key, value)
+
+
+def parse_query_text(text: str) -> dict[str, LoggedGpu]:
+    """GPUs by upper-case PCI address. The first section of an address wins: a process name may imitate one."""
+    return {address: _to_gpu(block) for address, block in _blocks(text.split("\n")).items()}
+
+
+def _blocks(lines: Iterable[str]) -> dict[str, _Block]:
+    blocks: dict[str, _Block] = {}
+    block: _Block | None = None
+    headings: list[tuple[int, str]] = []
+    for line in lines:
+        words = line.strip()
+        if not words:
+            continue
+        if (gpu := _GPU.match(line)) is not None:
+            address = gpu[1].upper()
+            block = None if address in blocks else blocks.setdefault(address, _Block())
+            headings = []
+        elif block is not None:
+            depth = len(line) - len(line.lstrip())
+            while headings and headings[-1][0] >= depth:
+                headings.pop()
+            key, colon, value = words.partition(": ")
+            if colon or words.endswith(":"):
+                block.take([name for _, name in headings], key.rstrip(" :"), value.strip())
+            else:
+                headings.append((depth, words))
+                if words == "MIG Device" and len(headings) == 1:
+                    block.migs.append({})
+    return blocks
+
+
+def _to_gpu(block: _Block) -> LoggedGpu:
+    readings = _numbers(block.own, _NUMBERS)
+    for key, path in _TEXTS.items():
+        put(readings, path, to_text(block.own.get(key, "")))
+    minor = to_integer(block.own.get("Minor Number", ""))
+    put(readings, "minor_number", minor)
+    return LoggedGpu(
+        readings=readings,
+        migs=tuple(mig for mig in map(_to_mig, block.migs) if mig is not None),
+        processes=tuple(process for process in map(_to_process, block.processes) if process is not None),
+    )
+
+
+def _to_mig(values: dict[str, str]) -> LoggedMig | None:
+    index, gpu_instance, compute_instance = (
+        to_integer(values.get(key, "")) for key in ("Index", "GPU Instance ID", "Compute Instance ID")
+    )
+    if index is ABSENT or gpu_instance is ABSENT or compute_instance is ABSENT:
+        return None
+    return LoggedMig(index, gpu_instance, compute_instance, _numbers(values, _MIG_NUMBERS))
+
+
+def _to_process(values: dict[str, str]) -> LoggedProcess | None:
+    pid = to_integer(values["Process ID"])
+    if pid is ABSENT:
+        return None
+    return LoggedProcess(
+        pid=pid,
+        kind=values.get("Type", ""),
+        name=values.get("Name", ""),
+        memory=values.get("Used GPU Memory", ""),
+        gpu_instance=to_integer(values.get("GPU instance ID", "")),
+        compute_instance=to_integer(values.get("Compute instance ID", "")),
+    )
+
+
+def _numbers(values: Mapping[str, str], table: Mapping[str, tuple[str, str]]) -> dict[str, Any]:
+    readings: dict[str, Any] = {}
+    for key, (path, unit) in table.items():
+        put(readings, path, to_number(values.get(key, ""), unit))
+    return readings
+
+
+def to_integer(text: str) -> Maybe[int]:
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else ABSENT

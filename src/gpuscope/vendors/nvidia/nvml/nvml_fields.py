@@ -1,0 +1,195 @@
+"""Numbers that NVML returns by field id, many per call, and the table of the field ids that are read.
+
+Input: rows of reading and field id; output: values by reading. A refused field is left out of later calls. The
+scope of a field is a link number.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuscope.model.readings import Maybe
+from gpuscope.vendors.nvidia.driver_releases import throttle_time_ids
+from gpuscope.vendors.nvidia.nvml import codes
+from gpuscope.vendors.nvidia.nvml.call_table import Convert, Label, as_is, divided_by, milliwatts, put, times
+from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCalls
+from gpuscope.vendors.nvidia.nvml.library import plain
+
+CALL: Final = "nvmlDeviceGetFieldValues"
+LINK_COUNT: Final = 91
+ALL_LINKS: Final = 0xFFFFFFFF
+
+# nvmlValueType_t -> member of the union nvmlValue_t
+_VALUE_MEMBERS: Final = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+
+nanoseconds: Final = divided_by(1e9)
+millijoules: Final = divided_by(1000.0)
+kibibytes: Final = times(1024)
+
+
+@dataclass(frozen=True, slots=True)
+class NvmlField:
+    """A reading and its field id. If a reading has several rows, the first that has a value is used."""
+
+    field: str
+    label: Label
+    id: int
+    scope: int = 0
+    convert: Convert = as_is
+
+
+FAST_FIELDS: Final = (
+    NvmlField("temperature_celsius", "memory", 82),
+    NvmlField("energy_joules", None, 83, convert=millijoules),
+    NvmlField("power_average_watts", None, 185, convert=milliwatts),
+    NvmlField("power_instant_watts", None, 186, convert=milliwatts),
+)
+
+MEDIUM_FIELDS: Final = (
+    NvmlField("throttled_seconds", "sw_power_cap", 74, convert=nanoseconds),
+    NvmlField("throttled_seconds", "sync_boost", 76, convert=nanoseconds),
+    NvmlField("violation_seconds", "power", 74, convert=nanoseconds),
+    NvmlField("violation_seconds", "thermal", 75, convert=nanoseconds),
+    NvmlField("violation_seconds", "sync_boost", 76, convert=nanoseconds),
+    NvmlField("violation_seconds", "board_limit", 77, convert=nanoseconds),
+    NvmlField("violation_seconds", "low_utilization", 78, convert=nanoseconds),
+    NvmlField("violation_seconds", "reliability", 79, convert=nanoseconds),
+    NvmlField("violation_seconds", "total_app_clocks", 80, convert=nanoseconds),
+    NvmlField("violation_seconds", "total_base_clocks", 81, convert=nanoseconds),
+)
+
+
+def throttle_time_fields(driver_version: Maybe[str]) -> tuple[NvmlField, ...]:
+    ids = throttle_time_ids(driver_version)
+    if ids is None:
+        return ()
+    return tuple(
+        NvmlField("throttled_seconds", reason, field_id, convert=nanoseconds)
+        for reason, field_id in ids._asdict().items()
+    )
+
+
+SLOW_FIELDS: Final = (
+    NvmlField("retired_pages", "single_bit", 29),
+    NvmlField("retired_pages", "double_bit", 30),
+    NvmlField("retired_pages_pending", None, 31),
+    NvmlField("remapped_rows", "correctable", 142),
+    NvmlField("remapped_rows", "uncorrectable", 143),
+    NvmlField("row_remap_pending", None, 144),
+    NvmlField("row_remap_failed", None, 145),
+    NvmlField("temperature_margin_threshold_celsius", "shutdown", 193),
+    NvmlField("temperature_margin_threshold_celsius", "slowdown", 194),
+    NvmlField("temperature_margin_threshold_celsius", "memory_max", 195),
+    NvmlField("temperature_margin_threshold_celsius", "gpu_max", 196),
+    NvmlField("recovery_action", None, 230),
+)
+
+# Field ids per error: the first for links 0 to 5, the first for links 6 to 11, and the field that takes the
+# link as scope. Links above 11 have no field id of their own.
+_LINK_ERRORS: Final = {
+    "crc_flit": (32, 96, 163),
+    "crc_data": (39, 102, None),
+    "replay": (46, 108, 161),
+    "recovery": (53, 114, 162),
+}
+
+
+def nvlink_fields(links: int) -> tuple[NvmlField, ...]:
+    if not links:
+        return ()
+    rows = []
+    for direction, kibibytes_id, bytes_id in (("tx", 138, 202), ("rx", 139, 204)):
+        rows.append(NvmlField("nvlink_aggregate_bytes", direction, kibibytes_id, ALL_LINKS, kibibytes))
+        for link in range(links):
+            label = (str(link), direction)
+            rows.append(NvmlField("nvlink_link_bytes", label, kibibytes_id, link, kibibytes))
+            rows.append(NvmlField("nvlink_link_bytes", label, bytes_id, link))
+    for link in range(links):
+        rows += _link_error_fields(link)
+    return tuple(rows)
+
+
+def link_totals(of_links: Mapping[tuple[str, str], float]) -> dict[str, float]:
+    """Bytes by direction from bytes by (link, direction)."""
+    totals: dict[str, float] = {}
+    for (_, direction), count in of_links.items():
+        totals[direction] = totals.get(direction, 0.0) + count
+    return totals
+
+
+def _link_error_fields(link: int) -> list[NvmlField]:
+    rows = []
+    for error, (of_link_0, of_link_6, scoped) in _LINK_ERRORS.items():
+        label = (str(link), error)
+        if link < 12:
+            rows.append(
+                NvmlField("nvlink_errors", label, of_link_0 + link if link < 6 else of_link_6 + link - 6)
+            )
+        if scoped is not None:
+            rows.append(NvmlField("nvlink_errors", label, scoped, link))
+    return rows
+
+
+class FieldBatch:
+    """Reads all fields of a GPU's tier with one call into a reused array."""
+
+    def __init__(self, calls: DriverCalls, rows: Sequence[NvmlField], qualifier: Hashable = None) -> None:
+        """`qualifier` separates this batch from other batches of the GPU, which can be stuck independently."""
+        self._calls = calls
+        self._qualifier = qualifier
+        self._all = tuple(rows)
+        self.retry_refused()
+
+    def retry_refused(self) -> None:
+        self._settled = False
+        self._take(self._all)
+
+    def _take(self, rows: Sequence[NvmlField]) -> None:
+        self._rows = tuple(rows)
+        self._array = (plain(self._calls.library.nvml.c_nvmlFieldValue_t) * len(self._rows))()
+        for row, value in zip(self._rows, self._array, strict=True):
+            value.fieldId, value.scopeId = row.id, row.scope
+
+    def read(self, values: dict[str, Any]) -> None:
+        count = len(self._rows)
+        if not count:
+            return
+        calls = self._calls
+        if not calls.run(
+            CALL, calls.handle, ctypes.c_int(count), ctypes.byref(self._array), qualifier=self._qualifier
+        ):
+            return
+        keep = []
+        for row, value in zip(self._rows, self._array, strict=True):
+            code = value.nvmlReturn
+            if code == codes.SUCCESS:
+                if not self._settled and _has(values, row):
+                    continue  # an earlier row has a value
+                put(values, row.field, row.label, row.convert(field_number(value)))
+            elif code in codes.REFUSED:
+                continue
+            else:
+                calls.handle_error_code((CALL, row.id, row.scope), f"{CALL}({row.id})", code)
+            keep.append(row)
+        if len(keep) < count:
+            self._take(keep)
+        self._settled = True
+
+
+def _has(values: dict[str, Any], row: NvmlField) -> bool:
+    return row.field in values and (row.label is None or row.label in values[row.field])
+
+
+def field_number(value: Any) -> Any:
+    kind = value.valueType
+    return getattr(value.value, _VALUE_MEMBERS[kind] if kind < len(_VALUE_MEMBERS) else "ullVal")
+
+
+def link_count(calls: DriverCalls) -> int:
+    """The number of NVLinks of this GPU, connected or not."""
+    value = plain(calls.library.nvml.c_nvmlFieldValue_t)(fieldId=LINK_COUNT)
+    asked = calls.run(CALL, calls.handle, ctypes.c_int(1), ctypes.byref(value), qualifier=LINK_COUNT)
+    return int(field_number(value)) if asked and value.nvmlReturn == codes.SUCCESS else 0

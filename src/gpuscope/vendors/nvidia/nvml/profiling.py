@@ -1,0 +1,159 @@
+"""Profiling by GPM on Hopper and newer: activity of a GPU or a MIG instance between two samples.
+
+Input: two driver samples; output: ratios and bytes per second for the time between them, so the first reading
+has none. The driver allocates samples: each GPU uses two in turn and frees them.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gpuscope.model.readings import ABSENT
+from gpuscope.vendors.nvidia.nvml import codes
+from gpuscope.vendors.nvidia.nvml.call_table import Convert, Label, percent, put, times
+from gpuscope.vendors.nvidia.nvml.clocks import SYSTEM, Clocks
+from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCalls
+from gpuscope.vendors.nvidia.nvml.library import Library, plain
+
+MIN_WINDOW_SECONDS: Final = 0.1  # NVIDIA's lower limit
+MAX_WINDOW_SECONDS: Final = 600.0  # a mean over a longer time is not useful; start again
+mebibytes: Final = times(1 << 20)
+
+
+@dataclass(frozen=True, slots=True)
+class GpmMetric:
+    id: int
+    field: str
+    label: Label = None
+    convert: Convert = percent
+
+
+METRICS: Final = (
+    GpmMetric(1, "graphics_engine_active_ratio"),
+    GpmMetric(2, "sm_active_ratio"),
+    GpmMetric(3, "sm_occupancy_ratio"),
+    GpmMetric(4, "integer_active_ratio"),
+    GpmMetric(5, "tensor_active_ratio"),
+    GpmMetric(6, "tensor_pipe_active_ratio", "dfma"),
+    GpmMetric(7, "tensor_pipe_active_ratio", "hmma"),
+    GpmMetric(9, "tensor_pipe_active_ratio", "imma"),
+    GpmMetric(10, "dram_active_ratio"),
+    GpmMetric(11, "fp64_active_ratio"),
+    GpmMetric(12, "fp32_active_ratio"),
+    GpmMetric(13, "fp16_active_ratio"),
+    GpmMetric(20, "profiled_pcie_bytes_per_second", "tx", mebibytes),
+    GpmMetric(21, "profiled_pcie_bytes_per_second", "rx", mebibytes),
+    GpmMetric(60, "profiled_nvlink_bytes_per_second", "rx", mebibytes),
+    GpmMetric(61, "profiled_nvlink_bytes_per_second", "tx", mebibytes),
+)
+
+LINK_METRICS: Final = tuple(
+    GpmMetric(62 + 2 * link + place, "profiled_nvlink_link_bytes_per_second", (str(link), direction), mebibytes)
+    for link in range(18)
+    for place, direction in enumerate(("rx", "tx"))
+)
+"""Read only on request: 36 numbers per GPU, which the driver also counts without profiling."""
+
+
+def supports_gpm(calls: DriverCalls) -> bool:
+    answer = calls.result(("nvmlGpmQueryDeviceSupport", ()))
+    return answer is not ABSENT and bool(answer.isSupportedDevice)
+
+
+class GpmRequest:
+    """The request for all metrics. One per GPU, because it has 20 kB and a stuck call may still use it."""
+
+    def __init__(self, library: Library) -> None:
+        self._metrics = METRICS + (LINK_METRICS if library.tier_plan.profiles_links else ())
+        self._request = plain(library.nvml.c_nvmlGpmMetricsGet_t)()
+        self._request.version = library.nvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(self._metrics)
+        self._slots = [self._request.metrics[place] for place in range(len(self._metrics))]
+        for metric, slot in zip(self._metrics, self._slots, strict=True):
+            slot.metricId = metric.id
+
+    def between(self, calls: DriverCalls, earlier: Any, later: Any) -> dict[str, Any]:
+        self._request.sample1, self._request.sample2 = earlier, later
+        values: dict[str, Any] = {}
+        if calls.run("nvmlGpmMetricsGet", ctypes.byref(self._request)):
+            for metric, slot in zip(self._metrics, self._slots, strict=True):
+                if slot.nvmlReturn == codes.SUCCESS and math.isfinite(slot.value):
+                    put(values, metric.field, metric.label, metric.convert(slot.value))
+        return values
+
+
+class Profiler:
+    """The two samples of one GPU, or of one of its GPU instances."""
+
+    def __init__(
+        self,
+        calls: DriverCalls,
+        gpm: GpmRequest,
+        gpu_instance: int | None = None,
+        clocks: Clocks = SYSTEM,
+    ) -> None:
+        self._calls = calls
+        self._gpm = gpm
+        self._gpu_instance = gpu_instance
+        self._clocks = clocks
+        self._earlier: Any = None
+        self._spare: Any = None
+        self._taken_at = 0.0
+        self._values: dict[str, Any] = {}
+
+    def read(self) -> dict[str, Any]:
+        now = self._clocks.monotonic()
+        window = now - self._taken_at
+        if self._earlier is not None and window < MIN_WINDOW_SECONDS:
+            return self._values
+        later = self._take()
+        earlier, self._earlier, self._taken_at = self._earlier, later, now
+        self._values = {}
+        if earlier is not None and later is not None and window <= MAX_WINDOW_SECONDS:
+            self._values = self._gpm.between(self._calls, earlier, later)
+        if earlier is not None:
+            self._keep_or_free(earlier)
+        return self._values
+
+    def _take(self) -> Any:
+        """Takes a new sample, into the spare sample if there is one; None if that fails."""
+        sample, self._spare = self._spare, None
+        if sample is None:
+            sample = self._calls.library.nvml.c_nvmlGpmSample_t()
+            if not self._calls.run("nvmlGpmSampleAlloc", ctypes.byref(sample)):
+                return None
+        if self._gpu_instance is None:
+            taken = self._calls.run("nvmlGpmSampleGet", self._calls.handle, sample)
+        else:
+            instance = self._gpu_instance
+            taken = self._calls.run(
+                "nvmlGpmMigSampleGet", self._calls.handle, ctypes.c_uint(instance), sample, qualifier=instance
+            )
+        if taken:
+            return sample
+        self._keep_or_free(sample)
+        return None
+
+    def _keep_or_free(self, sample: Any) -> None:
+        if self._spare is None:
+            self._spare = sample
+        else:
+            _free(self._calls, sample)
+
+    def close(self) -> None:
+        for sample in (self._earlier, self._spare):
+            if sample is not None:
+                _free(self._calls, sample)
+        self._earlier = self._spare = None
+        self._values = {}
+
+
+def _free(calls: DriverCalls, sample: Any) -> None:
+    if calls.runner.has_stuck_calls:
+        return  # a stuck call may use this sample: leak it rather than free it
+    with suppress(calls.library.nvml.NVMLError):  # the session may have ended already
+        calls.call("free", "nvmlGpmSampleFree", calls.library.raw("nvmlGpmSampleFree"), sample)
