@@ -7,6 +7,7 @@ reads the syntax tree, so a name counts however it was imported (`from threading
 from __future__ import annotations
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -48,11 +49,6 @@ class Module:
 
     file: str
     tree: ast.Module
-
-    @property
-    def folder(self) -> str:
-        """The first folder, or the name of a module that lies directly in the package (a leaf)."""
-        return self.file.split("/")[0].removesuffix(".py")
 
     @property
     def name(self) -> str:
@@ -166,27 +162,30 @@ def any_below(names: Iterable[str], parent: str) -> bool:
     return any(is_below(name, (parent,)) for name in names)
 
 
-def wrong_imports(package: Mapping[str, Module], order: Sequence[str], leaves: Sequence[str]) -> list[str]:
-    """Imports of a folder that stands below, and folders without a place in the order."""
-    wrong = [f"{file} has no place in the order" for file in package if is_outside_order(file, order, leaves)]
+def wrong_imports(package: Mapping[str, Module], order: Sequence[str]) -> list[str]:
+    """Imports of a folder that stands below, and files without a place in the order."""
+    wrong = []
     for module in package.values():
-        if module.folder in order:
-            allowed = {*leaves, module.folder, *order[: order.index(module.folder)], "__version__"}
-        elif module.folder in leaves:
-            allowed = set(leaves)
-        else:
+        own = room(module.file, order)
+        if own is None:
+            if module.file not in ("__init__.py", "__main__.py"):
+                wrong.append(f"{module.file} has no place in the order")
             continue
+        allowed = order[: order.index(own) + 1]
         for name in sorted(module.imports):
-            parts = name.split(".")
-            if parts[0] == PACKAGE and len(parts) > 1 and parts[1] not in allowed:
+            other = room(name.removeprefix(f"{PACKAGE}.").replace(".", "/"), order)
+            if name.startswith(f"{PACKAGE}.") and other is not None and other not in allowed:
                 wrong.append(f"{module.file} imports {name}")
     return wrong
 
 
-def is_outside_order(file: str, order: Sequence[str], leaves: Sequence[str]) -> bool:
-    if "/" not in file:
-        return file not in ("__init__.py", "__main__.py") and file.removesuffix(".py") not in leaves
-    return file.split("/")[0] not in order
+def room(path: str, order: Sequence[str]) -> str | None:
+    """The folder of the order in which a file or module is: the innermost one."""
+    return max((folder for folder in order if is_in(path, (folder,))), key=len, default=None)
+
+
+def is_in(path: str, folders: Iterable[str]) -> bool:
+    return any(path == folder or path.startswith(f"{folder}/") for folder in folders)
 
 
 def threads_elsewhere(
@@ -204,21 +203,22 @@ def outside_elsewhere(
 
 
 def foreign_imports(package: Mapping[str, Module], ground: Sequence[str]) -> list[str]:
-    """Imports of ours, other than from its own folder, in a folder or leaf that everything rests on."""
+    """Imports of ours, other than from itself, in a folder or file that everything rests on."""
     return [
         f"{module.file} imports {name}"
         for module in package.values()
-        if module.folder in ground
-        for name in sorted(module.loads - {PACKAGE})
-        if name.startswith(f"{PACKAGE}.") and not is_below(name, (f"{PACKAGE}.{module.folder}",))
-        if "." not in name.removeprefix(f"{PACKAGE}.")
+        for folder in ground
+        if is_in(module.file, (folder,))
+        for name in sorted(module.imports)
+        if name.startswith(f"{PACKAGE}.")
+        and not is_in(name.removeprefix(f"{PACKAGE}.").replace(".", "/"), (folder,))
     ]
 
 
 def _elsewhere(
     uses: Mapping[str, list[str]], folders: Sequence[str], exceptions: Mapping[str, str]
 ) -> list[str]:
-    elsewhere = {file for file, found in uses.items() if found and file.split("/")[0] not in folders}
+    elsewhere = {file for file, found in uses.items() if found and not is_in(file, folders)}
     wrong = [f"{file} uses {', '.join(uses[file])}" for file in sorted(elsewhere - exceptions.keys())]
     return wrong + [f"{file} is listed but has none" for file in sorted(exceptions.keys() - elsewhere)]
 
@@ -236,7 +236,7 @@ def impure_paths(
     by_name = {module.name: module for module in package.values()}
     wrong = []
     for module in package.values():
-        if module.folder in pure:
+        if is_in(module.file, pure):
             for chain in chains(module, by_name):
                 last = by_name[chain[-1]]
                 if last.io and last.file not in exceptions:
@@ -258,11 +258,11 @@ def chains(module: Module, by_name: Mapping[str, Module]) -> Iterator[tuple[str,
 
 
 def repeated_modules(package: Mapping[str, Module], exempt: Sequence[str]) -> dict[str, list[str]]:
-    """Module names that more than one file has; those in `exempt` and `cli/<command>` do not count."""
+    """Module names that more than one file has; those in `exempt` and `cli/<command>.py` do not count."""
     files = defaultdict(list)
     for file in package:
         stem = Path(file).stem
-        if stem not in exempt and not file.startswith("cli/"):
+        if stem not in exempt and not re.fullmatch(r"cli/\w+\.py", file):
             files[stem].append(file)
     return {stem: found for stem, found in files.items() if len(found) > 1}
 

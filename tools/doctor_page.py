@@ -1,4 +1,4 @@
-"""docs/doctor.md: every sentence of the doctor with its fix, read from the source of `src/gpuscope/serve/doctor`.
+"""docs/doctor.md: every sentence of the doctor with its fix, read from the source of `serve/doctor/`.
 
 The sentences stay where the checks are; the page is generated, so both are always the same. Values that a check
 fills in are shown as `…`. A fix that is chosen at run time is listed with all its variants.

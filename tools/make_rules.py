@@ -1,4 +1,4 @@
-"""Writes deploy/prometheus from the rows of `judge/checks/`: rule files, their unit tests, Alertmanager's example.
+"""Writes deploy/prometheus from the rows of the checks: rule files, their unit tests, Alertmanager's example.
 
 Called by `make docs`; tests compare the files with what this returns.
 """

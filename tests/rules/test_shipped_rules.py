@@ -1,4 +1,4 @@
-"""The shipped rules: in sync with `judge/checks/`, tested, over metrics that exist, accepted by the real tools."""
+"""The shipped rules: in sync with the checks, tested, over metrics that exist, accepted by the real tools."""
 
 from __future__ import annotations
 

@@ -126,7 +126,8 @@ def test_a_failed_seal_leaves_everything_readable(tmp_path: Path, monkeypatch: p
 
 def test_a_second_process_gets_a_clear_error(tmp_path: Path) -> None:
     with Store(tmp_path, clock=HandClock()):
-        script = f"from pathlib import Path; from gpuscope.history.store import Store; Store(Path({str(tmp_path)!r}))"
+        opens = f"Store(Path({str(tmp_path)!r}))"
+        script = f"from pathlib import Path; from gpuscope.history.store import Store; {opens}"
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
         assert "StoreLockedError" in other.stderr
         with pytest.raises(StoreLockedError, match=f"in use by process {os.getpid()}: stop it or choose"):

@@ -12,15 +12,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import cache
-from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from gpuscope.base.plugins import Plugin, find_plugins
 
 if TYPE_CHECKING:
     from gpuscope.base.settings import Settings
-    from gpuscope.model.readings import Maybe, Reading
 
-PACKAGE_FOLDER = Path(__file__).parents[1]
-PLANS = ("agent/sources/*/plan.py", "vendors/*/*/plan.py", "demo/plan.py")
+PLANS: Final = ("agent/sources/*/plan.py", "vendors/*/*/plan.py", "demo/plan.py")
 """Where sources are: those of every machine, those of a vendor, the simulated fleet."""
 
 
@@ -29,7 +28,8 @@ class SourceState(Protocol):
 
     name: str
 
-    def fresh(self) -> Maybe[Reading]: ...
+    def fresh(self) -> Any:
+        """A `Reading` or `ABSENT`."""
 
     def is_down(self) -> bool: ...
 
@@ -71,24 +71,18 @@ class SourcePlan:
 @cache
 def source_plans() -> Mapping[str, SourcePlan]:
     """By the name users type (`nvidia_smi` is `nvidia-smi`), the most trusted first."""
-    plans = {name: _load(path) for name, path in _plan_files().items()}
+    plans = {name: _load(plugin) for name, plugin in _sources().items()}
     return dict(sorted(plans.items(), key=lambda item: (item[1].trust, item[0])))
 
 
 def source_package(name: str) -> str:
     """The package of a source, by the name users type."""
-    return _package(_plan_files()[name])
+    return _sources()[name].package
 
 
 @cache
-def _plan_files() -> Mapping[str, Path]:
-    return {
-        path.parent.name.replace("_", "-"): path for pattern in PLANS for path in PACKAGE_FOLDER.glob(pattern)
-    }
-
-
-def _package(plan: Path) -> str:
-    return ".".join(("gpuscope", *plan.parent.relative_to(PACKAGE_FOLDER).parts))
+def _sources() -> Mapping[str, Plugin]:
+    return {name.replace("_", "-"): plugin for name, plugin in find_plugins(PLANS).items()}
 
 
 def selectable_sources() -> tuple[str, ...]:
@@ -110,12 +104,12 @@ def source_setting_names(group: str | None = None) -> tuple[str, ...]:
     return tuple(row.name for row in rows if group in (None, row.metadata["group"]))
 
 
-def _load(path: Path) -> SourcePlan:
-    name = f"{_package(path)}.plan"
+def _load(plugin: Plugin) -> SourcePlan:
+    name = f"{plugin.package}.plan"
     if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
+        spec = importlib.util.spec_from_file_location(name, plugin.file)
         if spec is None or spec.loader is None:
-            raise ImportError(f"{path} cannot be loaded")
+            raise ImportError(f"{plugin.file} cannot be loaded")
         module = importlib.util.module_from_spec(spec)
         # Under its full name, so that a later import by the source itself finds this module.
         sys.modules[name] = module

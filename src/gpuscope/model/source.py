@@ -1,9 +1,9 @@
 """Where numbers come from: what a source is, and how one is loaded.
 
 A source is a package in `agent/sources/` or in a vendor's folder: `SOURCE` in its `__init__.py` says how it is
-opened, `PLAN` in its `plan.py` says when it is used and which settings it has. A new source edits nothing outside
-its package. The package is imported only when the source is used; its plan is read by every command
-(`source_plan.py`).
+opened, `PLAN` in its `plan.py` says when it is used and which settings it has. A new source edits nothing
+outside its package. The package is imported only when the source is used; its plan is read by every command
+(`base/source_plan.py`).
 """
 
 from __future__ import annotations

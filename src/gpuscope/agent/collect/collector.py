@@ -1,7 +1,7 @@
 """The cycle: wake the workers that are due, wait a little, make one immutable snapshot of what is fresh.
 
 A worker that is late or hangs is picked up by a later cycle; the snapshot never waits longer than most of one
-interval. `agent/collect/source_policy.py` decides which sources there are, and which of them are needed only while
+interval. `source_policy.py` decides which sources there are, and which of them are needed only while
 another one fails; here each cycle only asks each source's `wanted`.
 """
 

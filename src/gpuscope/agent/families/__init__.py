@@ -14,8 +14,8 @@ from functools import cache
 from typing import Protocol
 
 from gpuscope.base.errors import UsageError
+from gpuscope.base.plugins import Plugin, find_plugins
 from gpuscope.base.settings import Settings
-from gpuscope.base.source_plan import PACKAGE_FOLDER
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.readings import Snapshot
 
@@ -38,21 +38,16 @@ class FamilySpec:
 
 
 @cache
-def _packages() -> Mapping[str, str]:
-    """By family."""
-    found = {}
-    for pattern in ("agent/families/*/builder.py", "vendors/*/families/*/builder.py"):
-        for path in PACKAGE_FOLDER.glob(pattern):
-            found[path.parent.name] = ".".join(("gpuscope", *path.parent.relative_to(PACKAGE_FOLDER).parts))
-    return found
+def _families() -> Mapping[str, Plugin]:
+    return find_plugins(("agent/families/*/builder.py", "vendors/*/families/*/builder.py"))
 
 
 def family_names() -> tuple[str, ...]:
-    return tuple(sorted(_packages()))
+    return tuple(sorted(_families()))
 
 
 def load_family(name: str) -> FamilySpec:
     if name not in family_names():
         raise UsageError(f"--families: {name!r} is not one of {', '.join(family_names())}")
-    spec: FamilySpec = importlib.import_module(f"{_packages()[name]}.builder").FAMILY
+    spec: FamilySpec = importlib.import_module(f"{_families()[name].package}.builder").FAMILY
     return spec

@@ -1,6 +1,6 @@
 """Limits of one scrape job: Prometheus' keys of a job or of `global`, with the server's limits as defaults.
 
-Prometheus has no limits by default; here `gpuscope.base.limits` applies where a key is absent or 0. The label limits
+Prometheus has no limits by default; here `base/limits.py` applies where a key is absent or 0. The label limits
 apply after relabelling, which may remove labels; the limits in `text` apply while parsing and are never lower.
 """
 

@@ -1,4 +1,4 @@
-"""Whether all GPUs of this machine are visible, healthy and set up: MIG, findings of `judge/checks/`, profiling."""
+"""Whether all GPUs of this machine are visible, healthy and set up: MIG, findings, profiling."""
 
 from __future__ import annotations
 

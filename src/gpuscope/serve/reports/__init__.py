@@ -1,1 +1,1 @@
-"""Answers over a time range, made by `gpuscope.judge.reports`: `/api/report`, `/api/job`, `/api/findings?since=`."""
+"""Answers over a time range, made by `judge/reports/`: `/api/report`, `/api/job`, `/api/findings?since=`."""

@@ -1,4 +1,4 @@
-"""Alert rules that gpuscope ships: written from the rows of `judge/checks/`, and their variants for other exporters.
+"""Alert rules that gpuscope ships: written from the rows of `checks/`, and their variants for other exporters.
 
 `rule_files()` gives the text of each file by name; `tools/make_rules.py` writes them to
 deploy/prometheus/rules.

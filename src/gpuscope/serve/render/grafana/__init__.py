@@ -1,7 +1,7 @@
 """Grafana: eight dashboards made from the page's panels and those that only Grafana has, and its provisioning.
 
 Input: a `GrafanaPlan`. Output: `dashboards/*.json`, and files for Grafana's `provisioning/` folder. The texts
-of a language other than English are in `serve/render/panel_texts/` (the page's panels) and in `dashboard_texts/` (all
+of a language other than English are in `panel_texts/` (the page's panels) and in `dashboard_texts/` (all
 others).
 """
 

@@ -11,7 +11,7 @@ from gpuscope.base.source_plan import SourcePlan, SourceState, is_down
 
 if TYPE_CHECKING:
     from gpuscope.base.settings import Settings
-    from gpuscope.model.readings import Device
+    from gpuscope.model.readings import Device, Maybe, Reading
 
 FIRST_PROFILING_SECONDS = 5.0
 
@@ -33,7 +33,7 @@ def _lacks_profiling(states: Sequence[SourceState]) -> bool:
     from gpuscope.model.readings import ABSENT
 
     for state in states:
-        reading = state.fresh()
+        reading: Maybe[Reading] = state.fresh()
         if state.name == "nvml" and reading is not ABSENT:
             # NVML's profiling needs two readings some time apart. It exists from Hopper on: wait for it there.
             is_early = state.answering_for() < FIRST_PROFILING_SECONDS

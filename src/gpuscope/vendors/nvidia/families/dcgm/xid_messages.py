@@ -1,6 +1,6 @@
 """dcgm-exporter's `err_msg` texts by XID number; a number after the end of the list is "Unknown Error".
 
-The texts are unchanged, including misspellings, because alerts match on them. `vendors/nvidia/xids.py` has the meaning
+The texts are unchanged, including misspellings, because alerts match on them. `xids.py` has the meaning
 and the action for each XID.
 """
 
