@@ -53,7 +53,7 @@ from tests.judgement.situation import Event, Grant, Node, Place, Program, Situat
 
 CYCLE_SECONDS, MAX_CYCLE_SECONDS = 60.0, 180.0
 """An agent reads its GPUs every second; it bridges three minutes."""
-JUDGING = ("health", "notify", "reports", "rules", "server", "wiring")
+JUDGING = ("judge", "serve", "cli/wiring")
 """The folders whose metrics are scraped: the others would only cost time."""
 GIGABYTE = 1e9
 MEMORY_BYTES = 80 * GIGABYTE

@@ -131,7 +131,7 @@ def known_metrics() -> set[str]:
     """Names in the catalogue, and those that the program gives about itself."""
     sources = "\n".join(
         path.read_text()
-        for folder in ("server", "metrics")
+        for folder in ("serve", "agent/families", "vendors")
         for path in (ROOT / "src/gpuscope" / folder).rglob("*.py")
     )
     return {row.name for row in NATIVE_METRICS} | set(
