@@ -309,7 +309,7 @@ def test_a_full_disk_is_no_mistake_of_the_client(tmp_path: Path) -> None:
 
 
 def test_changes_of_silences_are_logged(client: Client, caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level("INFO", "gpuscope.judge.notify")
+    caplog.set_level("INFO", "gpuscope.notify")
     made = client.post("/api/v2/silences", json=silence(createdBy="mallory\n" * 100)).json()["silenceID"]
     client.delete(f"/api/v2/silence/{made}")
     added, ended = caplog.messages

@@ -25,7 +25,7 @@ from gpuscope.base.clock import Clock
 from gpuscope.base.source_plan import Wanted, always
 from gpuscope.model.readings import ABSENT, Maybe, Reading, Snapshot, XidEvent
 
-log = logging.getLogger("gpuscope.agent.collect")
+log = logging.getLogger("gpuscope.collect")
 
 POLL_SECONDS = 0.1
 

@@ -40,7 +40,7 @@ from gpuscope.model.readings.device import NO_VALUES
 if TYPE_CHECKING:
     from gpuscope.agent.owners.job_files import JobFiles
 
-log = logging.getLogger("gpuscope.agent.owners")
+log = logging.getLogger("gpuscope.owners")
 
 Processes = Maybe[tuple[Process, ...]]
 

@@ -31,7 +31,7 @@ from gpuscope.serve.api.alertmanager import AlertmanagerApi
 from gpuscope.serve.api.notification_routes import NotificationRoutes
 from gpuscope.serve.http.routing import Route
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 MAX_TIMER_SECONDS = 60.0
 """The clock may be set: timers are checked at least this often."""
 STOP_SECONDS = 3.0

@@ -26,7 +26,7 @@ from gpuscope.history.scrape.provider_configs import ProviderConfig
 from gpuscope.history.scrape.providers import TargetProvider
 from gpuscope.history.scrape.providers.provider_runner import build_provider
 
-log = logging.getLogger("gpuscope.history.scrape")
+log = logging.getLogger("gpuscope.scrape")
 
 MAX_FILE_BYTES = 32 << 20
 

@@ -24,7 +24,7 @@ from gpuscope.history.scrape.target_client import TargetClient
 from gpuscope.history.scrape.target_health import TargetHealth
 from gpuscope.history.store import StoreError, UnknownSeriesError
 
-log = logging.getLogger("gpuscope.history.scrape")
+log = logging.getLogger("gpuscope.scrape")
 T = TypeVar("T")
 UNEXPECTED = "unexpected error"
 MAX_ERROR_CHARACTERS = 500

@@ -38,7 +38,7 @@ from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, 
 
 NEVER = "0001-01-01T00:00:00Z"  # Go's zero time
 
-log = logging.getLogger("gpuscope.history.scrape")
+log = logging.getLogger("gpuscope.scrape")
 
 FILE_CHECK_SECONDS = 5.0
 MAX_DROPPED = 1000

@@ -18,7 +18,7 @@ from gpuscope.judge.notify.alert_routes import AlertRoute
 from gpuscope.judge.notify.alert_store import for_clients
 from gpuscope.judge.notify.stored_alert import StoredAlert, fingerprint, label_set_text
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 MAX_TIMER_DELAY_SECONDS = 1.0
 
 

@@ -17,7 +17,7 @@ from gpuscope.judge.notify import default_messages
 from gpuscope.judge.notify.channels import NOBODY_TOLD, SendError, Told
 from gpuscope.judge.notify.notification import FIRING, Notification
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 Message = Callable[[Notification], str]
 _ONE_TEMPLATE = re.compile(r'\{\{-?\s*template\s+"([^"]+)"\s+\.\s*-?\}\}')
 

@@ -40,7 +40,7 @@ from gpuscope.judge.rules.alert import Alert
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.series import Labels
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 MAINTENANCE_SECONDS = 900.0
 """How often expired silences, log entries and resolved alerts are forgotten."""
 STATUSES_PER_LOCK = 200

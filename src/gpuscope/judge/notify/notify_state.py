@@ -24,7 +24,7 @@ from gpuscope.judge.notify.notification_log import LogEntry, LogKey
 from gpuscope.judge.notify.silences import Silence, SilenceNotStored
 from gpuscope.model.series import MatchOp
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 FILE_NAME = "notifications.sqlite"
 _SCHEMA = """
 create table if not exists silences (id text primary key, document text not null) without rowid;

@@ -14,7 +14,7 @@ from functools import lru_cache
 
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily
 
-log = logging.getLogger("gpuscope.model.exposition")
+log = logging.getLogger("gpuscope.exposition")
 
 TEXT_CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 OPENMETRICS_CONTENT_TYPE = "application/openmetrics-text; version=1.0.0; charset=utf-8"

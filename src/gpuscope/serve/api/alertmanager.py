@@ -55,7 +55,7 @@ from gpuscope.serve.http.routing import Route
 from gpuscope.serve.login.audit_log import AUDIT_DETAIL
 from gpuscope.serve.login.routes import IDENTITY_KEY
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 JSON = "application/json"
 MAX_THREADS = 2
 """Not those that other routes share: a list of many alerts takes a second."""

@@ -27,7 +27,7 @@ from gpuscope.base.whole_lines import append_whole_line
 from gpuscope.history.promql import Statistics
 from gpuscope.serve.http.messages import Request
 
-log = logging.getLogger("gpuscope.serve")
+log = logging.getLogger("gpuscope.server")
 
 MAX_QUERY_CHARACTERS = 16 << 10
 """Of a query's text in its line; the rest is cut off."""

@@ -20,7 +20,7 @@ from gpuscope.history.scrape.providers.dns_resolver import PORT, RESOLV_CONF, re
 from gpuscope.history.scrape.providers.host_port import join_host_port
 from gpuscope.history.scrape.providers.refreshing import refresh_forever
 
-log = logging.getLogger("gpuscope.history.scrape")
+log = logging.getLogger("gpuscope.scrape")
 _WITH_LABELS = ("SRV", "MX", "NS")
 
 

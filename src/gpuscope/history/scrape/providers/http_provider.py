@@ -18,7 +18,7 @@ from gpuscope.history.scrape.providers.bounded_get import get_body
 from gpuscope.history.scrape.providers.refreshing import refresh_forever
 from gpuscope.history.scrape.target_client import new_client
 
-log = logging.getLogger("gpuscope.history.scrape")
+log = logging.getLogger("gpuscope.scrape")
 _JSON_TYPE = re.compile(r'application/json(;\s*charset=("utf-8"|utf-8))?', re.IGNORECASE)
 _MAX_SHOWN = 60
 

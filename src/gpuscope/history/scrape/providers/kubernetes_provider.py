@@ -30,7 +30,7 @@ from gpuscope.history.scrape.providers.kubernetes_targets import (
 )
 from gpuscope.history.scrape.providers.object_watch import ObjectWatch, WatchedKind, WatchReport
 
-log = logging.getLogger("gpuscope.history.scrape")
+log = logging.getLogger("gpuscope.scrape")
 
 _KINDS = {
     "pod": WatchedKind("pod", "/api/v1", "pods", read_pod),

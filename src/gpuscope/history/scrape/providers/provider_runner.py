@@ -25,7 +25,7 @@ from gpuscope.history.scrape.providers.http_provider import HttpProvider
 from gpuscope.history.scrape.providers.kubernetes_provider import KubernetesProvider
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 
-log = logging.getLogger("gpuscope.history.scrape")
+log = logging.getLogger("gpuscope.scrape")
 
 MIN_UPDATE_SECONDS = 5.0
 PAUSE_AFTER_DEFECT_SECONDS = 30.0

@@ -18,7 +18,7 @@ from gpuscope.history.scrape.providers.provider_runner import MIN_UPDATE_SECONDS
 from gpuscope.judge.notify.alertmanagers.alertmanager_config import AlertingSection, AlertmanagerGroup
 from gpuscope.judge.notify.alertmanagers.alertmanager_sender import AlertmanagerSender
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 
 FILE_CHECK_SECONDS = 5.0
 

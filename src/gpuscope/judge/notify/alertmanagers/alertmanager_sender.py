@@ -21,7 +21,7 @@ from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.timings import timing_families
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 
 StartQueue = Callable[[AlertmanagerQueue], None]
 

@@ -38,7 +38,7 @@ _SEPARATORS = re.compile(r"[\s<>,;:\"()\[\]\\\x00-\x1f]")
 _LIST_COMMA = re.compile(r",(?![^{]*\}\})")
 """Not one within {{ }}."""
 _ONE_ACTION = re.compile(r"\{\{[^{}]*\}\}")
-log = logging.getLogger("gpuscope.judge.notify")
+log = logging.getLogger("gpuscope.notify")
 
 
 def one_header_line(text: str) -> str:
