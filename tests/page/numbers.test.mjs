@@ -261,7 +261,7 @@ test("namespaces add up their pods; what no kubelet told is absent, not 0", asyn
   const held = new Map();
   for (const one of picture.sessions.filter((each) => each.pod)) {
     const own = held.get(one.namespace) ?? new Set();
-    held.set(one.namespace, own.add(`${one.pod}/${one.uuid}`));
+    held.set(one.namespace, own.add(one.uuid)); // two pods may share a GPU
   }
   for (const [namespace, gpus] of held) {
     const row = page.locator("tr", {
