@@ -2,7 +2,7 @@
 
 Input: the user's command (`nvidia-smi`, `ssh node7 nvidia-smi`, `sudo -n nvidia-smi`, split as a POSIX shell
 would, run without one); output: the exit code with both outputs as text. A run past its time is killed with its
-whole process group. It is a leaf, because several sources run commands.
+whole process group. It is here because several sources run commands.
 """
 
 from __future__ import annotations

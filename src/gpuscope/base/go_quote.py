@@ -1,4 +1,4 @@
-"""String literals as Go's `%q` writes them, for queries and messages. A leaf: it loads no numpy."""
+"""String literals as Go's `%q` writes them, for queries and messages. It loads no numpy."""
 
 from __future__ import annotations
 
