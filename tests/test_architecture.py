@@ -31,7 +31,7 @@ THREADS_ELSEWHERE = {
     "history/engines/embedded_engine.py": "a query is computed in the caller's executor, not in the event loop",
     "history/scrape/loop.py": "parsing a large scrape holds up the other targets",
     "history/scrape/providers/http_provider.py": "decoding a large answer holds up scrapes",
-    "history/scrape/providers/object_watch.py": "decoding a page of pods holds up scrapes",
+    "history/scrape/providers/kubernetes_client.py": "decoding a page of pods holds up scrapes",
     "history/scrape/scraper.py": "discovery reads files and a store may be slow: the wiring's workers do both",
     "serve/api/alertmanager.py": "silences are files, and a filter looks at every alert",
     "serve/api/large_responses.py": "the next piece of an answer is encoded by the query threads",

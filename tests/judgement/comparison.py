@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from zoneinfo import ZoneInfo
 
-from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.scrape.target import TargetHealth
 from tests.judgement.agents import board_uuid
 from tests.judgement.situation import Expected, ExpectedAlert, ExpectedFinding, Place, Situation
 from tests.judgement.verdicts import FoundAlerts, FoundFinding, Server, digests

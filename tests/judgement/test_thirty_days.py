@@ -16,7 +16,7 @@ import pytest
 
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
-from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store, StoreOptions
 from gpuscope.history.store.options import DAY_MS
 from tests.judgement.comparison import SLACK_SHARE

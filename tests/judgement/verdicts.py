@@ -21,7 +21,7 @@ from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.idle_policy import IdlePolicyThread, PolicyTrust
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.history.promql.result import Matrix, Vector
-from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.judge.checks.finding import Finding
 from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.judge.reports.finding_ledger import FindingLedger

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.history.promql import Engine, over_time, rate, select, sums
+from gpuscope.history.promql import Engine, over_time, range_functions, select, sums
 from gpuscope.model.series import Matcher, MatchOp
 from tests.engines import running_prometheus
 from tests.promql.corpus import by_hand, random_expressions
@@ -86,11 +86,11 @@ def _blind_to_staleness(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def _blind_to_resets(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate, "add_resets", lambda *_: None)
+    monkeypatch.setattr(range_functions, "add_resets", lambda *_: None)
 
 
 def _no_extrapolation(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rate, "extrapolation_factor", lambda windows, low, *_: np.ones(low.size))
+    monkeypatch.setattr(range_functions, "extrapolation_factor", lambda windows, low, *_: np.ones(low.size))
 
 
 def _plain_sums(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.history.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError, sample_pool
-from gpuscope.history.promql.budget import FREE_SAMPLES, Budget
+from gpuscope.history.promql import Engine, ExecutionError, QueryCanceledError, QueryTimeoutError
+from gpuscope.history.promql import budget as budgets
+from gpuscope.history.promql.budget import FREE_SAMPLES, Budget, SamplePool
 from gpuscope.history.promql.frame import Frame
-from gpuscope.history.promql.sample_pool import SamplePool
 from gpuscope.history.store import Store
 from gpuscope.model.label_columns import LabelColumns
 from tests.promql.memory import MemoryStorage
@@ -89,7 +89,7 @@ def test_a_query_waits_for_another(pool: SamplePool) -> None:
 
 def test_waiting_is_limited(pool: SamplePool, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two queries may wait for each other."""
-    monkeypatch.setattr(sample_pool, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(budgets, "WAIT_SECONDS", 0.0)
     before = LIMITS_REACHED.counts()["query_max_total_samples"]
     first, second = budget(pool), budget(pool)
     first.charge(10 * FREE_SAMPLES)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
+from gpuscope.history.promql.engine import MAX_CHARACTERS, MAX_SAMPLES, MAX_SERIES, is_small
 from gpuscope.history.promql.frame import Steps
-from gpuscope.history.promql.small_query import MAX_CHARACTERS, MAX_SAMPLES, MAX_SERIES, is_small
 from gpuscope.model.series import Matcher, Series
 
 NOW, MINUTE = 1_700_000_000_000, 60_000

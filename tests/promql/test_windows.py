@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuscope.history.promql import over_time, rate, regression
+from gpuscope.history.promql import over_time, range_functions
 from gpuscope.history.promql.frame import Bools, Floats
 from gpuscope.history.promql.range_functions import Kernel
 from gpuscope.history.promql.select import windows
@@ -13,11 +13,11 @@ from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series_columns import SeriesColumns
 
 KERNELS: dict[str, Kernel] = {
-    "rate": lambda one: rate.extrapolated(one, counter=True, per_second=True),
-    "increase": lambda one: rate.extrapolated(one, counter=True, per_second=False),
-    "delta": lambda one: rate.extrapolated(one, counter=False, per_second=False),
-    "irate": lambda one: rate.instant(one, per_second=True),
-    "deriv": regression.derivative,
+    "rate": lambda one: range_functions.extrapolated(one, counter=True, per_second=True),
+    "increase": lambda one: range_functions.extrapolated(one, counter=True, per_second=False),
+    "delta": lambda one: range_functions.extrapolated(one, counter=False, per_second=False),
+    "irate": lambda one: range_functions.instant(one, per_second=True),
+    "deriv": range_functions.derivative,
     "max_over_time": lambda one: over_time.evaluate(one, over_time.maximum),
 }
 SERIES, AXES, ROOM = 40, 10, 30

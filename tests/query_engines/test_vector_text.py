@@ -14,8 +14,7 @@ from gpuscope.history.engines.answer_memory import AnswerMemory
 from gpuscope.history.engines.answer_text import SeriesText
 from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineResultTooLarge
 from gpuscope.history.engines.json_results import read_vector
-from gpuscope.history.engines.shared_labels import ANSWERS_PER_GENERATION, LabelDicts, SharedLabels
-from gpuscope.history.engines.vector_text import VectorText
+from gpuscope.history.engines.vector_text import ANSWERS_PER_GENERATION, LabelDicts, SharedLabels, VectorText
 from gpuscope.history.promql.result import Vector
 
 _TEXTS = st.text(max_size=8) | st.sampled_from(

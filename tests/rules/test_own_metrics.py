@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.limits import Limits
-from gpuscope.history.scrape.own_metrics_feed import OWN_JOB, OwnMetricsFeed
-from gpuscope.history.scrape.own_target import scrapes_itself
-from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.scrape.local_feeds import OWN_JOB, OwnMetricsFeed
+from gpuscope.history.scrape.local_targets import scrapes_itself
+from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store, StoreError
 from gpuscope.judge.notify.channels import SendError
 from gpuscope.judge.notify.notifier import Notifier

@@ -15,9 +15,9 @@ import pytest
 import yaml
 
 from gpuscope.history.scrape.config import ScrapeJob, read_config
-from gpuscope.history.scrape.content_type import is_openmetrics
 from gpuscope.history.scrape.fetch import Fetched, ScrapeError
 from gpuscope.history.scrape.ingest import TargetIngester
+from gpuscope.history.scrape.job_options import is_openmetrics
 from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, build_targets
 from gpuscope.history.scrape.target_appender import TargetAppender
 from gpuscope.history.store import Store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.history.scrape.content_type import is_openmetrics
+from gpuscope.history.scrape.job_options import is_openmetrics
 
 
 @pytest.mark.parametrize(

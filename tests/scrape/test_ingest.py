@@ -18,7 +18,7 @@ from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.scrape.config import ScrapeJob
 from gpuscope.history.scrape.fetch import Fetched, ScrapeError
 from gpuscope.history.scrape.ingest import SCRAPES_AFTER_MISSES, TargetIngester, merge_labels
-from gpuscope.history.scrape.job_limits import JobLimits
+from gpuscope.history.scrape.job_options import JobLimits
 from gpuscope.history.scrape.relabel import RelabelRule
 from gpuscope.history.scrape.target import ScrapeTarget
 from gpuscope.history.scrape.target_appender import Report, TargetAppender

@@ -24,8 +24,8 @@ from gpuscope.history.scrape.providers.kubernetes_objects import (
     read_pod,
     read_service,
 )
-from gpuscope.history.scrape.providers.kubernetes_provider import KubernetesProvider
-from gpuscope.history.scrape.providers.kubernetes_targets import (
+from gpuscope.history.scrape.providers.kubernetes_provider import (
+    KubernetesProvider,
     endpoint_slice_targets,
     node_targets,
     pod_targets,

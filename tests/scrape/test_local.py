@@ -5,7 +5,7 @@ from pathlib import Path
 
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Vector
-from gpuscope.history.scrape.local import LocalIngester
+from gpuscope.history.scrape.local_feeds import LocalIngester
 from gpuscope.history.store import Store
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 

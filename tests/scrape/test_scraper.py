@@ -19,7 +19,7 @@ from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.promql import Engine
 from gpuscope.history.scrape.config import ScrapeConfig, ScrapeJob, TargetGroup, load_config
 from gpuscope.history.scrape.fetch import ScrapeBodyBudget, ScrapeError
-from gpuscope.history.scrape.job_limits import JobLimits
+from gpuscope.history.scrape.job_options import JobLimits
 from gpuscope.history.scrape.relabel import RelabelRule
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.store import Store, StoreFullError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuscope.history.scrape.config import ScrapeConfig, read_config
-from gpuscope.history.scrape.local import LocalIngester
+from gpuscope.history.scrape.local_feeds import LocalIngester
 from gpuscope.history.store import Store, StoreOptions
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 from gpuscope.model.series import Matcher, MatchOp

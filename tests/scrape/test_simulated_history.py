@@ -21,7 +21,7 @@ from gpuscope.demo.simulated_node import SimulatedNode
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Matrix, Vector
-from gpuscope.history.scrape.snapshot_feed import SnapshotFeed
+from gpuscope.history.scrape.local_feeds import SnapshotFeed
 from gpuscope.history.store import Appended, Store, StoreFullError
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.thresholds import UNUSED_SECONDS

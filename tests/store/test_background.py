@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from gpuscope.history.store import Store, StoreOptions, Tick, UnknownSeriesError
-from gpuscope.history.store.block_merge import Merge
 from gpuscope.history.store.options import DAY_MS, HOUR_MS, MINUTE_MS
-from gpuscope.history.store.seal import next_boundary, shift_ms
+from gpuscope.history.store.seal import Merge, next_boundary, shift_ms
 from gpuscope.model.series import Matcher, MatchOp
 from tests.store.support import EVER, NOW, HandClock, contents_of, equal, fill, labels, named, tick
 

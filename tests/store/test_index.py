@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.history.store import BadMatcherError, regex_cache
+from gpuscope.history.store import BadMatcherError, value_matching
 from gpuscope.history.store.index import Index
 from gpuscope.history.store.value_matching import literals, predicate
 from gpuscope.model.series import Labels, Matcher, MatchOp
@@ -162,8 +162,8 @@ def test_new_series_are_found_before_and_after_a_rebuild_of_the_postings() -> No
 
 
 def test_cached_regexes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(regex_cache, "MAX_CACHED_REGEXES", 20)
-    monkeypatch.setattr(regex_cache, "MAX_CACHED_REGEX_PAIRS", 300)
+    monkeypatch.setattr(value_matching, "MAX_CACHED_REGEXES", 20)
+    monkeypatch.setattr(value_matching, "MAX_CACHED_REGEX_PAIRS", 300)
     index = Index()
     for number in range(100):
         index.resolve(1, labels("m", pod=f"pod-{number}"))

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from gpuscope.history.store import Store, StoreOptions
-from gpuscope.history.store.block_merge import FINAL_LEVEL
 from gpuscope.history.store.contents import LATE_LEVEL
 from gpuscope.history.store.options import DAY_MS, HOUR_MS, MINUTE_MS
+from gpuscope.history.store.seal import FINAL_LEVEL
 from tests.store.support import EVER, HandClock, as_contents, bits, contents_of, labels, named, tick, timed_tick
 
 STEP = 15_000

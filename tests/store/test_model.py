@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.history.store import Store, StoreOptions, Tick
-from gpuscope.history.store.block_merge import FINAL_LEVEL, Merge
+from gpuscope.history.store.seal import FINAL_LEVEL, Merge
 from gpuscope.model.series import STALE_NAN_BITS, Labels
 from tests.examples import examples
 from tests.store.support import EVER, NOW, HandClock, SamplesByLabels, as_contents, contents_of, labels

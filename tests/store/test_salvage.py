@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from gpuscope.history.store import Store, StoreDamagedError
+from gpuscope.history.store.salvage import committed_frames
 from gpuscope.history.store.schema import FILE_NAME
-from gpuscope.history.store.wal_check import committed_frames
 from tests.store.support import HandClock, SamplesByLabels, contents_of, fill, labels, tick, timed_tick
 
 

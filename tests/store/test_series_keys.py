@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.history.store import series_keys
-from gpuscope.history.store.series_keys import SeriesKeys
-from gpuscope.history.store.series_pairs import SeriesPairs
+from gpuscope.history.store import series_pairs
+from gpuscope.history.store.series_pairs import SeriesKeys, SeriesPairs
 
 KEYS = st.lists(st.integers(1, 3), min_size=1, max_size=4).map(lambda some: np.array(some, "<i4").tobytes())
 STEPS = st.lists(st.tuples(st.lists(KEYS, max_size=6), st.booleans(), st.sets(st.integers(1, 30))), max_size=8)
@@ -49,7 +48,7 @@ def test_series_are_found_until_they_are_removed(
 def test_many_series_are_found_after_each_merge(
     monkeypatch: pytest.MonkeyPatch, hash_of: Callable[[bytes], int]
 ) -> None:
-    monkeypatch.setattr(series_keys, "MAX_NEW", 10)
+    monkeypatch.setattr(series_pairs, "MAX_NEW", 10)
     pairs = SeriesPairs()
     keys = SeriesKeys(pairs, hash_of)
     added: list[bytes] = []

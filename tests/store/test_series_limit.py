@@ -8,9 +8,8 @@ import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.store import Store, StoreOptions
-from gpuscope.history.store.memory import memory_bytes
 from gpuscope.history.store.options import HOUR_MS, MINUTE_MS
-from gpuscope.history.store.series_limit import SERIES_BYTES, count_series, default_max_series
+from gpuscope.history.store.series_limit import SERIES_BYTES, count_series, default_max_series, memory_bytes
 from tests.store.support import NOW, HandClock, contents_of, labels, named, tick
 
 

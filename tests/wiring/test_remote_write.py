@@ -14,8 +14,8 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring import run_agent as wiring
 from gpuscope.cli.wiring.remote_write import sending_snapshots
-from gpuscope.history.remote_write.queues import build_queues
 from gpuscope.history.remote_write.receiver import Receiver
+from gpuscope.history.remote_write.sender import build_queues
 from gpuscope.history.store import Store
 from gpuscope.model.exposition.text import encode_text
 from tests.scrape.exporters import serving

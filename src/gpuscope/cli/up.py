@@ -62,6 +62,6 @@ def _run(args: argparse.Namespace, settings: Settings) -> None:
         return
     from gpuscope.cli.wiring.run_agent import build_collector
     from gpuscope.cli.wiring.run_up import run_up
-    from gpuscope.history.scrape.snapshot_feed import STORED_FAMILIES
+    from gpuscope.history.scrape.local_feeds import STORED_FAMILIES
 
     run_up(settings, [build_collector(settings, STORED_FAMILIES)])

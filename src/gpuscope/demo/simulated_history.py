@@ -21,7 +21,7 @@ from gpuscope.agent.collect.composer import SnapshotComposer
 from gpuscope.base.clock import Clock
 from gpuscope.base.prometheus_duration import duration_text
 from gpuscope.demo.simulated_node import SimulatedNode
-from gpuscope.history.scrape.snapshot_feed import SnapshotFeed
+from gpuscope.history.scrape.local_feeds import SnapshotFeed
 from gpuscope.history.store import Appended, Store, StoreClosedError, StoreError
 from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.model.readings import Snapshot

@@ -13,7 +13,7 @@ import pytest
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Vector
-from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store, Tick
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.judge.checks.missing import Missing

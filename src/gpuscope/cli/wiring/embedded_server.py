@@ -18,8 +18,8 @@ from gpuscope.cli.wiring.scheduled_threads import ScheduledThreads
 from gpuscope.cli.wiring.serving import embedded_status
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
-from gpuscope.history.remote_write.queues import RemoteWriteQueues
 from gpuscope.history.remote_write.receiver import Receiver
+from gpuscope.history.remote_write.sender import RemoteWriteQueues
 from gpuscope.history.scrape.late_scrapes import LateScrapes
 from gpuscope.history.store import Store
 from gpuscope.judge.reports.finding_ledger import FindingLedger

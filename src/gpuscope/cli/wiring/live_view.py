@@ -11,7 +11,7 @@ from gpuscope.history.engines.http_engine import HttpEngine
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.history.engines.vector_text import VectorText
 from gpuscope.history.scrape.scraper import Scraper
-from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store
 from gpuscope.history.store.target_names import is_pushed
 from gpuscope.judge.reports.finding_ledger import FindingLedger

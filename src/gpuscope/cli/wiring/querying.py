@@ -9,7 +9,7 @@ from gpuscope.base.prometheus_duration import duration_text
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.login import address_text
 from gpuscope.history.promql import Engine
-from gpuscope.history.promql.sample_pool import SamplePool
+from gpuscope.history.promql.budget import SamplePool
 from gpuscope.history.store import Store
 
 

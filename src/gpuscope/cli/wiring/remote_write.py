@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings
-from gpuscope.history.remote_write.queues import RemoteWriteQueues, build_queues
+from gpuscope.history.remote_write.sender import RemoteWriteQueues, build_queues
 from gpuscope.history.remote_write.snapshot_sender import AGENT_QUEUE_BYTES, SnapshotSender
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it

@@ -8,7 +8,7 @@ by name.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
@@ -17,19 +17,95 @@ from typing import TypeVar
 import numpy as np
 
 from gpuscope.base.limits import Limits
-from gpuscope.history.promql import small_query as weight
 from gpuscope.history.promql.annotations import Annotations
-from gpuscope.history.promql.budget import Budget
-from gpuscope.history.promql.durations import QueryTimes
+from gpuscope.history.promql.budget import Budget, SamplePool
+from gpuscope.history.promql.durations import INSTANT, QueryTimes
 from gpuscope.history.promql.evaluate import EvaluationSettings, Evaluator, Frames
 from gpuscope.history.promql.frame import Frame, Steps
 from gpuscope.history.promql.parse import parse
 from gpuscope.history.promql.query_errors import BadQueryError, PromQLError
 from gpuscope.history.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
-from gpuscope.history.promql.sample_pool import SamplePool
 from gpuscope.history.promql.statistics import CountingEvaluator, Statistics
-from gpuscope.history.promql.syntax import Expr, MatrixSelector, String, Subquery, ValueType, value_type
+from gpuscope.history.promql.syntax import (
+    Aggregate,
+    Binary,
+    Expr,
+    FunctionCall,
+    MatrixSelector,
+    Negation,
+    Number,
+    String,
+    Subquery,
+    ValueType,
+    VectorSelector,
+    value_type,
+)
 from gpuscope.model.series import Series, Storage
+
+# Decides whether a query is so small that running it in a thread costs more than evaluating it at once.
+#
+# A small query reads few samples of few series, all of which the store has in memory (`count_in_memory`; a
+# store without it has no small queries). Safe to call on an event loop: nothing here reads a file, waits, or
+# searches an index.
+
+MAX_CHARACTERS = 500
+"""Longer queries are not parsed to find out."""
+MAX_SERIES = 32
+MAX_SAMPLES = 4_000
+"""Samples read: about a millisecond of work."""
+
+_Selector = tuple[VectorSelector, int | None]
+
+
+def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times: QueryTimes = INSTANT) -> bool:
+    count_in_memory = getattr(storage, "count_in_memory", None)
+    if count_in_memory is None or len(text) > MAX_CHARACTERS:
+        return False
+    series = numbers = 0
+    for selector, range_ms in _selectors(parse(text, times)):
+        if selector.at is not None:
+            return False
+        start_ms = steps.start_ms - selector.offset_ms - (range_ms or lookback_ms)
+        found: tuple[int, int] | None = count_in_memory(
+            selector.matchers, start_ms, steps.end_ms - selector.offset_ms
+        )
+        if found is None:
+            return False
+        series += found[0]
+        # Each step reads one sample of a series, or all samples of its window.
+        numbers += found[1] * steps.count if range_ms else found[1] + found[0] * steps.count
+    return series <= MAX_SERIES and numbers <= MAX_SAMPLES
+
+
+def _selectors(expr: Expr) -> Iterator[_Selector]:
+    """Yield every selector with its range; `_NEVER_SMALL` for expressions that may be expensive otherwise."""
+    match expr:
+        case Number() | String():
+            return
+        case VectorSelector():
+            yield expr, None
+        case MatrixSelector():
+            yield expr.vector, expr.range_ms
+        case Negation():
+            yield from _selectors(expr.expr)
+        case Binary():
+            yield from _selectors(expr.left)
+            yield from _selectors(expr.right)
+        case Aggregate():
+            yield from _selectors(expr.expr)
+            if expr.param is not None:
+                yield from _selectors(expr.param)
+        case FunctionCall(name=("label_replace" | "label_join")):
+            yield _NEVER_SMALL  # 500 characters of nested calls can use the whole budget for label text
+        case FunctionCall():
+            for one in expr.args:
+                yield from _selectors(one)
+        case _:
+            yield _NEVER_SMALL
+
+
+_NEVER_SMALL: _Selector = VectorSelector((), at="start"), None
+
 
 T = TypeVar("T")
 
@@ -116,7 +192,7 @@ class Engine:
         """Return whether evaluation is cheaper than passing the query to a thread; True for an invalid
         query."""
         try:
-            return weight.is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms, times)
+            return is_small(expr, self.storage, steps, lookback_ms or self.lookback_ms, times)
         except BadQueryError:
             return True
 

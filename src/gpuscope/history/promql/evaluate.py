@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from gpuscope.history.promql import aggregate, calendar, functions, matching, rank, select
+from gpuscope.history.promql import aggregate, calendar, functions, matching, select
 from gpuscope.history.promql.annotations import Annotations
 from gpuscope.history.promql.budget import SAMPLES_PER_SERIES, Budget
 from gpuscope.history.promql.frame import Floats, Frame, Ints, Steps
@@ -26,7 +26,7 @@ from gpuscope.history.promql.label_filter import (
     reaches_back_ms,
     side_filters,
 )
-from gpuscope.history.promql.operators import OPERATORS
+from gpuscope.history.promql.matching import OPERATORS
 from gpuscope.history.promql.query_errors import BadQueryError, ExecutionError
 from gpuscope.history.promql.syntax import (
     COMPARISONS,
@@ -334,13 +334,13 @@ class Evaluator:
         if expr.op == "count_values":
             if not isinstance(expr.param, String):
                 raise BadQueryError("count_values requires a string literal")
-            return rank.count_values(frame, expr.param.value, expr.grouping, expr.without, self.budget)
+            return aggregate.count_values(frame, expr.param.value, expr.grouping, expr.without, self.budget)
         param = None if expr.param is None else self.scalar(expr.param, steps)
         groups = aggregate.group_rows(frame.labels, expr.grouping, expr.without, self.budget)
         if expr.op in ("topk", "bottomk"):
             if param is None:
                 raise BadQueryError(f"{expr.op} requires a number")
-            return rank.top_or_bottom(frame, groups, param, largest=expr.op == "topk")
+            return aggregate.top_or_bottom(frame, groups, param, largest=expr.op == "topk")
         if expr.op == "quantile" and param is not None:
             self.annotations.warn_of_quantile(param)
         return aggregate.aggregate(expr.op, frame, groups, param)

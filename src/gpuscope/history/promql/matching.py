@@ -6,6 +6,7 @@ result. Two series with equal matching labels are an error only at steps where b
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +14,41 @@ from numpy.typing import NDArray
 
 from gpuscope.history.promql import labels as label_sets
 from gpuscope.history.promql.budget import Budget
-from gpuscope.history.promql.frame import Bools, Frame
+from gpuscope.history.promql.frame import Bools, Floats, Frame
 from gpuscope.history.promql.label_filter import signatures
-from gpuscope.history.promql.operators import OPERATORS
 from gpuscope.history.promql.query_errors import ExecutionError
 from gpuscope.history.promql.syntax import COMPARISONS, Binary, Matching
 from gpuscope.model.label_columns import LabelColumns, concatenate, unified
+
+# The binary operators on arrays. A comparison gives 1 or 0; the caller decides whether it filters.
+
+Operator = Callable[[Floats, Floats], Floats]
+
+
+def _comparison(compare: np.ufunc) -> Operator:
+    def operator(left: Floats, right: Floats) -> Floats:
+        outcome: Floats = compare(left, right).astype(np.float64)
+        return outcome
+
+    return operator
+
+
+OPERATORS: dict[str, Operator] = {
+    "+": np.add,
+    "-": np.subtract,
+    "*": np.multiply,
+    "/": np.divide,
+    "%": np.fmod,
+    "^": np.power,
+    "atan2": np.arctan2,
+    "==": _comparison(np.equal),
+    "!=": _comparison(np.not_equal),
+    "<": _comparison(np.less),
+    "<=": _comparison(np.less_equal),
+    ">": _comparison(np.greater),
+    ">=": _comparison(np.greater_equal),
+}
+
 
 Index = NDArray[np.intp]
 

@@ -19,10 +19,9 @@ import promql_parser
 from gpuscope.base.anchored_regex import compile_anchored
 from gpuscope.history.promql.at_times import shift_times, unshift_ms
 from gpuscope.history.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
-from gpuscope.history.promql.error_position import describe_error
 from gpuscope.history.promql.lexical import check_size, normalise, restore_bytes
 from gpuscope.history.promql.query_errors import BadQueryError, UnsupportedError
-from gpuscope.history.promql.spelling import read_spelling
+from gpuscope.history.promql.spelling import describe_error, read_spelling
 from gpuscope.history.promql.syntax import (
     Aggregate,
     At,

@@ -14,15 +14,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import yaml
+
 from gpuscope.base.config_values import ConfigMapping, load_yaml
 from gpuscope.base.errors import UsageError
 from gpuscope.base.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
 from gpuscope.base.http_config import HttpConfig, read_http_config, split_credentials
 from gpuscope.base.limits import Limits
-from gpuscope.history.scrape.content_type import PROTOCOLS, UNREADABLE_PROTOCOLS
-from gpuscope.history.scrape.job_limits import JobLimits, default_job_limits, read_job_limits
+from gpuscope.base.yaml_file import TextDumper
+from gpuscope.history.scrape.job_options import (
+    PROTOCOLS,
+    UNREADABLE_PROTOCOLS,
+    JobLimits,
+    default_job_limits,
+    read_job_limits,
+)
 from gpuscope.history.scrape.provider_configs import UNSUPPORTED_KINDS, ProviderConfig, read_providers
-from gpuscope.history.scrape.redact import redact
 from gpuscope.history.scrape.relabel import ACTIONS, RelabelRule
 
 DEFAULT_INTERVAL = 60.0
@@ -333,3 +340,41 @@ def simple_config(
         files=files,
     )
     return ScrapeConfig(jobs=(job,))
+
+
+# Renders a configuration document with every secret replaced, for `/api/v1/status/config`.
+#
+# Every value that may be a secret is replaced, also in sections that gpuscope does not use. Comments are
+# lost.
+
+SECRET = "<secret>"  # noqa: S105 - Prometheus' own word
+_SECRET_KEY = re.compile(
+    r"(?i)(password|passwd|secret|token|credential|api_?key|access_?key|private_?key)|^key$"
+)
+_FILE_KEY = re.compile(r"(?i)_(file|ref|files)$")
+_HEADERS = ("headers", "http_headers", "proxy_connect_header")
+_USER_IN_URL = re.compile(r"(?<=://)[^/@\s]*@")
+
+
+def redact(document: object) -> str:
+    """Returns YAML text."""
+    if not document:
+        return ""
+    text: str = yaml.dump(_clean(document), Dumper=TextDumper, sort_keys=False, allow_unicode=True)
+    return text
+
+
+def _clean(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _clean_pair(str(key), inner) for key, inner in value.items()}
+    if isinstance(value, list):
+        return [_clean(inner) for inner in value]
+    return _USER_IN_URL.sub(f"{SECRET}@", value) if isinstance(value, str) else value
+
+
+def _clean_pair(key: str, value: object) -> object:
+    if key in _HEADERS and isinstance(value, dict):
+        return dict.fromkeys(value, SECRET)
+    if value is not None and _SECRET_KEY.search(key) and not _FILE_KEY.search(key):
+        return SECRET
+    return _clean(value)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import httpx2
 
-from gpuscope.history.scrape.content_type import is_openmetrics
+from gpuscope.history.scrape.job_options import is_openmetrics
 from gpuscope.history.scrape.target_client import CLIENT_ERRORS, TargetClient
 
 SMALL_BODY_BYTES = 1 << 20

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.scrape.fetch import Fetched, ScrapeError
-from gpuscope.history.scrape.job_limits import JobLimits
+from gpuscope.history.scrape.job_options import JobLimits
 from gpuscope.history.scrape.relabel import relabel
 from gpuscope.history.scrape.target import ScrapeTarget
 from gpuscope.history.scrape.target_appender import Report, TargetAppender, sorted_labels

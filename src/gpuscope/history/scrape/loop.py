@@ -19,9 +19,8 @@ from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.scrape.fetch import BodyShare, Fetched, ScrapeBodyBudget, ScrapeError, fetch
 from gpuscope.history.scrape.ingest import IngestResult, TargetIngester
 from gpuscope.history.scrape.late_scrapes import LateScrapes
-from gpuscope.history.scrape.target import ScrapeTarget
+from gpuscope.history.scrape.target import ScrapeTarget, TargetHealth
 from gpuscope.history.scrape.target_client import TargetClient
-from gpuscope.history.scrape.target_health import TargetHealth
 from gpuscope.history.store import StoreError, UnknownSeriesError
 
 log = logging.getLogger("gpuscope.scrape")

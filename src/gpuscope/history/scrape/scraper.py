@@ -28,11 +28,9 @@ from gpuscope.history.scrape.fetch import ScrapeBodyBudget
 from gpuscope.history.scrape.ingest import TargetIngester
 from gpuscope.history.scrape.loop import ScrapeCounts, ScrapeLoop
 from gpuscope.history.scrape.providers.provider_runner import MIN_UPDATE_SECONDS, ProviderRunner
-from gpuscope.history.scrape.sink import Sink
-from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, build_targets
+from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, Sink, TargetHealth, build_targets
 from gpuscope.history.scrape.target_appender import TargetAppender
 from gpuscope.history.scrape.target_client import TargetClient
-from gpuscope.history.scrape.target_health import TargetHealth
 from gpuscope.history.store import Store, StoreError
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 

@@ -12,14 +12,14 @@ from dataclasses import dataclass
 
 from gpuscope.history.store.arrays import distinct
 from gpuscope.history.store.contents import Contents, StoredTargetState
+from gpuscope.history.store.folder import FolderWatch
 from gpuscope.history.store.head_parts import Layout
 from gpuscope.history.store.index import Index
-from gpuscope.history.store.late import INSERT_LATE, LateRow, add_late
-from gpuscope.history.store.lost_folder import FolderWatch
 from gpuscope.history.store.options import MillisecondClock, StoreOptions
 from gpuscope.history.store.own_stats import OwnStats
 from gpuscope.history.store.sample_checks import Bounds, CheckedSamples, SampleArrays, check_samples, storable
 from gpuscope.history.store.schema import TICK_BITS
+from gpuscope.history.store.seal import INSERT_LATE, LateRow, add_late
 from gpuscope.history.store.store_errors import (
     StoreDamagedError,
     StoreError,

@@ -16,21 +16,29 @@ from pathlib import Path
 
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.history.store.block_builder import BuiltBlock
-from gpuscope.history.store.block_merge import SERIES_PER_BLOCK, Merge, due_merges, members_of, merge_series
 from gpuscope.history.store.block_writer import BlockWriter
 from gpuscope.history.store.blocks import BlockReader
 from gpuscope.history.store.cache import ChunkCache
 from gpuscope.history.store.contents import Contents, LateHead, StoredTargetState
-from gpuscope.history.store.folder import has_room
+from gpuscope.history.store.folder import FolderWatch, has_room
 from gpuscope.history.store.index import Index
-from gpuscope.history.store.late import build_late, drop_late, late_due
-from gpuscope.history.store.lost_folder import FolderWatch
 from gpuscope.history.store.options import DAY_MS, MillisecondClock, StoreOptions
 from gpuscope.history.store.own_stats import OwnStats
 from gpuscope.history.store.reader import Reader
 from gpuscope.history.store.retention import DataDisk, Retention
 from gpuscope.history.store.schema import vacuum_pages
-from gpuscope.history.store.seal import build_block, due_boundary
+from gpuscope.history.store.seal import (
+    SERIES_PER_BLOCK,
+    Merge,
+    build_block,
+    build_late,
+    drop_late,
+    due_boundary,
+    due_merges,
+    late_due,
+    members_of,
+    merge_series,
+)
 from gpuscope.history.store.store_errors import StoreError
 from gpuscope.history.store.tick_rows import drop_before
 from gpuscope.history.store.writer import Writer

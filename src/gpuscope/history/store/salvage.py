@@ -1,26 +1,117 @@
 """Rebuilds a damaged file: copies the readable rows into a new file and moves the damaged one aside.
 
 If a scan fails, rows are read one by one by id, so that a damaged page loses only the rows on it. A damaged
-first page, without which SQLite cannot read the file, is replaced (`salvage_header`). Lost targets, labels and
+first page, without which SQLite cannot read the file, is replaced (`replace_first_page`). Lost targets, labels and
 series get generated names, so that their samples stay readable.
 """
 
 from __future__ import annotations
 
 import logging
+import os
 import sqlite3
+import struct
+import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 
 from gpuscope.history.store.chunk_codec import unpack_integers
-from gpuscope.history.store.salvage_header import replace_first_page
-from gpuscope.history.store.schema import BLOCK_BITS, TICK_BITS, connect, migrate
+from gpuscope.history.store.schema import BLOCK_BITS, FILE_NAME, TICK_BITS, connect, migrate
 from gpuscope.history.store.tick import Int64s
 from gpuscope.history.store.tick_rows import unpack_mixed, unpack_series
+
+# What SQLite did not read of its write-ahead log: it ends at the first damaged frame, without an error.
+#
+# Count the transactions in the file's frame headers before it is opened, and compare with the frames that
+# SQLite has read. A write that a crash interrupted is no damage: it has no commit.
+
+_HEADER_BYTES: Final = 32
+_SALTS_OF_HEADER: Final = slice(16, 24)
+_FRAME_HEADER_BYTES: Final = 24
+_COMMIT_OF_FRAME: Final = slice(4, 8)
+"""Pages of the file after the commit; 0 if the frame does not end a transaction."""
+_SALTS_OF_FRAME: Final = slice(8, 16)
+_PAGE_BYTES: Final = slice(16, 18)
+
+
+def committed_frames(database: Path) -> list[int]:
+    """The numbers, from 1, of the frames that end a transaction. Those with other salts than the first frame or
+    the header, one of which may be damaged, are left over from before the last checkpoint."""
+    try:
+        with database.open("rb") as file:
+            page_bytes = struct.unpack(">H", file.read(100)[_PAGE_BYTES])[0]
+            page_bytes = 65536 if page_bytes == 1 else page_bytes
+        with database.with_name(database.name + "-wal").open("rb") as wal:
+            salts = {wal.read(_HEADER_BYTES)[_SALTS_OF_HEADER]}
+            found: list[int] = []
+            whole_frames = (os.fstat(wal.fileno()).st_size - _HEADER_BYTES) // (
+                _FRAME_HEADER_BYTES + page_bytes
+            )
+            for number in range(1, whole_frames + 1):
+                head = wal.read(_FRAME_HEADER_BYTES)
+                if number == 1:
+                    salts.add(head[_SALTS_OF_FRAME])
+                if any(head[_COMMIT_OF_FRAME]) and head[_SALTS_OF_FRAME] in salts:
+                    found.append(number)
+                wal.seek(page_bytes, os.SEEK_CUR)
+            return found
+    except (OSError, struct.error):  # no such file, or a damaged one, of which SQLite tells
+        return []
+
+
+def lost_commits(db: sqlite3.Connection, committed: list[int]) -> int:
+    """How many of these transactions SQLite has not read; call it before the first write."""
+    if not committed:
+        return 0
+    _, read_frames, _ = db.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+    return sum(number > max(0, read_frames) for number in committed)
+
+
+# Replaces the first page of a damaged file.
+#
+# It holds the file header and the list of tables; without it SQLite cannot read the file. All store files
+# have the same first page except for some counters, because the tables are always created in the same order
+# in an empty file, and with `auto_vacuum` SQLite keeps their root pages at the start. So the page is taken
+# from a new, empty store. Root pages cannot be recreated: a table is lost if its root page is damaged.
+
+_PAGE = 4096
+_CHANGES, _PAGES, _FREE_LIST, _VALID_FOR = 24, 28, 32, 92
+
+
+def replace_first_page(path: Path) -> bool:
+    """Replace the page and keep the damaged one in a file `.page1`; return False if the file is too short."""
+    size = path.stat().st_size
+    if size < 2 * _PAGE:
+        return False
+    page = bytearray(_empty_store_page())
+    struct.pack_into(">II", page, _CHANGES, 1, size // _PAGE)
+    struct.pack_into(">II", page, _FREE_LIST, 0, 0)
+    struct.pack_into(">I", page, _VALID_FOR, 1)
+    with path.open("r+b") as file:
+        old = file.read(_PAGE)
+        path.with_name(f"{path.name}.page1").write_bytes(old)
+        path.with_name(f"{path.name}.page1").chmod(0o600)
+        file.seek(0)
+        file.write(page)
+    return True
+
+
+def _empty_store_page() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / FILE_NAME
+        db = connect(path)
+        try:
+            migrate(db, 0)
+            db.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            db.close()
+        return path.read_bytes()[:_PAGE]
+
 
 log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")

@@ -1,4 +1,4 @@
-"""The label pairs of all series, as numbers in one flat array.
+"""The label pairs of all series as numbers in one flat array, and the two ways from pairs to series.
 
 The labels of thousands of series are read by a few array operations, without a Python object for each series.
 Not thread-safe: belongs to the index and its lock.
@@ -6,7 +6,7 @@ Not thread-safe: belongs to the index and its lock.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -94,3 +94,124 @@ class SeriesPairs:
         self._flat, counts = self.numbers_of(rest)
         self._first[rest] = np.cumsum(counts) - counts
         self._used, self._series = len(self._flat), len(rest)
+
+
+# Finds a series by its label pairs, without keeping their numbers a second time.
+#
+# The hashes of all keys are in a sorted array, 12 bytes per series: a dictionary of the keys takes ten times
+# as much. Keys added since the array was sorted are in a small dictionary. What is found by its hash is
+# compared with the label pairs themselves. Not thread-safe: belongs to the index and its lock.
+
+MAX_NEW = 4096
+"""So many keys, and an eighth of the others, wait in the dictionary."""
+
+
+class SeriesKeys:
+    """Numbers of label pairs, in 32 bits each → series id."""
+
+    def __init__(self, pairs: SeriesPairs, hash_of: Callable[[bytes], int] = hash) -> None:
+        """`pairs` has the label pairs of every series that is added here."""
+        self._pairs = pairs
+        self._hash_of = hash_of
+        self._hashes = np.empty(0, np.int64)
+        self._series = np.empty(0, np.int32)
+        self._new: dict[bytes, int] = {}
+
+    def find(self, key: bytes) -> int | None:
+        sid = self._new.get(key)
+        if sid is not None:
+            return sid
+        wanted = self._hash_of(key)
+        at = int(self._hashes.searchsorted(wanted))
+        while at < len(self._hashes) and self._hashes[at] == wanted:
+            sid = int(self._series[at])
+            if self._pairs.get(sid).tobytes() == key:
+                return sid
+            at += 1
+        return None
+
+    def add(self, key: bytes, sid: int) -> None:
+        """Add a series that is not here yet."""
+        self._new[key] = sid
+        if len(self._new) > MAX_NEW + len(self._series) // 8:
+            new, self._new = self._new, {}
+            self.extend(list(new), np.fromiter(new.values(), np.int64, len(new)))
+
+    def extend(self, keys: Sequence[bytes], sids: Int64s) -> None:
+        """As `add`, for many series."""
+        hashes = np.fromiter(map(self._hash_of, keys), np.int64, len(keys))
+        order = np.argsort(hashes)
+        hashes, series = hashes[order], sids[order].astype(np.int32)
+        # Two sorted arrays are merged in a third of the time that sorting all takes.
+        places = self._hashes.searchsorted(hashes)
+        self._hashes = np.insert(self._hashes, places, hashes)
+        self._series = np.insert(self._series, places, series)
+
+    def remove(self, sids: Int64s) -> None:
+        stays = ~np.isin(self._series, sids)
+        self._hashes, self._series = self._hashes[stays], self._series[stays]
+        gone = set(sids.tolist())
+        self._new = {key: sid for key, sid in self._new.items() if sid not in gone}
+
+
+# Postings: the series of each label pair.
+#
+# A sorted array, and an unsorted tail of series added since the array was built. The array is rebuilt when
+# the tail reaches an eighth of it.
+
+_MAX_TAIL = 4096
+
+
+class Postings:
+    """Pair → series, sorted by pair, with an unsorted tail."""
+
+    def __init__(self, every: SeriesPairs) -> None:
+        self._all = every
+        self._build()
+
+    def _build(self) -> None:
+        sids = self._all.ids()
+        pairs, counts = self._all.numbers_of(sids)
+        order = np.argsort(pairs, kind="stable")
+        self._pairs, self._series = pairs[order], np.repeat(sids.astype(np.int32), counts)[order]
+        # Bytes: lists of millions of integers would be scanned by every full garbage collection.
+        self._tail_pairs = bytearray()
+        self._tail_series = bytearray()
+
+    def add(self, sid: int, packed: bytes) -> None:
+        self._tail_pairs += packed
+        self._tail_series += sid.to_bytes(4, "little") * (len(packed) >> 2)
+
+    def _rebuild_if_large(self) -> None:
+        # A rebuild sorts everything, so it waits until the tail is large.
+        if len(self._tail_pairs) >> 2 > _MAX_TAIL + len(self._pairs) // 8:
+            self._build()
+
+    def estimate(self, numbers: list[int]) -> int:
+        wanted = np.array(numbers, np.int32)
+        starts = np.searchsorted(self._pairs, wanted)
+        ends = np.searchsorted(self._pairs, wanted, side="right")
+        return int((ends - starts).sum())
+
+    def union(self, numbers: list[int]) -> Int64s:
+        """Return ascending ids of series that have any of these pairs, which must be of one label name."""
+        self._rebuild_if_large()
+        wanted = np.array(numbers, np.int32)
+        starts = np.searchsorted(self._pairs, wanted).tolist()
+        ends = np.searchsorted(self._pairs, wanted, side="right").tolist()
+        parts = [self._series[start:end] for start, end in zip(starts, ends, strict=True)]
+        if self._tail_pairs:
+            # Copies: a view of a bytearray would not let it grow.
+            tail = np.frombuffer(bytes(self._tail_pairs), "<i4")
+            parts.append(np.frombuffer(bytes(self._tail_series), "<i4")[np.isin(tail, wanted)])
+        if not parts:
+            return np.empty(0, np.int64)
+        found = np.concatenate(parts).astype(np.int64)
+        if len(parts) > 1:
+            found.sort()
+        return found
+
+    def sizes(self) -> dict[int, int]:
+        """Return the number of series of each pair."""
+        numbers, counts = np.unique(self._all.numbers_of(self._all.ids())[0], return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from gpuscope.history.scrape.sink import Sink
+from gpuscope.history.scrape.target import Sink
 from gpuscope.history.store import Store, StoreError, Tick, UnknownSeriesError
 from gpuscope.history.store.options import ROLLUP_TARGET_PREFIX
 from gpuscope.judge.rules.interfaces import ForStateSample, RuleSample

@@ -14,7 +14,7 @@ from typing import Final
 
 from gpuscope.base.go_quote import quote
 from gpuscope.history.engines.query_engine import QueryEngine
-from gpuscope.history.engines.shared_labels import LabelDicts
+from gpuscope.history.engines.vector_text import LabelDicts
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.judge.checks.finding_details import one_of
 from gpuscope.serve.live.fleet_samples import FleetSamples, SortLater, by_node

@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.history.scrape.target_health import TargetHealth
+from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.judge.checks.missing import NOTHING_MISSING, Gone, GoneTarget, Missing
 from gpuscope.judge.checks.thresholds import STALE_SECONDS

@@ -14,11 +14,9 @@ from pathlib import Path
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.history.scrape.config import TargetGroup
 from gpuscope.history.scrape.provider_configs import DnsProviderConfig
-from gpuscope.history.scrape.providers import DiscoveryError
+from gpuscope.history.scrape.providers import DiscoveryError, join_host_port, refresh_forever
 from gpuscope.history.scrape.providers.dns_messages import DnsRecord
 from gpuscope.history.scrape.providers.dns_resolver import PORT, RESOLV_CONF, read_resolver_config, resolve
-from gpuscope.history.scrape.providers.host_port import join_host_port
-from gpuscope.history.scrape.providers.refreshing import refresh_forever
 
 log = logging.getLogger("gpuscope.scrape")
 _WITH_LABELS = ("SRV", "MX", "NS")

@@ -13,9 +13,8 @@ from typing import Any
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.history.scrape.config import TargetGroup
 from gpuscope.history.scrape.provider_configs import HttpProviderConfig
-from gpuscope.history.scrape.providers import DiscoveryError
+from gpuscope.history.scrape.providers import DiscoveryError, refresh_forever
 from gpuscope.history.scrape.providers.bounded_get import get_body
-from gpuscope.history.scrape.providers.refreshing import refresh_forever
 from gpuscope.history.scrape.target_client import new_client
 
 log = logging.getLogger("gpuscope.scrape")
