@@ -70,14 +70,12 @@ FOLDERS_WITH_A_REASON = {
     "serve/doctor": "looks at devices, files and ports to say why a number is missing",
 }
 OUTSIDE_ELSEWHERE = {
-    "base/atomic_write.py": "the one way to replace a file",
+    "base/files.py": "the one way to read, replace or append to a file",
     "base/blocking_http.py": "the HTTP client of everything that runs in an agent",
     "base/command_runner.py": "runs a command of the system: nvidia-smi, Slurm's",
     "base/http_config.py": "certificates and keys of an HTTP client",
-    "base/regular_file.py": "the one way to read a file that a user has named",
     "base/settings.py": "reads the environment and the settings file",
     "base/plugins.py": "lists the folders of sources and families",
-    "base/whole_lines.py": "the one way to append a line to a log file",
     "agent/collect/cost.py": "the agent's own CPU time and memory, from /proc/self",
     "agent/collect/expected.py": "counts the GPUs that the PCI bus shows, from sysfs",
     "agent/collect/source_worker.py": "`spec.open` opens a source; no file",
@@ -93,7 +91,7 @@ OUTSIDE_ELSEWHERE = {
 # What a pure folder may load although it touches the outside.
 IMPURE_ALLOWED = {
     "base/settings.py": "families read the settings' values; only the command line reads the file",
-    "base/regular_file.py": "the settings file and the counters file",
+    "base/files.py": "the settings file and the counters file",
     "base/plugins.py": "sources and families are found by their folders, once",
     "vendors/nvidia/families/dcgm/counters_csv.py": OUTSIDE_ELSEWHERE[
         "vendors/nvidia/families/dcgm/counters_csv.py"
@@ -303,13 +301,13 @@ def test_the_outside_rule_catches(written: Package, text: str, offence: str) -> 
 
 
 def test_the_pure_rule_sees_input_and_output_behind_imports(written: Package) -> None:
-    add(written, "base/atomic_write.py", "import os\ndef sync(): os.fsync(0)")
-    add(written, "model/series.py", "from gpuscope.base import atomic_write")
+    add(written, "base/files.py", "import os\ndef sync(): os.fsync(0)")
+    add(written, "model/series.py", "from gpuscope.base import files")
     add(written, "judge/checks/bad.py", "from gpuscope.model.series import x")
     assert rules.impure_paths(written, PURE_FOLDERS, {}) == [
-        "gpuscope.judge.checks.bad → gpuscope.model.series → gpuscope.base.atomic_write uses os.fsync"
+        "gpuscope.judge.checks.bad → gpuscope.model.series → gpuscope.base.files uses os.fsync"
     ]
-    assert rules.impure_paths(written, PURE_FOLDERS, {"base/atomic_write.py": "why"}) == []
+    assert rules.impure_paths(written, PURE_FOLDERS, {"base/files.py": "why"}) == []
 
 
 def test_the_pure_rule_does_not_follow_an_import_for_types(written: Package) -> None:

@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.base.anchored_regex import compile_anchored
-from gpuscope.base.atomic_write import PRIVATE, WORLD_READABLE, write_atomically
 from gpuscope.base.episode_log import MAX_LINES, EpisodeLog
-from gpuscope.base.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.base.files import PRIVATE, WORLD_READABLE, write_atomically
+from gpuscope.base.time_text import parse_rfc3339, to_rfc3339
 from gpuscope.base.varint import VarintError, encode_varint, read_varint
 
 log = logging.getLogger("gpuscope.test")

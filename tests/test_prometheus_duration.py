@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 
 from gpuscope.base.config_values import parse_config_duration
 from gpuscope.base.errors import UsageError
-from gpuscope.base.prometheus_duration import MAX_MILLISECONDS, duration_text, parse_prometheus_duration
 from gpuscope.base.setting_values import parse_duration, parse_positive_duration, with_unit
 from gpuscope.base.settings import load_settings
+from gpuscope.base.time_text import MAX_MILLISECONDS, duration_text, parse_prometheus_duration
 from gpuscope.history.engines.http_engine import read_retention
 from gpuscope.serve.api.go_values import parse_duration_ms
 

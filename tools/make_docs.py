@@ -12,9 +12,9 @@ from typing import Any
 from gpuscope.agent.families import family_names, load_family
 from gpuscope.agent.families.native.table import NATIVE_METRICS
 from gpuscope.base.limits import limit_rows
-from gpuscope.base.prometheus_duration import duration_text
 from gpuscope.base.setting_values import parse_bytes
 from gpuscope.base.settings import env_name, setting_rows
+from gpuscope.base.time_text import duration_text
 from gpuscope.cli.parser import GROUPS
 from gpuscope.judge.checks.check import Share, Subject
 from gpuscope.judge.checks.checks import CHECKS as HEALTH_CHECKS

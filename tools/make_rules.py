@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.rules.shipped import inhibit_rules, rule_files, shipped_groups
 from gpuscope.judge.rules.shipped.rollup_rules import FILE_NAME as ROLLUP_FILE

@@ -15,12 +15,12 @@ from rich.text import Text
 
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.settings import Settings
+from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import FleetView, to_fleet_view
-from gpuscope.cli.terminal.snapshot_lines import render_snapshot
 from gpuscope.cli.terminal.spans import Look
 from gpuscope.cli.terminal.top_app import TopApp
 from gpuscope.cli.wiring.demo import build_demo
-from gpuscope.cli.wiring.own_reader import OwnReader
+from gpuscope.cli.wiring.live_readers import OwnReader
 
 IMAGES = Path(__file__).parent.parent / "docs" / "img"
 SCENARIOS = ("lost-gpu", "thermal")

@@ -7,7 +7,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import quote, urlencode
 
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from tests.hostile.catalogue import Attack
 from tests.hostile.senders import ATTACKER, connections
 from tests.hostile.victim import Victim, Watch

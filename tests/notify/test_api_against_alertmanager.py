@@ -20,7 +20,7 @@ from urllib.parse import quote
 
 import pytest
 
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from tests.engines import running, running_alertmanager
 from tests.ports import free_port
 

@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from gpuscope.base.limits import Limits
-from gpuscope.base.rfc3339 import parse_rfc3339, to_rfc3339
+from gpuscope.base.time_text import parse_rfc3339, to_rfc3339
 from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
 from gpuscope.judge.notify.channel_configs import WebhookConfig
 from gpuscope.judge.notify.channels import Channel, ChannelKey, Told

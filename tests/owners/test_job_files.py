@@ -12,7 +12,7 @@ from gpuscope.agent.owners import job_files
 from gpuscope.agent.owners.job_files import JobFiles, job_files_worker, read_job_files
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.base.errors import SourceError
-from gpuscope.base.regular_file import read_regular_file
+from gpuscope.base.files import read_regular_file
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Device, Uuid
 from tests.fakes import FakeClock

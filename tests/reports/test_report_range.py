@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.local_time import parse_time_zone, to_local
+from gpuscope.base.time_text import parse_time_zone, to_local
 from gpuscope.judge.reports.board_spans import OBSERVED
 from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, Buckets, RangePiece, parse_range
 from gpuscope.judge.reports.usage_history import UsageHistory

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.base.time_text import parse_rfc3339
 from gpuscope.model.series import STALE_NAN_BITS, Labels
 
 GOLDEN = Path("rules/scenario.json")

@@ -23,7 +23,7 @@ from typing import Any
 import cramjam
 import pytest
 
-from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.base.time_text import parse_rfc3339
 from gpuscope.history.remote_write.codec import encode_labels, encode_samples
 from gpuscope.model.series import Labels
 from tests.engines import engine, running

@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from gpuscope.base.rfc3339 import parse_rfc3339
 from gpuscope.base.settings import load_settings
+from gpuscope.base.time_text import parse_rfc3339
 from gpuscope.cli import main
 from gpuscope.cli.wiring.rule_evaluation import load_engine_rules
 from gpuscope.history.scrape.config import ScrapeConfig

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from gpuscope.cli import main
+from gpuscope.cli.free import Placement, Topology, Wanted, find_placements
 from gpuscope.cli.terminal.fleet_view import to_fleet_view
-from gpuscope.cli.terminal.free_gpus import Placement, Topology, Wanted, find_placements
 from tests.terminal.fake_server import Answer, fake_server
 from tests.terminal.scene import GIB, gpu, one_node
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuscope.cli.terminal.fleet_view import ProcessRow
-from gpuscope.cli.terminal.process_tree import Ancestor, to_tree
+from gpuscope.cli.terminal.top_model import Ancestor, to_tree
 
 
 def process(pid: int, parent: int | None, gpu: str = "0") -> ProcessRow:

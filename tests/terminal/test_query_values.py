@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.cli.terminal.query_values import (
+from gpuscope.cli.query import (
     gpu_names,
     unit_of_expression,
     unit_of_name,

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import NotALivePicture, to_fleet_view
-from gpuscope.cli.terminal.row_selection import select
 from gpuscope.cli.terminal.safe_text import cell_width, is_control
-from gpuscope.cli.terminal.snapshot_lines import render_snapshot
 from gpuscope.cli.terminal.spans import Look
+from gpuscope.cli.terminal.top_model import select
 from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
 from tests.examples import examples
 from tests.goldens import check_golden

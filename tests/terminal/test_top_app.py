@@ -13,8 +13,8 @@ from textual.pilot import Pilot
 
 from gpuscope.cli.terminal.fleet_view import ProcessRow, to_fleet_view
 from gpuscope.cli.terminal.line_widgets import LineList, LineWidget
-from gpuscope.cli.terminal.process_tree import Ancestor
 from gpuscope.cli.terminal.top_app import TopApp
+from gpuscope.cli.terminal.top_model import Ancestor
 from tests.goldens import check_golden
 from tests.terminal.scene import fleet, one_node
 

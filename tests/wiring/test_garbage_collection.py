@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuscope.cli.wiring import garbage_collection
-from gpuscope.cli.wiring.garbage_collection import (
+from gpuscope.cli.wiring import heap
+from gpuscope.cli.wiring.heap import (
     collect_all_if_grown,
     freeze_survivors,
     paused_while_starting,
@@ -66,7 +66,7 @@ def test_a_new_cycle_is_collected_as_before() -> None:
 
 
 def test_cycles_that_were_frozen_are_collected_after_growth(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(garbage_collection, "MIN_GROWTH", 1000)
+    monkeypatch.setattr(heap, "MIN_GROWTH", 1000)
     freeze_survivors()
     before = gc.get_freeze_count()
     node = Node()

@@ -8,7 +8,7 @@ import pytest
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import load_settings
-from gpuscope.cli.wiring.querying import build_engine, shown_flags
+from gpuscope.cli.wiring.embedded_server import build_engine, shown_flags
 from gpuscope.history.store import Store
 
 FLAGS = {

@@ -6,7 +6,7 @@ import threading
 
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
-from gpuscope.cli.wiring.round_robin import RoundRobin
+from gpuscope.cli.wiring.run_up import RoundRobin
 from gpuscope.model.readings import Snapshot
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.prometheus_duration import OUT_OF_RANGE, parse_prometheus_duration
-from gpuscope.base.regular_file import MAX_SECRET_BYTES, read_regular_text
+from gpuscope.base.files import MAX_SECRET_BYTES, read_regular_text
+from gpuscope.base.time_text import OUT_OF_RANGE, parse_prometheus_duration
 from gpuscope.base.yaml_file import YamlMapping, load_yaml, one_line, shown
 
 __all__ = ["ConfigMapping", "load_yaml", "parse_config_count", "parse_config_duration", "parse_config_size"]

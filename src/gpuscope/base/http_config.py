@@ -14,7 +14,7 @@ from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.regular_file import MAX_SECRET_BYTES, check_regular_file, read_regular_text
+from gpuscope.base.files import MAX_SECRET_BYTES, check_regular_file, read_regular_text
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the agent has no such file and must not import YAML

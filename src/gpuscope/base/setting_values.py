@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.prometheus_duration import MAX_MILLISECONDS, OUT_OF_RANGE, parse_prometheus_duration
+from gpuscope.base.time_text import MAX_MILLISECONDS, OUT_OF_RANGE, parse_prometheus_duration
 
 T = TypeVar("T")
 SOURCE_GROUP = "collection"

@@ -18,9 +18,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from gpuscope.base.errors import UsageError
+from gpuscope.base.files import read_regular_text
 from gpuscope.base.limits import Limits
-from gpuscope.base.local_time import parse_time_zone
-from gpuscope.base.regular_file import read_regular_text
 from gpuscope.base.setting_values import (
     one_of,
     parse_argument,
@@ -40,6 +39,7 @@ from gpuscope.base.setting_values import (
 )
 from gpuscope.base.setting_values import setting as _setting
 from gpuscope.base.source_plan import selectable_sources, source_settings
+from gpuscope.base.time_text import parse_time_zone
 
 T = TypeVar("T")
 ENV_PREFIX = "GPUSCOPE_"

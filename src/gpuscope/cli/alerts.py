@@ -14,8 +14,8 @@ from typing import Any
 from urllib.parse import urlencode
 
 from gpuscope.base.errors import GpuscopeError, UsageError
-from gpuscope.base.rfc3339 import to_rfc3339
 from gpuscope.base.settings import Settings
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.cli.output import BOLD, RED, YELLOW, paint, printable, render_table, wants_colour
 from gpuscope.cli.server_client import (
     add_server_arguments,

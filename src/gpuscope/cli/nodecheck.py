@@ -21,8 +21,8 @@ from typing import Any
 from gpuscope.agent.owners.proc import Proc
 from gpuscope.agent.sources.slurm.node_drain import NodeControl
 from gpuscope.agent.sources.slurm.plan import SlurmSettings
-from gpuscope.base.atomic_write import WORLD_READABLE, write_atomically
 from gpuscope.base.errors import GpuscopeError, NoGpuReadable, SourceError
+from gpuscope.base.files import WORLD_READABLE, write_atomically
 from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.output import printable
@@ -103,7 +103,7 @@ def _read(args: argparse.Namespace, settings: Settings) -> tuple[str, Picture, N
         finally:
             reader.close()
     from gpuscope.cli.wiring import run_agent
-    from gpuscope.cli.wiring.own_reader import OwnReader
+    from gpuscope.cli.wiring.live_readers import OwnReader
 
     own = OwnReader(run_agent.build_collector(settings, ("native",)))
     try:

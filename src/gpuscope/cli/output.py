@@ -5,13 +5,15 @@ Log lines go through `LineFormatter`.
 
 from __future__ import annotations
 
+import argparse
 import logging
 import os
 import shutil
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 from textwrap import wrap
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from gpuscope.cli.terminal.safe_text import (
     bytes_text,
@@ -21,6 +23,9 @@ from gpuscope.cli.terminal.safe_text import (
     escape_controls,
     printable,
 )
+
+if TYPE_CHECKING:
+    from gpuscope.serve.render import RenderedFile
 
 __all__ = [
     "BOLD", "DIM", "GREEN", "RED", "YELLOW", "LineFormatter", "bytes_text", "csv_cell", "duration_text",
@@ -72,3 +77,21 @@ def render_table(head: Sequence[str], rows: Sequence[Sequence[str]], right: Sequ
             cells.append(padding + cell if title in right else cell + padding)
         lines.append("  ".join(cells).rstrip())
     return lines
+
+
+# The flags --out and --force of `gpuscope render`, and the writing of its files.
+
+
+def add_out(parser: argparse.ArgumentParser, *, required: bool) -> None:
+    parser.add_argument(
+        "--out", metavar="DIR", type=Path, required=required, help="folder to write the files to"
+    )
+    parser.add_argument("--force", action="store_true", help="replace files that have other content")
+
+
+def write_rendered(args: argparse.Namespace, files: Sequence[RenderedFile]) -> None:
+    """Writes to --out and prints the paths."""
+    from gpuscope.serve.render import write_files
+
+    for file in write_files(args.out, files, force=args.force):
+        print(f"{file.path} (kept as it was)" if file.is_kept else file.path)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
+from gpuscope.cli.output import add_out, write_rendered
 from gpuscope.cli.render_grafana import add_grafana, add_language, check_url, run_grafana
-from gpuscope.cli.render_output import add_out, write_rendered
 from gpuscope.cli.render_systemd import add_systemd_arguments, run_systemd
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import argparse
 from urllib.parse import urlsplit
 
 from gpuscope.base.errors import UsageError
-from gpuscope.cli.render_output import add_out, write_rendered
+from gpuscope.cli.output import add_out, write_rendered
 
 
 def add_language(parser: argparse.ArgumentParser) -> None:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from gpuscope.base.errors import GpuscopeError, UsageError
-from gpuscope.cli.render_output import add_out, write_rendered
+from gpuscope.cli.output import add_out, write_rendered
 
 if TYPE_CHECKING:
     from gpuscope.serve.render.systemd import UnitPlan

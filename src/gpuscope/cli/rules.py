@@ -158,7 +158,7 @@ def _labels_cell(labels: dict[str, str]) -> str:
 
 
 def _rows(group: GroupSpec) -> list[dict[str, Any]]:
-    from gpuscope.base.prometheus_duration import duration_text
+    from gpuscope.base.time_text import duration_text
 
     return [
         {

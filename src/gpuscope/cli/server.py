@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.cli.wiring.garbage_collection import paused_while_starting
+    from gpuscope.cli.wiring.heap import paused_while_starting
 
     with paused_while_starting():
         from gpuscope.cli.wiring.run_server import run_server

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlencode
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.rfc3339 import to_rfc3339
 from gpuscope.base.setting_values import parse_argument, parse_positive_duration, with_unit
 from gpuscope.base.settings import Settings
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.cli.output import printable, render_table
 from gpuscope.cli.server_client import add_server_arguments, expected_form, read_json, request_json, token_of
 

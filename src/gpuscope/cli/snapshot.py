@@ -18,10 +18,10 @@ from gpuscope.base.errors import GpuscopeError, UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, open_remote_reader, terminal_look
+from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view
-from gpuscope.cli.terminal.row_selection import GPU_SORTS, select
 from gpuscope.cli.terminal.safe_text import printable
-from gpuscope.cli.terminal.snapshot_lines import render_snapshot
+from gpuscope.cli.terminal.top_model import GPU_SORTS, select
 from gpuscope.cli.wiring.live_readers import LiveReader, Picture
 from gpuscope.model.readings import ABSENT
 
@@ -138,7 +138,7 @@ def _write_screen(lines: list[str]) -> None:
 
 def _show_this_machine(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.cli.wiring import run_agent
-    from gpuscope.cli.wiring.own_reader import OwnReader
+    from gpuscope.cli.wiring.live_readers import OwnReader
 
     if not args.watch:
         settings = replace(settings, idle_after=min(settings.idle_after, ONCE_IDLE_SECONDS))

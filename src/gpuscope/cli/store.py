@@ -15,8 +15,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuscope.base.atomic_write import PRIVATE, write_atomically
 from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.files import PRIVATE, write_atomically
 from gpuscope.base.settings import Settings, home_path
 from gpuscope.cli import EVERY_SETTING
 from gpuscope.cli.output import bytes_text, escape_controls, printable, render_table

@@ -26,12 +26,12 @@ from gpuscope.cli.live_arguments import (
     terminal_look,
 )
 from gpuscope.cli.snapshot import view_of
+from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import FleetView, ProcessRow
-from gpuscope.cli.terminal.process_tree import Ancestor
 from gpuscope.cli.terminal.safe_text import printable
-from gpuscope.cli.terminal.snapshot_lines import render_snapshot
+from gpuscope.cli.terminal.top_model import Ancestor
+from gpuscope.cli.wiring.live_client import PollThread
 from gpuscope.cli.wiring.live_readers import LiveReader, Picture
-from gpuscope.cli.wiring.poll_thread import PollThread
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "critical"  # a log line would be written over the screen
@@ -151,7 +151,7 @@ class _TopReader:
         return self._to_reading(reader, reader.read())
 
     def read_once(self) -> FleetView:
-        from gpuscope.cli.wiring.own_reader import OwnReader
+        from gpuscope.cli.wiring.live_readers import OwnReader
 
         reader = self._open()
         picture = reader.read_twice(0.8, 5.0) if isinstance(reader, OwnReader) else reader.read()
@@ -164,7 +164,7 @@ class _TopReader:
     def _open(self) -> LiveReader:
         self._reader = open_remote_reader(self._args, self._settings, with_queue=True)
         if self._reader is None:
-            from gpuscope.cli.wiring.own_reader import OwnReader
+            from gpuscope.cli.wiring.live_readers import OwnReader
             from gpuscope.cli.wiring.run_agent import build_collector
 
             self._reader = OwnReader(build_collector(self._settings, ("native",)))

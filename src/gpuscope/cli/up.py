@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         return 0
     if args.demo and settings.source not in ("auto", "demo"):
         raise UsageError(f"--demo and --source {settings.source}: give only one of them")
-    from gpuscope.cli.wiring.garbage_collection import paused_while_starting
+    from gpuscope.cli.wiring.heap import paused_while_starting
 
     with paused_while_starting():
         _run(args, settings)

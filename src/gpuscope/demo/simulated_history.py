@@ -19,7 +19,7 @@ from operator import attrgetter
 
 from gpuscope.agent.collect.composer import SnapshotComposer
 from gpuscope.base.clock import Clock
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.demo.simulated_node import SimulatedNode
 from gpuscope.history.scrape.local_feeds import SnapshotFeed
 from gpuscope.history.store import Appended, Store, StoreClosedError, StoreError

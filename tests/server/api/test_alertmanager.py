@@ -10,7 +10,7 @@ from urllib.parse import quote
 import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import MemoryState, NotifyState

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.history.engines.engine_errors import EngineUnreachable
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.history.promql.result import Matrix

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuscope.base.atomic_write import WORLD_READABLE, write_atomically
 from gpuscope.base.episode_log import EpisodeLog
+from gpuscope.base.files import WORLD_READABLE, write_atomically
 from gpuscope.model.readings import ABSENT, Maybe, XidEvent
 
 log = logging.getLogger("gpuscope.xids")

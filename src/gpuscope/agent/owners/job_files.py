@@ -21,7 +21,7 @@ from gpuscope.agent.owners.allocation_claims import AllocationClaim
 from gpuscope.agent.worker import FunctionReader, Timing, Worker
 from gpuscope.base.clock import Clock
 from gpuscope.base.errors import SourceError
-from gpuscope.base.regular_file import read_regular_file
+from gpuscope.base.files import read_regular_file
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, JobFacts, Maybe
 

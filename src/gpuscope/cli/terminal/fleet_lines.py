@@ -6,13 +6,26 @@ those of `health`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gpuscope.cli.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.cli.terminal.safe_text import duration_text, fit, short_bytes, short_duration
-from gpuscope.cli.terminal.spans import Line, Span, Style, bar, sparkline
-from gpuscope.cli.terminal.table_columns import Column
+from gpuscope.cli.terminal.spans import (
+    Column,
+    Line,
+    Look,
+    Span,
+    Style,
+    bar,
+    draw_head,
+    draw_row,
+    fit_line,
+    lay_out,
+    sparkline,
+    to_ansi,
+    to_ascii,
+)
 from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
 from gpuscope.judge.checks.states import STATES, WORST_FIRST, State
 
@@ -225,3 +238,31 @@ def legend_lines(view: FleetView) -> list[Line]:
         for state, row in STATES.items()
         if state.value in shown and row.wants_action
     ]
+
+
+# The lines of `gpuscope snapshot`: a title, one line per GPU, then the processes; for any width.
+
+
+def render_snapshot(view: FleetView, look: Look) -> list[str]:
+    lines = _lines(view, look)
+    if not look.unicode:
+        lines = (to_ascii(line) for line in lines)
+    return [to_ansi(fit_line(line, look.width), look.colour) for line in lines]
+
+
+def _lines(view: FleetView, look: Look) -> Iterator[Line]:
+    several = len(view.nodes) > 1
+    yield title_line(view)
+    yield from note_lines(view)
+    if view.gpus:
+        layout = lay_out(gpu_columns(several_nodes=several, unicode=look.unicode), view.gpus, look.width)
+        yield draw_head(layout)
+        yield from (draw_row(layout, row) for row in view.gpus)
+        yield from legend_lines(view)
+    else:
+        yield [Span("no GPUs", Style.DIM)]
+    if view.processes:
+        yield []
+        columns = lay_out(process_columns(several_nodes=several, now=view.now), view.processes, look.width)
+        yield draw_head(columns)
+        yield from (draw_row(columns, row) for row in view.processes)

@@ -15,11 +15,8 @@ from textual.message import Message
 from gpuscope.cli.terminal.fleet_lines import gpu_columns, note_lines, process_columns
 from gpuscope.cli.terminal.fleet_view import FleetView, GpuRow, ProcessRow
 from gpuscope.cli.terminal.line_widgets import LineBar, LineList
-from gpuscope.cli.terminal.process_tree import Ancestor
-from gpuscope.cli.terminal.queue_lines import queue_lines
 from gpuscope.cli.terminal.safe_text import printable
-from gpuscope.cli.terminal.spans import Span, Style
-from gpuscope.cli.terminal.table_columns import draw_head, draw_row, lay_out
+from gpuscope.cli.terminal.spans import Span, Style, draw_head, draw_row, lay_out
 from gpuscope.cli.terminal.top_dialogs import PageScreen, SignalScreen
 from gpuscope.cli.terminal.top_lines import (
     finding_lines,
@@ -27,10 +24,11 @@ from gpuscope.cli.terminal.top_lines import (
     gpu_detail_lines,
     help_lines,
     process_detail_lines,
+    queue_lines,
     status_line,
     title_with_clock,
 )
-from gpuscope.cli.terminal.top_model import TopModel, gpu_key, process_key
+from gpuscope.cli.terminal.top_model import Ancestor, TopModel, gpu_key, process_key
 
 SendSignal = Callable[[ProcessRow, int], str]
 """Sends a signal to a process of this machine; returns why not, or an empty string."""
@@ -289,7 +287,7 @@ class TopApp(App[int]):
         self._prompt("filter; empty shows all", self.model.filter, chosen)
 
     def _prompt(self, label: str, value: str, then: Callable[[str | None], None]) -> None:
-        from gpuscope.cli.terminal.top_prompt import PromptScreen
+        from gpuscope.cli.terminal.top_dialogs import PromptScreen
 
         self.push_screen(PromptScreen(label, value), then)
 

@@ -17,13 +17,12 @@ from email.policy import SMTP
 from email.utils import format_datetime, make_msgid
 from typing import Final
 
-from gpuscope.base.atomic_write import write_atomically
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import GpuscopeError, UsageError
-from gpuscope.base.local_time import to_local
-from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.base.files import write_atomically
 from gpuscope.base.settings import Settings, home_path
+from gpuscope.base.time_text import parse_rfc3339, to_local
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.notify.channel_configs import EmailConfig
 from gpuscope.judge.notify.channels import SendError

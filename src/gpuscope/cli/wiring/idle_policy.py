@@ -15,11 +15,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from gpuscope.base.atomic_write import write_atomically
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.base.command_runner import Command
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import GpuscopeError, UsageError
+from gpuscope.base.files import write_atomically
 from gpuscope.base.settings import Settings, home_file, home_path
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.notify.idle_policy.idle_holders import IdleReading, IsVerified, read_idle_holders

@@ -21,7 +21,7 @@ from gpuscope.cli.wiring.login import Web, build_web
 from gpuscope.cli.wiring.notifying import Notifying
 from gpuscope.cli.wiring.rule_evaluation import RuleEvaluation, engine_rules, load_engine_rules, reload_rules
 from gpuscope.cli.wiring.scheduled_threads import ScheduledThreads
-from gpuscope.cli.wiring.scrape_settings import read_scrape_config
+from gpuscope.cli.wiring.scraper_thread import read_scrape_config
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN, serve
 from gpuscope.history.engines.answer_memory import AnswerMemory
 from gpuscope.history.engines.http_connection import EngineConnection

@@ -20,8 +20,7 @@ from gpuscope.cli.wiring.own_metrics_thread import OwnMetricsThread, server_metr
 from gpuscope.cli.wiring.remote_write import sending
 from gpuscope.cli.wiring.rule_evaluation import load_rules
 from gpuscope.cli.wiring.run_over_engine import run_over_engine
-from gpuscope.cli.wiring.scrape_settings import read_scrape_config
-from gpuscope.cli.wiring.scraper_thread import ScraperThread
+from gpuscope.cli.wiring.scraper_thread import ScraperThread, read_scrape_config
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN, open_store, serve
 from gpuscope.history.remote_write.sender import RemoteWriteQueues, build_queues
 from gpuscope.history.scrape.config import ScrapeConfig

@@ -8,6 +8,10 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+from gpuscope.base.errors import UsageError
+from gpuscope.base.settings import Settings, home_file
+from gpuscope.history.scrape.config import ScrapeConfig, load_config, simple_config
+from gpuscope.history.scrape.discovery import targets_from_argument
 from gpuscope.history.scrape.scraper import Scraper
 
 log = logging.getLogger("gpuscope")
@@ -45,3 +49,19 @@ class ScraperThread:
             self._thread.join()
         self._loop.close()
         self._workers.shutdown()
+
+
+# The scrape configuration that the settings name: a file, a list of targets, or nothing.
+
+
+def read_scrape_config(settings: Settings) -> ScrapeConfig:
+    """From --config, --targets, or neither: a server may receive remote write only."""
+    if settings.config and settings.targets:
+        raise UsageError(
+            "--config and --targets: give only one of them; the configuration file can list targets too"
+        )
+    if settings.config:
+        return load_config(home_file(settings.config, "config"), settings)
+    if settings.targets:
+        return simple_config(*targets_from_argument(settings.targets), settings.scrape_interval, settings)
+    return ScrapeConfig()

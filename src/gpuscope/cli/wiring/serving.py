@@ -11,8 +11,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import Limits
 from gpuscope.base.settings import Settings, home_path
-from gpuscope.cli.wiring.garbage_collection import collect_regularly
-from gpuscope.cli.wiring.heap import return_large_blocks, trim_heap_regularly
+from gpuscope.cli.wiring.heap import collect_regularly, return_large_blocks, trim_heap_regularly
 from gpuscope.cli.wiring.listeners import build_server
 from gpuscope.cli.wiring.login import Web
 from gpuscope.cli.wiring.service_manager import local_url, tell_systemd_ready

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from gpuscope.base.limits import Limits
-from gpuscope.base.prometheus_duration import parse_prometheus_duration
-from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.base.time_text import parse_prometheus_duration, parse_rfc3339
 from gpuscope.history.engines.answer_memory import MemoryShare
 from gpuscope.history.engines.engine_errors import EngineEndpointMissing, EngineError
 from gpuscope.history.engines.http_connection import (

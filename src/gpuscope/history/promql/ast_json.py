@@ -13,7 +13,7 @@ from typing import Any
 
 import promql_parser
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.promql.durations import (
     Duration,
     DurationLiteral,

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
-from gpuscope.base.prometheus_duration import parse_prometheus_duration
+from gpuscope.base.time_text import parse_prometheus_duration
 from gpuscope.history.promql.lexical import OPAQUE, check_size, is_offset_modifier
 from gpuscope.history.promql.query_errors import BadQueryError
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.promql.ast_json import Node, describe
 from gpuscope.history.promql.labels import METRIC_NAME, quote
 from gpuscope.history.promql.query_errors import BadQueryError

@@ -18,8 +18,8 @@ from typing import Generic, Protocol, TypeVar
 from gpuscope.base.config_values import ConfigMapping, load_yaml
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import UsageError
+from gpuscope.base.files import read_regular_text
 from gpuscope.base.limits import Limits
-from gpuscope.base.regular_file import read_regular_text
 from gpuscope.base.settings import home_path
 from gpuscope.history.scrape.config import TargetGroup, glob_files, read_group
 from gpuscope.history.scrape.provider_configs import ProviderConfig

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
-from gpuscope.base.prometheus_duration import duration_text
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import duration_text, to_rfc3339
 from gpuscope.history.scrape.local_feeds import OwnMetricsFeed, SnapshotFeed
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.scrape.target import TargetHealth

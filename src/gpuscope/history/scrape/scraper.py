@@ -21,7 +21,7 @@ from typing import Any
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.history.scrape.config import ScrapeConfig, ScrapeJob
 from gpuscope.history.scrape.discovery import Discovery, build_discoveries
 from gpuscope.history.scrape.fetch import ScrapeBodyBudget

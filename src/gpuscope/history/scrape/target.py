@@ -13,7 +13,7 @@ from typing import Protocol
 from urllib.parse import urlencode
 
 from gpuscope.base.config_values import parse_config_duration
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.scrape.config import ScrapeJob, TargetGroup
 from gpuscope.history.scrape.relabel import relabel
 from gpuscope.history.store.target_names import scrape_target_name

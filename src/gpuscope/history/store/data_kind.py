@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from gpuscope.base.atomic_write import PRIVATE, write_atomically
+from gpuscope.base.files import PRIVATE, write_atomically
 from gpuscope.history.store.store import Store
 from gpuscope.history.store.store_errors import StoreError
 from gpuscope.model.series import Matcher, MatchOp

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.base.clock import CONFIRM_SECONDS, ConfirmedTime
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.history.store.arrays import distinct
 from gpuscope.history.store.block_writer import BlockWriter
 from gpuscope.history.store.contents import Block, Contents, StoredTargetState

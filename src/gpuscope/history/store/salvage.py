@@ -1,8 +1,8 @@
 """Rebuilds a damaged file: copies the readable rows into a new file and moves the damaged one aside.
 
 If a scan fails, rows are read one by one by id, so that a damaged page loses only the rows on it. A damaged
-first page, without which SQLite cannot read the file, is replaced (`replace_first_page`). Lost targets, labels and
-series get generated names, so that their samples stay readable.
+first page, without which SQLite cannot read the file, is replaced by an empty store's. Lost targets, labels
+and series get generated names, so that their samples stay readable.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Final
 
 from gpuscope.agent.owners.services import SERVICE_MATCHERS
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.check import OWNER_LABELS, Check, Severity, Share, Subject
 from gpuscope.judge.checks.thresholds import (
     HELD_IDLE_SECONDS,

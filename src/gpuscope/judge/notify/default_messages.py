@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from urllib.parse import quote as quote_url
 from urllib.parse import urlsplit
 
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.notify.channels import Told
 from gpuscope.judge.notify.notification import FIRING, MAX_LISTED, MessageAlert, Notification
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from gpuscope.base.errors import UsageError
+from gpuscope.base.files import read_regular_text
 from gpuscope.base.limits import Limits
-from gpuscope.base.regular_file import read_regular_text
 from gpuscope.judge.notify.default_messages import escape_slack
 from gpuscope.judge.notify.message_templates import MessageStyle
 from gpuscope.judge.notify.notification import Notification

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuscope.base.regular_file import MAX_SECRET_BYTES, read_regular_text
+from gpuscope.base.files import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.judge.notify.channels import SendError
 
 SECRET = "<secret>"  # noqa: S105 - Alertmanager's own word

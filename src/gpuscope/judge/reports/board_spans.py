@@ -15,7 +15,7 @@ from typing import Final
 
 import numpy as np
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineQueryError
 from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.history.promql.frame import Bools, Ints

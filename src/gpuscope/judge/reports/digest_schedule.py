@@ -11,7 +11,7 @@ from collections.abc import Collection
 from datetime import date, datetime, time, timedelta, tzinfo
 from typing import Final
 
-from gpuscope.base.local_time import from_local, start_of_day, to_local
+from gpuscope.base.time_text import from_local, start_of_day, to_local
 
 HOUR: Final = 6
 MAX_LATE: Final = 7

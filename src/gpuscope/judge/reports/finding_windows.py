@@ -21,7 +21,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.engine_errors import EngineError
 from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.history.promql.frame import Bools, Floats

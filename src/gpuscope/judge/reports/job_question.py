@@ -13,7 +13,7 @@ from typing import Final
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.go_quote import quote
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.reports.job_receipt import JobKind
 

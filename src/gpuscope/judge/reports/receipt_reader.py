@@ -10,7 +10,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.base.go_quote import quote
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, describe, labelled_values
 from gpuscope.history.promql.frame import Bools
 from gpuscope.judge.checks.checks import CHECKS

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from itertools import groupby
 from typing import Final
 
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.reports.job_receipt import JobReceipt, ReceiptGpu
 
 WIDTH: Final = 80

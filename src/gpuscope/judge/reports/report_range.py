@@ -18,9 +18,8 @@ from typing import Final, Literal
 import numpy as np
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.local_time import from_local, is_skipped, local_text, start_of_day, to_local
-from gpuscope.base.rfc3339 import parse_rfc3339
 from gpuscope.base.setting_values import parse_positive_duration, with_unit
+from gpuscope.base.time_text import from_local, is_skipped, local_text, parse_rfc3339, start_of_day, to_local
 from gpuscope.history.promql.frame import Floats, Ints
 
 MINUTE_MS: Final = 60_000

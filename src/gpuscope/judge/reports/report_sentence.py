@@ -10,7 +10,7 @@ import re
 from collections.abc import Mapping
 from typing import Final, Self
 
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 
 SentenceValue = str | int | float
 

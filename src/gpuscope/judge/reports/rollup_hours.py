@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, RangePiece
 from gpuscope.judge.rules.shipped.rollup_rules import DAILY_EVALUATED, HOURLY_EVALUATED

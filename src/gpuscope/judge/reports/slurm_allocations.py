@@ -16,7 +16,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.base.go_quote import quote
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.history.promql.frame import Bools, Floats
 from gpuscope.judge.checks.slurm_join import gpus_by_index, to_index

@@ -13,7 +13,7 @@ from datetime import UTC, tzinfo
 from math import ceil, floor, log10
 from typing import Final
 
-from gpuscope.base.local_time import to_local, zone_text
+from gpuscope.base.time_text import to_local, zone_text
 
 WIDTH: Final = 900
 HEIGHT: Final = 260

@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator
 from typing import Final
 
-from gpuscope.base.local_time import zone_text
+from gpuscope.base.time_text import zone_text
 from gpuscope.judge.reports.report_page import legend, page, scrolling, sentences
 from gpuscope.judge.reports.svg_plots import PlotBar, one_bar, stacked_bars
 from gpuscope.judge.reports.usage import PARTS, UsageBucket, UsageReport, UsageRow, total_row

@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.agent.owners.owner_account import IDLE_STRETCH_SECONDS
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineQueryError
 from gpuscope.history.engines.query_engine import EngineInfo, QueryEngine, describe
 from gpuscope.history.promql.frame import Floats

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.base.local_time import local_text
+from gpuscope.base.time_text import local_text
 from gpuscope.judge.reports.usage import PARTS, UsageReport, UsageRow, total_row
 from gpuscope.judge.reports.usage_grouping import parse_grouping
 

@@ -15,8 +15,8 @@ from typing import Any
 
 import orjson
 
-from gpuscope.base.atomic_write import PRIVATE, write_atomically
 from gpuscope.base.episode_log import EpisodeLog
+from gpuscope.base.files import PRIVATE, write_atomically
 from gpuscope.judge.rules.alert_state import ActiveAlert, AlertState
 from gpuscope.judge.rules.rule_group import RuleGroup
 from gpuscope.model.series import Labels

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscope.base.config_values import ConfigMapping
-from gpuscope.base.rfc3339 import parse_rfc3339
+from gpuscope.base.time_text import parse_rfc3339
 from gpuscope.base.yaml_file import load_yaml
 from gpuscope.model.series import Labels
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.base.clock import SystemClock
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.history.promql import Engine, PromQLError
 from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.promql.labels import quote

@@ -12,8 +12,8 @@ import os
 from contextlib import suppress
 from pathlib import Path
 
-from gpuscope.base.atomic_write import WORLD_READABLE, write_atomically
 from gpuscope.base.errors import UsageError
+from gpuscope.base.files import WORLD_READABLE, write_atomically
 
 
 class TextfileWriter:

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuscope.base.go_quote import quote
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.notify.alert_matchers import AlertMatcher
 from gpuscope.judge.notify.notifier import AlertStatus, GroupStatus
 from gpuscope.judge.notify.silences import Silence

@@ -10,7 +10,7 @@ import math
 import re
 from datetime import UTC, datetime, timedelta, timezone
 
-from gpuscope.base.prometheus_duration import parse_prometheus_duration
+from gpuscope.base.time_text import parse_prometheus_duration
 from gpuscope.history.promql.labels import quote
 
 _DIGITS, _HEX = r"[0-9]+(?:_[0-9]+)*", r"[0-9a-fA-F]+(?:_[0-9a-fA-F]+)*"

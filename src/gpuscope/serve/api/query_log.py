@@ -22,8 +22,8 @@ from typing import Any
 import orjson
 
 from gpuscope.base.errors import UsageError
+from gpuscope.base.files import append_whole_line
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.base.whole_lines import append_whole_line
 from gpuscope.history.promql import Statistics
 from gpuscope.serve.http.messages import Request
 

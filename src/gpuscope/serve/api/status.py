@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuscope import __version__
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.serve.api.go_values import parse_int
 from gpuscope.serve.api.parameters import ApiError, Parameters
 from gpuscope.serve.api.responses import data_answer

@@ -12,7 +12,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from gpuscope.base.blocking_http import BlockingHttp, HttpAddress
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.serve.doctor.listener_checks import ANSWER_SECONDS, SERVER
 

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Collection
 from typing import Any
 
 from gpuscope.base.errors import GpuscopeError
-from gpuscope.base.rfc3339 import to_rfc3339
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.serve.api_types.live_json import LiveNode, LivePicture
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuscope.base.atomic_write import WORLD_READABLE, write_atomically
 from gpuscope.base.errors import UsageError
+from gpuscope.base.files import WORLD_READABLE, write_atomically
 
 FILES = Path(__file__).parent / "files"
 

@@ -18,8 +18,8 @@ import orjson
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.base.local_time import parse_time_zone
 from gpuscope.base.setting_values import parse_argument
+from gpuscope.base.time_text import parse_time_zone
 from gpuscope.history.engines.engine_errors import EngineError, EngineQueryTimeout
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.reports.job_question import JobNotFound, parse_job

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.regular_file import check_regular_file
+from gpuscope.base.files import check_regular_file
 
 TLS_KEYS = (
     "cert", "key", "client_ca", "cert_file", "key_file", "client_auth_type", "client_ca_file", "cipher_suites",

@@ -25,7 +25,7 @@ from gpuscope.agent.sources.slurm.slurm_error import SlurmError
 from gpuscope.agent.sources.slurm.slurm_source import Query, nodes_by_name
 from gpuscope.agent.sources.slurm.versions import REST_API
 from gpuscope.base.errors import SourceError, UnusableAnswer, UsageError
-from gpuscope.base.regular_file import MAX_SECRET_BYTES, read_regular_text
+from gpuscope.base.files import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.readings.slurm import HOLDS_RESOURCES, JobPlacement, SlurmFailure, SlurmJob
 

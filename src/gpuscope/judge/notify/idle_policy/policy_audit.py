@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from gpuscope.base.episode_log import EpisodeLog
+from gpuscope.base.files import append_whole_line
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.base.rfc3339 import to_rfc3339
-from gpuscope.base.whole_lines import append_whole_line
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.notify.idle_policy.policy_steps import DecisionFacts, PolicyAction
 
 log = logging.getLogger("gpuscope.idle_policy")

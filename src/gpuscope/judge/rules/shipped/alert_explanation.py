@@ -6,7 +6,7 @@ import html
 from collections.abc import Iterator
 from typing import Final
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.source_steps import SOURCE_STEPS

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.check import Subject
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.thresholds import (

@@ -8,7 +8,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from gpuscope.base.prometheus_duration import duration_text
+from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Subject, looks_far_back
 from gpuscope.judge.checks.checks import CHECKS, SERVICE_CHECKS
 from gpuscope.judge.checks.gpu_checks import GPU_CHECKS

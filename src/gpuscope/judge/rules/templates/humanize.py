@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from gpuscope.base.prometheus_duration import parse_prometheus_duration
+from gpuscope.base.time_text import parse_prometheus_duration
 from gpuscope.judge.rules.templates.go_format import float_text
 from gpuscope.judge.rules.templates.go_time import SECOND, GoDuration, GoTime
 from gpuscope.judge.rules.templates.template_literals import parse_go_float

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.errors import UsageError
+from gpuscope.base.files import check_regular_file, read_regular_file, read_regular_text
 from gpuscope.base.http_config import load_http_config
-from gpuscope.base.regular_file import check_regular_file, read_regular_file, read_regular_text
 from gpuscope.base.settings import read_settings_file
 from gpuscope.history.scrape.config import load_config
 from gpuscope.history.scrape.discovery import read_target_file
