@@ -30,7 +30,7 @@ def sort_in_portions(
         for pair in pairs:
             check()
             # Python's sort detects two sorted runs and merges them.
-            merged = [one for run in pair for one in run]
+            merged = [item for run in pair for item in run]
             merged.sort(key=key)
             runs.append(merged)
     return runs[0]

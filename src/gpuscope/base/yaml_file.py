@@ -181,7 +181,7 @@ class YamlMapping(dict[str, Any]):
 
 
 def _mostly_text(resolvers: Mapping[Any, Any]) -> dict[Any, Any]:
-    kept = {first: [one for one in rules if one[0] in _NOT_TEXT] for first, rules in resolvers.items()}
+    kept = {first: [rule for rule in rules if rule[0] in _NOT_TEXT] for first, rules in resolvers.items()}
     return {first: rules for first, rules in kept.items() if rules}
 
 

@@ -60,8 +60,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         parameters += [("silenced", "false"), ("inhibited", "false")]
     alerts = read_json(args.server, f"/api/v2/alerts?{urlencode(parameters)}", token=token_of(args))
     with expected_form(args.server, "Alertmanager"):
-        counted = [one for one in alerts if one["labels"].get("alertname") != WATCHDOG]
-        is_any_active = any(one["status"]["state"] == "active" for one in counted)
+        counted = [alert for alert in alerts if alert["labels"].get("alertname") != WATCHDOG]
+        is_any_active = any(alert["status"]["state"] == "active" for alert in counted)
         lines = _lines(alerts if args.all else counted, args.all, wants_colour())
     warn_if_simulated(args)
     if args.json:
@@ -77,12 +77,12 @@ def _lines(alerts: Sequence[Mapping[str, Any]], with_state: bool, colour: bool) 
     if not alerts:
         return ["no alerts" if with_state else "no active alerts"]
     rows = []
-    for one in sorted(alerts, key=_order):
-        labels = one["labels"]
+    for alert in sorted(alerts, key=_order):
+        labels = alert["labels"]
         severity = printable(labels.get("severity", ""), 10)
-        row = [printable(labels.get("alertname", ""), 40), severity, _since(one["startsAt"])]
+        row = [printable(labels.get("alertname", ""), 40), severity, _since(alert["startsAt"])]
         if with_state:
-            row.append(printable(one["status"]["state"], 12))
+            row.append(printable(alert["status"]["state"], 12))
         row.append(_rest(labels))
         rows.append(row)
     head = ["ALERT", "SEVERITY", "SINCE", *(["STATE"] if with_state else []), "LABELS"]

@@ -57,10 +57,10 @@ def past_lines(
     folded = list(_objects(answer, "folded"))
     if folded:
         yield "smaller ones"
-        for one in folded:
-            cost = _cost_text(one, has_rates)
-            kind = printable(str(one.get("kind", "")), 40)
-            yield f"{cost:>{_COST_INDENT - 2}}  {_whole(one.get('count'))} × {kind}"
+        for group in folded:
+            cost = _cost_text(group, has_rates)
+            kind = printable(str(group.get("kind", "")), 40)
+            yield f"{cost:>{_COST_INDENT - 2}}  {_whole(group.get('count'))} × {kind}"
         yield ""
     yield from _summary(answer, has_rates)
 
@@ -98,11 +98,11 @@ def _where(finding: Mapping[str, Any], *, has_rates: bool) -> str:
     hours, times = _number(finding.get("hours")), finding.get("times")
     has_price = has_rates and _number(finding.get("cost")) is not None
     parts = [_hours(_number(finding.get("cost_gpu_hours")))] if has_price else []
-    nodes = [printable(str(one), 60) for one in finding.get("nodes") or ()]
+    nodes = [printable(str(node), 60) for node in finding.get("nodes") or ()]
     if nodes:
         more = f" and {len(nodes) - MAX_NAMED} more" if nodes[MAX_NAMED:] else ""
         parts.append(", ".join(nodes[:MAX_NAMED]) + more)
-    jobs = [printable(str(one), 20) for one in finding.get("jobs") or ()]
+    jobs = [printable(str(job), 20) for job in finding.get("jobs") or ()]
     if jobs:
         parts.append(f"jobs {', '.join(jobs)}" if len(jobs) > 1 else f"job {jobs[0]}")
     if hours is not None:
@@ -158,7 +158,7 @@ def _object(answer: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 def _objects(answer: Mapping[str, Any], name: str) -> Iterator[Mapping[str, Any]]:
     found = answer.get(name)
-    yield from (one for one in (found if isinstance(found, list) else ()) if isinstance(one, dict))
+    yield from (finding for finding in (found if isinstance(found, list) else ()) if isinstance(finding, dict))
 
 
 def _wrap(text: str, width: int) -> list[str]:
@@ -193,7 +193,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     answer = read_json(args.server, _path(args, settings), token=token_of(args))
     found = answer.get("findings") if isinstance(answer, dict) else None
-    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+    if not isinstance(found, list) or not all(isinstance(finding, dict) for finding in found):
         raise GpuscopeError(f"{args.server}: /api/findings has no list of findings; is it a gpuscope server?")
     warn_if_simulated(args)
     with expected_form(args.server, "gpuscope"):
@@ -216,7 +216,7 @@ def _not_known_lines(not_known: Any) -> list[str]:
     """One sentence: the kinds that the server cannot judge now, and the first reason."""
     if not isinstance(not_known, list) or not not_known:
         return []
-    kinds = ", ".join(printable(str(one["kind"]), 40) for one in not_known[:MAX_KINDS])
+    kinds = ", ".join(printable(str(finding["kind"]), 40) for finding in not_known[:MAX_KINDS])
     more = f" and {len(not_known) - MAX_KINDS} more" if len(not_known) > MAX_KINDS else ""
     reason = printable(str(not_known[0]["reason"]), MAX_TEXT)
     return fit_lines(f"not known now: {kinds}{more}: {reason}", 0)

@@ -300,14 +300,14 @@ def _print_unknown(rows: Sequence[GpuRow]) -> None:
 def _print(placements: list[Placement], args: argparse.Namespace, unknown: Sequence[GpuRow]) -> None:
     if args.json:
         document = {
-            "placements": [_to_json(one) for one in placements],
+            "placements": [_to_json(placement) for placement in placements],
             "unknown": [
                 {"node": row.node, "gpu": row.gpu, "uuid": row.uuid, "why": row.why} for row in unknown
             ],
         }
         print(json.dumps(document, indent=2))
     elif args.env:
-        usable = [(one, devices) for one in placements if (devices := one.visible_devices())]
+        usable = [(placement, devices) for placement in placements if (devices := placement.visible_devices())]
         if usable:
             best, devices = usable[0]
             if args.server:
@@ -316,8 +316,8 @@ def _print(placements: list[Placement], args: argparse.Namespace, unknown: Seque
         elif placements:
             raise GpuscopeError("the server sends UUIDs that are not those of GPUs")
     elif placements:
-        shown = len(HEAD) if any(one.together for one in placements) else len(HEAD) - 1
-        rows = [_cells(one)[:shown] for one in placements]
+        shown = len(HEAD) if any(placement.together for placement in placements) else len(HEAD) - 1
+        rows = [_cells(placement)[:shown] for placement in placements]
         print("\n".join(render_table(HEAD[:shown], rows, ("FREE",))))
     if not placements:
         print("gpuscope: not enough free GPUs", file=sys.stderr)

@@ -70,10 +70,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
         found = drainer.missing_gpus(count_units(picture, node_name))
     if unreadable is not None and not found:
         raise unreadable
-    for one in found:
-        print(
-            f"{printable(str(one.get('why', '')), MAX_TEXT)}; {printable(str(one.get('next', '')), MAX_TEXT)}"
-        )
+    for finding in found:
+        print("; ".join(printable(str(finding.get(part, "")), MAX_TEXT) for part in ("why", "next")))
     if not found:
         print("no critical findings")
     if drainer is not None:

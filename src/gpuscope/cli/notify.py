@@ -42,7 +42,9 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     if "://" in args.channel or args.channel.startswith("mailto:"):
         config, receiver = default_alerting([args.channel]), EVERYBODY
         channel_configs = config.receivers[receiver].channels
-        check_apprise_urls([one for one in channel_configs if isinstance(one, AppriseConfig)], "notify test")
+        check_apprise_urls(
+            [config for config in channel_configs if isinstance(config, AppriseConfig)], "notify test"
+        )
     elif not settings.alerting:
         raise UsageError(
             f"notify test: {args.channel!r} is not a URL; give the file that has this receiver with --alerting"

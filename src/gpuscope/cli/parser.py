@@ -92,8 +92,8 @@ class CommandParser(argparse.ArgumentParser):
         known = self._option_string_actions
         ours = OTHER_PROGRAMS_OPTIONS.get(option)
         near = difflib.get_close_matches(option, known, 1, 0.75)
-        begins = (one for one in known if option.startswith(one + "-"))
-        return next((one for one in (ours, *near, *begins) if one in known), None)
+        begins = (flag for flag in known if option.startswith(flag + "-"))
+        return next((flag for flag in (ours, *near, *begins) if flag in known), None)
 
 
 # argparse's messages, which change with its version: a message that does not match is printed as it is.

@@ -209,11 +209,11 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _name_gpus(data: dict[str, Any], args: argparse.Namespace) -> None:
     """Replaces UUIDs by node and index; one more query, and only if there are UUIDs."""
     series = data["result"] if data["resultType"] in ("vector", "matrix") else ()
-    if not any("uuid" in one["metric"] for one in series):
+    if not any("uuid" in element["metric"] for element in series):
         return
     try:
         info = _post(args.server, "query", {"query": INFO_QUERY}, token_of(args))["data"]["result"]
-        names = gpu_names([one["metric"] for one in info])
+        names = gpu_names([element["metric"] for element in info])
     except (
         GpuscopeError,
         KeyError,
@@ -221,7 +221,7 @@ def _name_gpus(data: dict[str, Any], args: argparse.Namespace) -> None:
         AttributeError,
     ):  # a query of the info series may not be allowed
         return
-    renamed = [with_gpu_name(one["metric"], names) for one in series]
+    renamed = [with_gpu_name(element["metric"], names) for element in series]
     # Series that only differed in a label that is replaced must stay apart.
     if len({tuple(sorted(metric.items())) for metric in renamed}) == len(series):
         for one, metric in zip(series, renamed, strict=True):

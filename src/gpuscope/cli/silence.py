@@ -61,7 +61,7 @@ def _expire(args: argparse.Namespace) -> None:
     """All ids are checked first, so that a mistyped one expires nothing."""
     silences = read_json(args.server, "/api/v2/silences", token=token_of(args))
     with expected_form(args.server, "Alertmanager"):
-        known = {str(one["id"]) for one in silences}
+        known = {str(silence["id"]) for silence in silences}
     for silence_id in args.words:
         if silence_id not in known:
             raise UsageError(
@@ -91,14 +91,19 @@ def _add(args: argparse.Namespace) -> str:
         raise UsageError("silence add: give a reason with --comment")
     seconds = parse_argument(with_unit(parse_positive_duration), args.length, "--for", "2h")
     matchers = _parse_matchers(args.words, "add")
-    if all(one.is_equal and one.matches_value("") for one in matchers):
+    if all(matcher.is_equal and matcher.matches_value("") for matcher in matchers):
         raise UsageError("silence add: these matchers would silence every alert; give one with a value")
     now = time.time()
     ends_at = to_rfc3339(now + seconds, "milliseconds")
     silence = {
         "matchers": [
-            {"name": one.name, "value": one.value, "isRegex": one.is_regex, "isEqual": one.is_equal}
-            for one in matchers
+            {
+                "name": matcher.name,
+                "value": matcher.value,
+                "isRegex": matcher.is_regex,
+                "isEqual": matcher.is_equal,
+            }
+            for matcher in matchers
         ],
         "startsAt": to_rfc3339(now, "milliseconds"),
         "endsAt": ends_at,
@@ -119,8 +124,8 @@ def _list(args: argparse.Namespace) -> None:
     )
     with expected_form(args.server, "Alertmanager"):
         if not args.all:
-            silences = [one for one in silences if one["status"]["state"] != "expired"]
-        rows = [_row(one) for one in silences]
+            silences = [silence for silence in silences if silence["status"]["state"] != "expired"]
+        rows = [_row(silence) for silence in silences]
     if args.json:
         print(json.dumps(silences, indent=2))
     elif not silences:
@@ -135,7 +140,7 @@ def _row(silence: Mapping[str, Any]) -> Sequence[str]:
         printable(str(silence["status"]["state"]), 8),
         printable(str(silence["endsAt"])[:19].replace("T", " "), 19),
         printable(str(silence["createdBy"]), 20),
-        printable(" ".join(_matcher(one) for one in silence["matchers"]), 60),
+        printable(" ".join(_matcher(matcher) for matcher in silence["matchers"]), 60),
         printable(str(silence["comment"]), 60),
     )
 

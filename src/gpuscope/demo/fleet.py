@@ -135,7 +135,7 @@ class DemoFleet:
 
     def scenarios_begin(self, index: int) -> float:
         """When the oldest scenario of a node begins; the program's start if it has none."""
-        begins = [one.begins(self.started_at) for one in self._scenarios if index == 0]
+        begins = [scenario.begins(self.started_at) for scenario in self._scenarios if index == 0]
         return min([self.started_at, *begins])
 
     def _is_in_slurm(self, index: int) -> bool:

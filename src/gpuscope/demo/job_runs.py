@@ -81,14 +81,14 @@ def _runs_of_pieces(gpu: Gpu, pieces: list[Piece]) -> Iterator[JobRun]:
     for place, piece in enumerate(pieces):
         before = pieces[place - 1].activity.tenants if place else ()
         for tenant in piece.activity.tenants:
-            if tenant.job.manager != SLURM or any(one.job is tenant.job for one in before):
+            if tenant.job.manager != SLURM or any(other.job is tenant.job for other in before):
                 continue
             begins_at = piece.round_start + tenant.job.start
             first_process = gpu.run_of(tenant, piece.round_start, piece.round_number, begins_at)
             after = (
                 later
                 for later in pieces[place + 1 :]
-                if all(one.job is not tenant.job for one in later.activity.tenants)
+                if all(other.job is not tenant.job for other in later.activity.tenants)
             )
             end = next(after, None)
             if end is None:

@@ -156,7 +156,7 @@ class SimulatedHistory:
                 if fill.next_at < now:
                     self._storing.append((fill.next_at, fill.submit_next()))
                     self._ratio = max(0.0, (fill.next_at - self._step - self._begin) / (now - self._begin))
-                    self._note_commits(min(one.next_at for one in unfinished))
+                    self._note_commits(min(fill.next_at for fill in unfinished))
                     self._progress.show(self._ratio)
                     if self._clock.monotonic() - paused_at >= SECONDS_BETWEEN_PAUSES:
                         stop.wait(PAUSE_SECONDS)

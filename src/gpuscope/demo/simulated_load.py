@@ -84,7 +84,7 @@ class SimulatedLoads:
         if not 0 < target <= 1 or not 0 < seconds <= MAX_SECONDS:
             raise UsageError("a simulated load needs a target above 0 and up to 1, and lasts at most a day")
         with self._lock:
-            active = tuple(one for one in self._loads if one.ends_at > now)
+            active = tuple(load for load in self._loads if load.ends_at > now)
             if len(active) >= MAX_LOADS:
                 raise UsageError(f"{MAX_LOADS} simulated loads are running; wait until one has ended")
             self._started += 1
@@ -113,7 +113,10 @@ class SimulatedLoads:
         devices = tuple(self._loaded(device, loads, at, since) for device in reading.devices)
         processes = reading.processes
         if processes is not ABSENT:
-            processes = (*processes, *(one for load in loads for one in _processes(load, reading.devices, at)))
+            processes = (
+                *processes,
+                *(process for load in loads for process in _processes(load, reading.devices, at)),
+            )
         return replace(reading, devices=devices, processes=processes)
 
     def _loaded(self, device: Device, loads: list[SimulatedLoad], at: float, since: float | None) -> Device:

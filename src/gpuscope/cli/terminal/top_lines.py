@@ -149,8 +149,8 @@ def gpu_detail_lines(row: GpuRow, model: TopModel, width: int) -> list[Line]:
                     Span(command_text(process)),
                 ]
             )
-    about = [one for one in view.findings or () if one.node == row.node and row.gpu in one.gpus]
-    return lines + [line for one in about for line in _finding_lines(one, view.now, width)]
+    about = [finding for finding in view.findings or () if finding.node == row.node and row.gpu in finding.gpus]
+    return lines + [line for finding in about for line in _finding_lines(finding, view.now, width)]
 
 
 def _job_line(row: JobRow, now: float) -> Line:
@@ -194,7 +194,7 @@ def finding_lines(view: FleetView, width: int) -> list[Line]:
         return [[Span("this server has no findings: it is of an earlier version", Style.YELLOW)]]
     if not view.findings:
         return [[Span("no findings")]]
-    return [line for one in view.findings for line in _finding_lines(one, view.now, width)]
+    return [line for finding in view.findings for line in _finding_lines(finding, view.now, width)]
 
 
 def _finding_lines(row: FindingRow, now: float, width: int) -> Iterable[Line]:

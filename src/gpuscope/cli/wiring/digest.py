@@ -123,7 +123,7 @@ class DigestThread:
             self._try_again_at = self._clock.monotonic() + SETTLED_SECONDS
 
     async def _report(self, due: date) -> UsageReport:
-        start, end = (round(1000 * one) for one in digest_range(due, self._every, self._zone))
+        start, end = (round(1000 * seconds) for seconds in digest_range(due, self._every, self._zone))
         question = UsageQuestion(self._grouping, start, end, self._rates, self._co2, zone=self._zone)
         engine = self._new_engine()
         try:
@@ -140,7 +140,7 @@ class DigestThread:
         lines = text_lines(report, "usage", lambda text: "".join(c if c.isprintable() else "?" for c in text))
         mail.set_content("\n".join(lines) + "\n", cte="quoted-printable")
         mail.add_alternative(to_html(report, "usage"), subtype="html", cte="quoted-printable")
-        recipients = [one.strip() for one in self._config.to.split(",") if one.strip()]
+        recipients = [recipient.strip() for recipient in self._config.to.split(",") if recipient.strip()]
         return mail, self._config.sender, recipients
 
     def _read_sent(self) -> set[date]:

@@ -237,7 +237,7 @@ def find_running(node: str, *, clock: Clock = time.time) -> LiveReader | None:
 
 
 def _has_fresh_node(picture: Picture, node: str) -> bool:
-    return any(one.get("name") == node and not one.get("stale") for one in picture.get("nodes", ()))
+    return any(known.get("name") == node and not known.get("stale") for known in picture.get("nodes", ()))
 
 
 def to_picture(

@@ -42,8 +42,8 @@ def read_alerting(settings: Settings) -> AlertingConfig:
     """From --alerting, or from --notify and --heartbeat, or neither: then nothing is sent."""
     if not settings.alerting:
         config = default_alerting(settings.notify, settings.heartbeat)
-        channels = [one for receiver in config.receivers.values() for one in receiver.channels]
-        check_apprise_urls([one for one in channels if isinstance(one, AppriseConfig)])
+        channels = [channel for receiver in config.receivers.values() for channel in receiver.channels]
+        check_apprise_urls([channel for channel in channels if isinstance(channel, AppriseConfig)])
         return config
     if settings.notify:
         raise UsageError("--alerting and --notify: give only one of them; the file can have every receiver")

@@ -81,7 +81,7 @@ def load_rules(
     interval = config.evaluation_interval if settings.config else settings.evaluation_interval
     files = [
         *RuleFiles(config.rule_files).find(),
-        *RuleFiles(tuple(str(home_path(one, "rules")) for one in settings.rules), "--rules").find(),
+        *RuleFiles(tuple(str(home_path(pattern, "rules")) for pattern in settings.rules), "--rules").find(),
     ]
     alerting = read_alerting(config.alerting, settings.config, config.folder)
     for warning in alerting.warnings:
@@ -191,7 +191,7 @@ class RuleEvaluation:
         return [group for group in groups if group not in seldom], seldom
 
     def _groups(self) -> Sequence[RuleGroup]:
-        found = [group for one in self._threads for group in one.runner.groups]
+        found = [group for thread in self._threads for group in thread.runner.groups]
         return sorted(found, key=lambda group: (group.spec.file, group.spec.name))
 
     def _environment(self, loaded: LoadedRules, io: RuleIo) -> RuleEnvironment:
@@ -215,7 +215,7 @@ class RuleEvaluation:
 
     def _start_queue(self, queue: AlertmanagerQueue) -> None:
         thread = threading.Thread(target=queue.run, name="gpuscope-alertmanager", daemon=True)
-        self._sender_threads = [one for one in self._sender_threads if one.is_alive()] + [thread]
+        self._sender_threads = [*filter(threading.Thread.is_alive, self._sender_threads), thread]
         thread.start()
 
     def _discover_alertmanagers(self) -> None:
@@ -240,13 +240,13 @@ class RuleEvaluation:
 
     def __enter__(self) -> RuleEvaluation:
         self._discover_alertmanagers()
-        for one in self._threads:
-            one.start()
+        for runner in self._threads:
+            runner.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        for one in self._threads:
-            one.stop()
+        for runner in self._threads:
+            runner.stop()
         self._discovery.stop()
         if self._discovery_thread is not None:
             self._discovery_thread.join(timeout=STOP_SECONDS)

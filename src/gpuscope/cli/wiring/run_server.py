@@ -48,7 +48,7 @@ def _run_embedded(settings: Settings) -> None:
     config = read_scrape_config(settings)
     _warn(config)
     loaded = load_rules(settings, config)
-    remote_write = [(one.url, one.http) for one in config.remote_write]
+    remote_write = [(endpoint.url, endpoint.http) for endpoint in config.remote_write]
     queues = build_queues(settings, config.external_labels, remote_write)
     query_log = QueryLog(settings.query_log_max_bytes)
     query_log.open(config.query_log_file)
@@ -128,7 +128,7 @@ class _ConfigReload:
             return
         _warn(config)
         fixed = [
-            (one.external_labels, [to.url for to in one.remote_write]) for one in (config, self.started_with)
+            (file.external_labels, [to.url for to in file.remote_write]) for file in (config, self.started_with)
         ]
         if fixed[0] != fixed[1]:
             log.warning("remote_write has changed, or its external_labels; this takes effect after a restart")

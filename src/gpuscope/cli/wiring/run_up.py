@@ -122,7 +122,9 @@ def _run(
         store = open_store(settings, simulated=bool(simulated))
         stack.callback(store.close)
         store.start()
-        nodes = [(one, SnapshotFeed(settings, store, one.snapshot.node)) for one in collectors]
+        nodes = [
+            (collector, SnapshotFeed(settings, store, collector.snapshot.node)) for collector in collectors
+        ]
         history = _store_readings(nodes, simulated, store)
         server = build_embedded_server(
             settings,

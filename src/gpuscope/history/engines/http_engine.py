@@ -134,7 +134,7 @@ class HttpEngine:
     ) -> list[str]:
         # Prometheus takes no POST here.
         parameters = [
-            *(("match[]", one) for one in selectors), *_span(start_ms, end_ms).items()
+            *(("match[]", selector) for selector in selectors), *_span(start_ms, end_ms).items()
         ]  # fmt: skip
         query = "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in parameters)
         path = f"/api/v1/label/{quote(label, safe='')}/values?{query}"
@@ -143,7 +143,7 @@ class HttpEngine:
         def add(elements: list[Any]) -> int:
             found.extend(map(_text, elements))
             check_size(len(found), max_values, "values")
-            return sum(_TEXT_BYTES + text_bytes(one) for one in elements)
+            return sum(_TEXT_BYTES + text_bytes(element) for element in elements)
 
         await self._read_list(await self.connection.open("label_values", "GET", path), "data", add)
         return sorted(found)

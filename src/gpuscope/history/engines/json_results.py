@@ -38,8 +38,8 @@ def read_vector(answer: Mapping[str, Any], max_series: int | None = None) -> Vec
             raise _not_instant({"matrix": "range vector"}.get(kind, kind))
         check_size(len(result), max_series, "series")
         time_ms = _to_ms(result[0]["value"][0]) if result else 0
-        values = np.array([float(one["value"][1]) for one in result], dtype=np.float64)
-        return Vector(time_ms, [read_labels(one["metric"]) for one in result], values, *notes)
+        values = np.array([float(element["value"][1]) for element in result], dtype=np.float64)
+        return Vector(time_ms, [read_labels(element["metric"]) for element in result], values, *notes)
     except _MALFORMED as error:
         raise ValueError(f"not an instant vector: {error!r}") from None
 
@@ -75,8 +75,8 @@ class VectorRows:
                 raise _not_instant("range vector")
             if self._time_ms is None:
                 self._time_ms = _to_ms(elements[0]["value"][0])
-            self._values += [float(one["value"][1]) for one in elements]
-            labels = [read_labels(one["metric"]) for one in elements]
+            self._values += [float(element["value"][1]) for element in elements]
+            labels = [read_labels(element["metric"]) for element in elements]
         except _MALFORMED as error:
             raise ValueError(f"not an instant vector: {error!r}") from None
         self._labels += labels
@@ -106,8 +106,8 @@ class MatrixRows:
         check_size(count, self._max_series, "series")
         check_matrix_size(count, self._steps.count, self._max_samples)
         try:
-            labels = [read_labels(one["metric"]) for one in elements]
-            points = [self._read_points(one["values"]) for one in elements]
+            labels = [read_labels(element["metric"]) for element in elements]
+            points = [self._read_points(element["values"]) for element in elements]
         except _MALFORMED as error:
             raise ValueError(f"not a matrix: {error!r}") from None
         self._labels += labels
@@ -142,7 +142,7 @@ class MatrixRows:
 
 def labels_bytes(labels: list[Labels]) -> int:
     """The memory that label sets take."""
-    pairs = [pair for one in labels for pair in one]
+    pairs = [pair for label_set in labels for pair in label_set]
     text = sum(text_bytes(name) + text_bytes(value) for name, value in pairs)
     return SERIES_BYTES * len(labels) + LABEL_BYTES * len(pairs) + text
 

@@ -113,7 +113,7 @@ class SharedLabels(Sequence[Labels]):
         return tuple(sorted(self.dicts[row].items()))
 
     def __iter__(self) -> Iterator[Labels]:
-        return (tuple(sorted(one.items())) for one in self.dicts)
+        return (tuple(sorted(labels.items())) for labels in self.dicts)
 
 
 class LabelDicts:
@@ -126,7 +126,7 @@ class LabelDicts:
     @property
     def decoded(self) -> int:
         """Label sets of the embedded store that were decoded since its pairs were last numbered."""
-        return sum(one.decoded for one in self._by_names.values())
+        return sum(names.decoded for names in self._by_names.values())
 
     def of(self, labels: Sequence[Labels]) -> Sequence[Mapping[str, str]]:
         if isinstance(labels, SharedLabels):

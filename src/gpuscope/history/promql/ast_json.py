@@ -113,7 +113,7 @@ def _matchers(node: Any) -> list[Matcher]:
     if node.matchers.or_matchers:
         raise UnsupportedError('"or" between label matchers is a VictoriaMetrics extension')
     named = [] if node.name is None else [Matcher("__name__", MatchOp.EQUAL, node.name)]
-    return [*named, *(read_matcher(one) for one in node.matchers.matchers)]
+    return [*named, *(read_matcher(matcher) for matcher in node.matchers.matchers)]
 
 
 class _Describer:
@@ -170,7 +170,8 @@ class _Describer:
             "type": "vectorSelector",
             "name": node.name or "",
             "matchers": [
-                {"name": one.name, "value": restore_bytes(one.value), "type": one.op.value} for one in matchers
+                {"name": matcher.name, "value": restore_bytes(matcher.value), "type": matcher.op.value}
+                for matcher in matchers
             ],
             **self._moved(node),
         }
@@ -216,7 +217,7 @@ class _Describer:
     def _call(self, node: Any) -> Node:
         function = {
             "name": function_name(node),
-            "argTypes": [_TYPE_NAMES[str(one)] for one in node.func.arg_types],
+            "argTypes": [_TYPE_NAMES[str(type_)] for type_ in node.func.arg_types],
             "variadic": node.func.variadic,
             "returnType": _TYPE_NAMES[str(node.func.return_type)],
         }
@@ -273,4 +274,4 @@ def has_selector(node: Node) -> bool:
     if node["type"] in ("vectorSelector", "matrixSelector"):
         return True
     below = [node.get(key) for key in ("expr", "param", "lhs", "rhs")] + node.get("args", [])
-    return any(has_selector(one) for one in below if one is not None)
+    return any(has_selector(child) for child in below if child is not None)

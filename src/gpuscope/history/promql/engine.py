@@ -98,8 +98,8 @@ def _selectors(expr: Expr) -> Iterator[_Selector]:
         case FunctionCall(name=("label_replace" | "label_join")):
             yield _NEVER_SMALL  # 500 characters of nested calls can use the whole budget for label text
         case FunctionCall():
-            for one in expr.args:
-                yield from _selectors(one)
+            for arg in expr.args:
+                yield from _selectors(arg)
         case _:
             yield _NEVER_SMALL
 
@@ -272,11 +272,11 @@ def _arithmetic() -> np.errstate:
 
 def _samples(found: Iterable[Series], annotations: Annotations, budget: Budget) -> RangeVector:
     """Return the result of a query that is a range selector or a subquery."""
-    series = budget.sort((one for one in found if len(one.timestamps)), key=attrgetter("labels"))
+    series = budget.sort((row for row in found if len(row.timestamps)), key=attrgetter("labels"))
     return RangeVector(
-        [one.labels for one in series],
-        [one.timestamps for one in series],
-        [one.values for one in series],
+        [row.labels for row in series],
+        [row.timestamps for row in series],
+        [row.values for row in series],
         annotations.warnings,
         annotations.infos,
     )

@@ -146,9 +146,9 @@ class Evaluator:
         period_count = 1
         while days:
             now, days = days[:period_count], days[period_count:]
-            part = Steps(now[0].start_ms, steps.step_ms, sum(one.count for one in now))
+            part = Steps(now[0].start_ms, steps.step_ms, sum(part_steps.count for part_steps in now))
             parts.append(self._vector(expr, part))
-            samples = sum(one.count_samples() for one in self._selected.values())
+            samples = sum(selection.count_samples() for selection in self._selected.values())
             series = sum(map(len, self._selected.values()))
             self.budget.release(samples, series * SAMPLES_PER_SERIES)
             self._selected.clear()
@@ -266,8 +266,8 @@ class Evaluator:
         selector = expr.vector
         end_ms = (time_ms if selector.at is None else self._fixed_time(selector.at)) - selector.offset_ms
         series = self._one_by_one(selector.matchers, end_ms - expr.range_ms + 1, end_ms)
-        self.budget.charge(sum(len(one.timestamps) for one in series), len(series) * SAMPLES_PER_SERIES)
-        return [select.without_markers(one) for one in self.budget.watch(series)]
+        self.budget.charge(sum(len(stored.timestamps) for stored in series), len(series) * SAMPLES_PER_SERIES)
+        return [select.without_markers(stored) for stored in self.budget.watch(series)]
 
     def _subquery_windows(
         self, expr: Subquery, steps: Steps

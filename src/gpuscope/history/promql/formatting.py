@@ -145,9 +145,9 @@ def _label_name(name: str) -> str:
 def _selector(node: Node) -> str:
     name = node["name"]
     conditions = sorted(
-        f"{_label_name(one['name'])}{one['type']}{quote(one['value'])}"
-        for one in node["matchers"]
-        if not (name and one["name"] == METRIC_NAME and one["type"] == "=" and one["value"] == name)
+        f"{_label_name(matcher['name'])}{matcher['type']}{quote(matcher['value'])}"
+        for matcher in node["matchers"]
+        if not (name and matcher["name"] == METRIC_NAME and matcher["type"] == "=" and matcher["value"] == name)
     )
     return f"{name}{{{','.join(conditions)}}}" if conditions else name
 

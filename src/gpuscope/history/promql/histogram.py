@@ -88,7 +88,7 @@ def _solve_each(
                 values[row, steps] = solve(*_coalesce(bounds, counts), steps)
             else:
                 values[row, steps] = open_ended[steps]
-    labels = LabelColumns.of([one.labels for one in histograms])
+    labels = LabelColumns.of([histogram.labels for histogram in histograms])
     return Frame(labels, values, present).without_empty_rows().merged()
 
 

@@ -101,8 +101,8 @@ def filter_by(labels: LabelColumns, matching: Matching, *, keeps: bool) -> Label
 def needed_rows(filters: LabelFilters, labels: LabelColumns) -> Index:
     """Return the rows that may be needed of a selector."""
     rows = filters[0].rows(labels)
-    for one in filters[1:]:
-        rows = np.intersect1d(rows, one.rows(labels), assume_unique=True)
+    for other in filters[1:]:
+        rows = np.intersect1d(rows, other.rows(labels), assume_unique=True)
     return rows
 
 
@@ -112,20 +112,28 @@ def operand_filters(expr: Expr, filters: LabelFilters) -> LabelFilters:
         case VectorSelector() | MatrixSelector() | Subquery() | Negation():
             return filters
         case FunctionCall(name="label_replace" | "label_join", args=(_, String() as target, *_)):
-            return tuple([one for one in filters if one.ignores((target.value,))])
+            return tuple([label_filter for label_filter in filters if label_filter.ignores((target.value,))])
         case FunctionCall():
             return filters if expr.name in _KEEPS_LABELS else ()
         case Aggregate(without=True):
-            return tuple([one for one in filters if one.matching.on and one.ignores(expr.grouping)])
+            return tuple(
+                [
+                    label_filter
+                    for label_filter in filters
+                    if label_filter.matching.on and label_filter.ignores(expr.grouping)
+                ]
+            )
         case Aggregate():
-            return tuple([one for one in filters if one.is_decided_by(expr.grouping)])
+            return tuple(
+                [label_filter for label_filter in filters if label_filter.is_decided_by(expr.grouping)]
+            )
         case _:
             return ()
 
 
 def side_filters(expr: Binary, side: Side, filters: LabelFilters) -> LabelFilters:
     """Return the filters of a result that are valid for one side of an operator between two vectors."""
-    return tuple([one for one in filters if _is_valid(one, expr, side)])
+    return tuple([label_filter for label_filter in filters if _is_valid(label_filter, expr, side)])
 
 
 def _is_valid(one: LabelFilter, expr: Binary, side: Side) -> bool:

@@ -44,7 +44,7 @@ def assign(labels: Labels, name: str, value: str) -> Labels:
 
 def is_utf8(text: str) -> bool:
     """Python represents bytes that are not UTF-8 as lone surrogates."""
-    return text.isascii() or not any("\ud800" <= one <= "\udfff" for one in text)
+    return text.isascii() or not any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def as_utf8(text: str) -> str:

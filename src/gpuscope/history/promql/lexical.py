@@ -140,11 +140,11 @@ def _decoded(escape: re.Match[str]) -> str:
     run = escape.group("bytes")
     if run is None:
         return escape.group()
-    codes = bytes(int(one[1:], 16) if one[0] == "x" else int(one, 8) for one in run.split("\\")[1:])
+    codes = bytes(int(digits[1:], 16) if digits[0] == "x" else int(digits, 8) for digits in run.split("\\")[1:])
     # ASCII stays escaped: it may be a quotation mark.
     return "".join(
-        f"\\x{ord(one):02x}" if one < "\x80" else one.translate(_PLACEHOLDERS)
-        for one in codes.decode("utf-8", "surrogateescape")
+        f"\\x{ord(character):02x}" if character < "\x80" else character.translate(_PLACEHOLDERS)
+        for character in codes.decode("utf-8", "surrogateescape")
     )
 
 

@@ -105,7 +105,7 @@ def describe_error(text: str, is_query: Callable[[str], bool]) -> str:
     """`1:5: parse error: unexpected "bar"`."""
     if len(text) > MAX_CHARACTERS:
         return "parse error: invalid promql query"
-    found = [one for one in _LOOSE_TOKEN.finditer(text) if not one[0].isspace() and one[0][0] != "#"]
+    found = [token for token in _LOOSE_TOKEN.finditer(text) if not token[0].isspace() and token[0][0] != "#"]
     wrong = bisect_left(found, True, key=lambda one: not _can_go_on(text[: one.end()], is_query))
     if wrong == len(found):
         return f"{_place(text, len(text))}: parse error: unexpected end of input"
@@ -115,7 +115,7 @@ def describe_error(text: str, is_query: Callable[[str], bool]) -> str:
 
 def _can_go_on(beginning: str, is_query: Callable[[str], bool]) -> bool:
     brackets = _open_brackets(beginning)
-    closing = "".join(_CLOSING[one] for one in reversed(brackets))
+    closing = "".join(_CLOSING[bracket] for bracket in reversed(brackets))
     for ending in _ENDINGS[brackets[-1] if brackets else ""]:
         # An ending that closes the innermost bracket itself starts with the text inside it.
         rest = closing[1:] if ")" in ending and "(" in brackets[-1:] and not ending.startswith("(") else closing

@@ -136,7 +136,7 @@ class CountingEvaluator(Evaluator):
 
     def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
         found = super().samples(expr, time_ms)
-        self.count.repeat(Steps(time_ms, 1, 1), sum(len(one.timestamps) for one in found))
+        self.count.repeat(Steps(time_ms, 1, 1), sum(len(series.timestamps) for series in found))
         return found
 
     def subquery(self, expr: Subquery, time_ms: int) -> list[Series]:

@@ -235,7 +235,7 @@ class WriteDecoder(SeriesDecoder):
     def _new(self, key: bytes, labels: list[bytes]) -> int:
         limits = self._limits
         try:
-            decoded = tuple(sorted(_label(one, limits) for one in labels))
+            decoded = tuple(sorted(_label(label, limits) for label in labels))
         except UnicodeDecodeError:
             return _INVALID
         resolved = self._resolve(decoded) if decoded else None

@@ -154,7 +154,7 @@ def _add(found: Decoded, number: int | None, samples: list[tuple[int, float]], h
 def _labels(raw: list[bytes]) -> Labels:
     """Empty if they are not UTF-8."""
     try:
-        texts = [one.decode("utf-8") for one in raw]
+        texts = [symbol.decode("utf-8") for symbol in raw]
     except UnicodeDecodeError:
         return ()
     return tuple(sorted(zip(texts[::2], texts[1::2], strict=True)))

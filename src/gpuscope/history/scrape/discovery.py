@@ -104,7 +104,7 @@ def build_discoveries(
     }
     discoveries = []
     for job in jobs:
-        providers = tuple(build_provider(one, workers, limits) for one in job.providers)
+        providers = tuple(build_provider(provider, workers, limits) for provider in job.providers)
         for provider in providers:
             provider.adopt(known.get((job.name, provider.config), ()))
         discoveries.append(Discovery(job, providers))

@@ -79,12 +79,12 @@ class LocalIngester:
         known = self._ids.setdefault(name, {})
         new = 0
         ids = []
-        for one in labels:
-            series = known.get(one)
+        for label_set in labels:
+            series = known.get(label_set)
             if series is None:
-                series = self._resolve(name, one)
+                series = self._resolve(name, label_set)
                 if series:
-                    known[one] = series
+                    known[label_set] = series
                     new += 1
             ids.append(series)
         if len(known) > 4 * len(labels) + 1000:  # bounds memory when processes change often

@@ -75,7 +75,7 @@ class KubernetesProviderConfig:
     mechanism: ClassVar[str] = "kubernetes"
 
     def selector(self, role: str) -> Selector:
-        return next((one for one in self.selectors if one.role == role), Selector(role))
+        return next((selector for selector in self.selectors if selector.role == role), Selector(role))
 
 
 ProviderConfig = DnsProviderConfig | HttpProviderConfig | KubernetesProviderConfig

@@ -190,9 +190,9 @@ class BackgroundTasks:
             self._seal_closed(state, state.late[0], state.late[0].closed_at)
 
     def _close_late(self, state: StoredTargetState) -> None:
-        for one in state.late:
-            if one.closed_at is None:
-                one.closed_at = self._writer.next_sequence()
+        for late_head in state.late:
+            if late_head.closed_at is None:
+                late_head.closed_at = self._writer.next_sequence()
 
     def _seal_closed(self, state: StoredTargetState, late: LateHead, closed_at: int) -> None:
         built = list(build_late(late, state.id, self._options.window_ms, self._contents))
@@ -201,11 +201,11 @@ class BackgroundTasks:
             state.late = state.late[1:]
 
         try:
-            for one in built:
-                self._blocks.stage(one)
+            for new_block in built:
+                self._blocks.stage(new_block)
             self._blocks.publish(built, change=lambda db: drop_late(db, state.id, closed_at), swap=swap)
         except StoreError:
-            self._blocks.discard(one.block.id for one in built)
+            self._blocks.discard(new_block.block.id for new_block in built)
             raise
         self._own_stats.seals += 1
 
@@ -254,11 +254,11 @@ class BackgroundTasks:
             if self._own_stats.damaged_chunks > damaged:
                 # Merging would drop chunks that cannot be read now but may be recovered by other means.
                 self._unreadable.update(block.id for block in blocks)
-                self._blocks.discard(one.block.id for one in built)
+                self._blocks.discard(new_block.block.id for new_block in built)
                 return
             self._blocks.publish(built, dropped=blocks)
         except StoreError:
-            self._blocks.discard(one.block.id for one in built)
+            self._blocks.discard(new_block.block.id for new_block in built)
             raise
         self._own_stats.merges += 1
 

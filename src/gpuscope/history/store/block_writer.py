@@ -59,13 +59,13 @@ class BlockWriter:
         lock."""
 
         def apply(db: sqlite3.Connection) -> None:
-            db.executemany(INSERT_BLOCK, [one.row() for one in built])
+            db.executemany(INSERT_BLOCK, [new_block.row() for new_block in built])
             db.executemany("DELETE FROM block WHERE id = ?", [(block.id,) for block in dropped])
             change(db)
 
         def swap_all() -> None:
             self._contents.drop_blocks(dropped)
-            self._contents.add_blocks(one.block for one in built)
+            self._contents.add_blocks(new_block.block for new_block in built)
             swap()
 
         self.transaction(apply, swap_all)

@@ -153,7 +153,7 @@ class ColumnReader:
                 if found.series_count:
                     plain.append(_HeadRows(*rows, found, len(rows[0]) * found.series_count))
         if admit is not None:
-            LoadAdmission(admit).request(sum(one.cells for one in plain))
+            LoadAdmission(admit).request(sum(selection.cells for selection in plain))
         others = self._reader.read(rest, start, end, admit) if rest else {}
         return _join(chosen, plain, others) if plain else _from_samples(chosen, others)
 
@@ -288,10 +288,10 @@ def _is_all(rows: _Index, count: int) -> bool:
 
 def _join(chosen: SeriesSelection, plain: list[_HeadRows], others: dict[int, Samples]) -> SeriesColumns:
     """Return rows of heads and samples read elsewhere, in the order of the selection."""
-    axes = [one.times for one in plain]
-    counts = [one.found.series_count for one in plain]
+    axes = [selection.times for selection in plain]
+    counts = [selection.found.series_count for selection in plain]
     axis = np.repeat(np.arange(len(axes)), counts)
-    rows = np.concatenate([one.found.all_rows for one in plain])
+    rows = np.concatenate([selection.found.all_rows for selection in plain])
     lengths = np.repeat([len(times) for times in axes], counts)
     starts = np.cumsum(lengths) - lengths
     values = _copy_cells(plain)
@@ -315,14 +315,14 @@ def _join(chosen: SeriesSelection, plain: list[_HeadRows], others: dict[int, Sam
 
 def _copy_cells(plain: list[_HeadRows]) -> Float64s:
     """Return the values of all series, one series after the other."""
-    values = np.empty(sum(one.cells for one in plain))
+    values = np.empty(sum(selection.cells for selection in plain))
     at = 0
-    for one in plain:
-        found = one.found
-        lines = values[at : at + one.cells].reshape(found.series_count, -1)
-        at += one.cells
+    for selection in plain:
+        found = selection.found
+        lines = values[at : at + selection.cells].reshape(found.series_count, -1)
+        at += selection.cells
         begin = 0
-        for part in one.parts:
+        for part in selection.parts:
             end = begin + len(part)
             if found.width <= part.shape[1]:
                 lines[:, begin:end] = part[:, found.columns].T

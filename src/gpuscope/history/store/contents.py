@@ -137,8 +137,8 @@ class Contents:
         """The caller holds the lock."""
         for block in blocks:
             state = self._states[block.target]
-            state.blocks = tuple(one for one in state.blocks if one.id != block.id)
-            state.newest_sealed = max((one.last for one in state.blocks), default=-1)
+            state.blocks = tuple(other for other in state.blocks if other.id != block.id)
+            state.newest_sealed = max((block.last for block in state.blocks), default=-1)
 
     def forget_blocks(self) -> None:
         """Remove all blocks because their file was deleted; the caller holds the lock."""
@@ -157,7 +157,7 @@ class Contents:
 
     def get_all(self, targets: Iterable[int]) -> list[StoredTargetState]:
         """Return the state of each target, an empty one if it was just removed; the caller holds the lock."""
-        return [one or StoredTargetState(0, "") for one in map(self._states.get, targets)]
+        return [state or StoredTargetState(0, "") for state in map(self._states.get, targets)]
 
     def states(self) -> list[StoredTargetState]:
         return list(self._states.values())
@@ -166,7 +166,7 @@ class Contents:
         """Yield the ids of series that have samples in a head, some of them several times."""
         for state in self.states():
             yield state.head.order[0]
-            yield from (one.head.order[0] for one in state.late)
+            yield from (late_head.head.order[0] for late_head in state.late)
 
     def blocks(self) -> list[Block]:
         return [block for state in self.states() for block in state.blocks]
@@ -177,7 +177,7 @@ class Contents:
         if state is None:
             return None
         blocks = [block for block in state.blocks if block.first <= end and block.last >= start]
-        late = tuple(one.head.view() for one in state.late) if state.late else ()
+        late = tuple(late_head.head.view() for late_head in state.late) if state.late else ()
         return TargetView(blocks, state.head.view(), late)
 
 

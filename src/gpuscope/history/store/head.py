@@ -227,7 +227,7 @@ class Head:
         if not len(rows):
             return None
         row = int(rows[-1])
-        segment = next(one for one in reversed(self._segments) if one.first <= row)
+        segment = next(segment for segment in reversed(self._segments) if segment.first <= row)
         return segment, row - segment.first
 
     def stored_bits(self, series: Int64s, times: Int64s) -> Int64s:
@@ -274,10 +274,10 @@ class Head:
         rows, used, side = self.rows, self._side_used, self.side_list
         segments: list[tuple[int, Float64s]] = []
         end = rows
-        for one in reversed(self._segments):
-            if one.first < end:
-                segments.append((one.first, one.cells[: end - one.first]))
-                end = one.first
+        for segment in reversed(self._segments):
+            if segment.first < end:
+                segments.append((segment.first, segment.cells[: end - segment.first]))
+                end = segment.first
         return HeadView(
             *self._order,
             self._times[:rows],

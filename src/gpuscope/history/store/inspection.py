@@ -75,7 +75,7 @@ def stats(
     reader: Reader, index: Index, contents: Contents, own_stats: OwnStats, path: Path, kept_rows_bytes: int
 ) -> Stats:
     states, blocks = contents.states(), contents.blocks()
-    heads = [state.head for state in states] + [one.head for state in states for one in state.late]
+    heads = [state.head for state in states] + [late_head.head for state in states for late_head in state.late]
     firsts = [block.first for block in blocks] + [head.first for head in heads if head.first is not None]
     lasts = [block.last for block in blocks] + [head.last for head in heads if head.last is not None]
     pages = free = size = schema = 0

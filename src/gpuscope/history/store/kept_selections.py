@@ -40,7 +40,7 @@ class KeptSelections:
     def nbytes(self) -> int:
         """Return the memory of the kept rows; a query that reads rows dropped meanwhile has them for itself."""
         with self._lock:
-            return sum([one.columns.nbytes for one in self._kept.values()])
+            return sum([kept.columns.nbytes for kept in self._kept.values()])
 
     @staticmethod
     def is_kept(chosen: SeriesSelection) -> bool:
@@ -68,7 +68,7 @@ class KeptSelections:
         return rows
 
     def _make_room(self, used: _Kept) -> None:
-        total = sum([one.columns.nbytes for one in self._kept.values()])
+        total = sum([kept.columns.nbytes for kept in self._kept.values()])
         for chosen, one in sorted(self._kept.items(), key=lambda item: item[1].last_use):
             if total <= MAX_BYTES:
                 return

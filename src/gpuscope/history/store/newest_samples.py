@@ -90,7 +90,7 @@ class NewestSamples:
             states = [state for state in states if self._is_target(state.name)]
         known = self._targets
         self._targets = {state.id: self._of(state, known.get(state.id), now_ms) for state in states}
-        return {one.name: one.samples for one in self._targets.values() if one.samples}
+        return {target.name: target.samples for target in self._targets.values() if target.samples}
 
     def _of(self, state: StoredTargetState, known: _Target | None, now_ms: int) -> _Target:
         # All of it is read before the samples: a change in between is then seen by the next call.
@@ -110,7 +110,7 @@ class NewestSamples:
             return known
         if known is None or known.order is not order or not is_plain:
             others = [self._index.series_of(state.id)] if is_sealed else []
-            others += [one.head.order[0] for one in late]
+            others += [late_head.head.order[0] for late_head in late]
             ids = distinct(np.concatenate([order[0], *others])) if others else order[0]
             series = self._series(ids, None if known is None else known.series)
         else:

@@ -228,7 +228,7 @@ class Retention:
         in_heads = {
             int(sid)
             for state in self._contents.states()
-            for head in (state.head, *(one.head for one in state.late))
+            for head in (state.head, *(late_head.head for late_head in state.late))
             for sid in head.view().sorted_series
         }
         going = sorted(series - in_heads)

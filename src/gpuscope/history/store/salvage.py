@@ -300,7 +300,9 @@ def _repair_labels(fresh: sqlite3.Connection) -> None:
         raw = packed if isinstance(packed, bytes) else b""
         numbers = np.frombuffer(raw[: len(raw) & ~3], "<i4").tolist()
         # Named after the lost label: series that shared the label still share its replacement.
-        repaired = [one if one in known else replacement(f"salvaged_{one & 0xFFFF_FFFF}") for one in numbers]
+        repaired = [
+            number if number in known else replacement(f"salvaged_{number & 0xFFFF_FFFF}") for number in numbers
+        ]
         if not repaired or np.array(repaired, "<i4").tobytes() in seen:
             repaired.append(replacement(f"salvaged_series_{sid}"))
         seen.add(np.array(repaired, "<i4").tobytes())

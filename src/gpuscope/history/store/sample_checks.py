@@ -98,8 +98,8 @@ def check_samples(
 def _stored(state: StoredTargetState, series: Int64s, times: Int64s, late: Bools) -> Int64s:
     """Return the bits that the heads hold for each sample; blocks are not read."""
     stored = state.head.stored_bits(series, times)
-    for one in state.late if late.any() else ():
-        found = one.head.stored_bits(series[late], times[late])
+    for late_head in state.late if late.any() else ():
+        found = late_head.head.stored_bits(series[late], times[late])
         stored[late] = np.where(found == ABSENT_BITS, stored[late], found)
     return stored
 

@@ -202,7 +202,7 @@ class Store:
         `origin` says whose allowance of new series is used; the default is the target."""
         self.write_side()
         find = self._index.resolve
-        return np.array([find(target, one, reserved=reserved, origin=origin) for one in labels], np.int64)
+        return np.array([find(target, label, reserved=reserved, origin=origin) for label in labels], np.int64)
 
     def series_refused(self) -> str:
         """Return why the last new series was refused."""

@@ -171,7 +171,7 @@ def _readiness(status: Json) -> str:
 
 def _containers(spec: Json, status: Json, *, is_init: bool) -> Iterator[PodContainerSpec]:
     statuses = parts(status, "initContainerStatuses" if is_init else "containerStatuses")
-    ids = {text(one, "name"): text(one, "containerID") for one in statuses}
+    ids = {text(status, "name"): text(status, "containerID") for status in statuses}
     for container in parts(spec, "initContainers" if is_init else "containers"):
         name = text(container, "name")
         ports = tuple(
