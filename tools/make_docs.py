@@ -246,7 +246,8 @@ There is one cost. A finding of now costs what its open episode has lost so far,
 lost in the range; page, API, CLI and alert text show the same number. It is a share of the hours of the [usage
 report](reports.md): on one GPU the costs of all findings never exceed the time in which it was read, owners
 of a shared GPU pay by their memory, and a MIG instance by its slices. A kind that comes later in the table gets
-what is left: GPUs that are unused while jobs wait cost under `queue_waits`.
+what is left: GPUs that are unused while jobs wait cost under `queue_waits`. A finding whose loss nobody
+measures has its dates and no cost.
 
 The server's `/metrics` has `gpuscope_findings{kind}`, the findings that hold now, and
 `gpuscope_finding_cost_gpu_hours{kind}`, the cost of the last seven days; both are renewed every five minutes.

@@ -66,6 +66,7 @@ def _with_slurm_and_clocks(history: History) -> None:
     history.add("gpuscope_slurm_partition_gpus_requested", 8.0, 0, 240, **slurm, partition="gpu", gres="gpu")
     pending = {**slurm, "partition": "gpu", "reason": "Resources"}
     history.add("gpuscope_slurm_partition_jobs_pending", 3.0, 0, 240, **pending)
+    history.add("gpuscope_slurm_gpus", 1.0, **slurm, gres="gpu", state="idle")
     history.add("gpuscope_slurm_node_gpus", 1.0, **slurm, node="n6", gres="gpu", state="idle")
     history.gpu(0, instance="n6:9400", processes=0.0)
     allocated = history.gpu(1, instance="n6:9400", processes=0.0)

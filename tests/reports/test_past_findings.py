@@ -207,6 +207,7 @@ def test_a_queue_that_waits_while_gpus_are_free() -> None:
     history.add("gpuscope_slurm_partition_gpus_requested", 8.0, 0, 240, **slurm, partition="gpu", gres="gpu")
     pending = {**slurm, "partition": "gpu", "reason": "Resources"}
     history.add("gpuscope_slurm_partition_jobs_pending", 3.0, 0, 240, **pending)
+    history.add("gpuscope_slurm_gpus", 1.0, **slurm, gres="gpu", state="idle")
     history.add("gpuscope_slurm_node_gpus", 1.0, **slurm, node="n1", gres="gpu", state="idle")
     found = by_kind(report(history))
     assert found["queue_waits"].finding.cost_gpu_hours == pytest.approx(4, rel=0.005)
@@ -223,10 +224,24 @@ def test_throttled_for_hours_and_slower_than_its_siblings() -> None:
         reason = {**gpu, "reason": "hw_thermal_slowdown"}
         history.add("gpuscope_gpu_throttle_reason", float(slow), 0, 300, **reason)
         history.add("gpuscope_gpu_throttle_reason", float(number == 1), 300, 330, **reason)
-    found = by_kind(report(history))
-    assert found["throttled"].finding.cost_gpu_hours == pytest.approx(2.5, rel=0.005)
-    assert found["throttled"].finding.gpus == ("2",)  # half an hour of GPU 1 is not hours
-    assert found["slow_sibling"].finding.cost_gpu_hours == pytest.approx(0.5 * 19, rel=0.01)
+    costs = {
+        (one.finding.kind, one.finding.gpus): one.finding.cost_gpu_hours for one in report(history).findings
+    }
+    assert costs == {
+        ("throttled", ("2",)): pytest.approx(2.5, rel=0.005),
+        ("throttled", ("1",)): 0.0,  # at its full clock nothing is lost
+        ("slow_sibling", ("2",)): pytest.approx(0.5 * 19, rel=0.01),
+    }
+
+
+def test_what_is_lost_is_not_known_where_no_clock_is_read() -> None:
+    history = History()
+    gpu = history.gpu(0, processes=1.0)
+    history.add("gpuscope_gpu_throttle_reason", 1.0, 60, 300, **gpu, reason="hw_thermal_slowdown")
+    throttled = by_kind(report(history))["throttled"]
+    assert throttled.finding.since == START_MS / 1000 + 3600
+    assert throttled.hours == pytest.approx(4, rel=0.01)
+    assert throttled.finding.cost_gpu_hours is None
 
 
 def test_the_price_is_that_of_the_model_and_a_mig_instance_counts_by_its_slices() -> None:

@@ -60,7 +60,7 @@ export const FINDING_TEXTS = {
   "past.orphan_memory": "GPU {gpus}: memory was taken and no process owned it",
   "past.pcie_degraded": "GPU {gpus}: PCIe used fewer lanes than card and slot have",
   "past.power_limit_low": "GPU {gpus}: the power limit was below the default",
-  "past.queue_waits": "Jobs waited in the queue while {count} of the GPUs stayed free",
+  "past.queue_waits": "Jobs waited in Slurm's queue although GPUs were idle",
   "past.recovery_action": "GPU {gpus}: the driver asked for a recovery",
   "past.slow_sibling": "GPU {gpus} was slower than the others of its node under the same load",
   "past.slurm_dbd_backlog": "Accounting records waited for slurmdbd",

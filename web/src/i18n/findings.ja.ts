@@ -55,7 +55,7 @@ export const findings: Record<FindingTextKey, string> = {
   "past.orphan_memory": "GPU {gpus}: 所有プロセスのないメモリがありました",
   "past.pcie_degraded": "GPU {gpus}: PCIe レーンの一部しか使われませんでした",
   "past.power_limit_low": "GPU {gpus}: 電力上限が既定値より低い状態でした",
-  "past.queue_waits": "ジョブが待ち行列で待つ間に空いていた GPU: {count}",
+  "past.queue_waits": "アイドルの GPU があるのにジョブが Slurm の待ち行列で待っていました",
   "past.recovery_action": "GPU {gpus}: ドライバーが復旧を求めました",
   "past.slow_sibling": "GPU {gpus} は同じ負荷でノード内の他の GPU より遅い状態でした",
   "past.slurm_dbd_backlog": "会計記録が slurmdbd を待っていました",

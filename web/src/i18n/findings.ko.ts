@@ -55,7 +55,7 @@ export const findings: Record<FindingTextKey, string> = {
   "past.orphan_memory": "GPU {gpus}: 소유 프로세스 없는 메모리가 있었음",
   "past.pcie_degraded": "GPU {gpus}: PCIe 레인을 일부만 사용했음",
   "past.power_limit_low": "GPU {gpus}: 전력 한도가 기본값보다 낮았음",
-  "past.queue_waits": "작업이 대기열에서 기다리는 동안 비어 있던 GPU: {count}개",
+  "past.queue_waits": "유휴 GPU가 있는데도 작업이 Slurm 대기열에서 기다렸음",
   "past.recovery_action": "GPU {gpus}: 드라이버가 복구를 요구했음",
   "past.slow_sibling": "GPU {gpus}: 같은 부하에서 노드의 다른 GPU보다 느렸음",
   "past.slurm_dbd_backlog": "회계 기록이 slurmdbd를 기다렸음",

@@ -55,7 +55,7 @@ export const findings: Record<FindingTextKey, string> = {
   "past.orphan_memory": "GPU {gpus}：曾有内存无进程所有",
   "past.pcie_degraded": "GPU {gpus}：PCIe 只用了部分通道",
   "past.power_limit_low": "GPU {gpus}：功率上限曾低于默认值",
-  "past.queue_waits": "作业在队列中等待时空闲的 GPU：{count}",
+  "past.queue_waits": "有空闲 GPU 时作业仍在 Slurm 队列中等待",
   "past.recovery_action": "GPU {gpus}：驱动曾要求恢复",
   "past.slow_sibling": "GPU {gpus} 在相同负载下比同节点的其他 GPU 慢",
   "past.slurm_dbd_backlog": "记账记录曾等待 slurmdbd",

@@ -69,7 +69,8 @@ class Check:
     """It says that no process works on the GPU: a newer reading of one that does ends it at once."""
     share: Share = Share.NONE
     lost: str = ""
-    """The expression of the lost share, where it is not `promql`; with the labels of `promql`."""
+    """The expression of the lost share, where it is not `promql`; with the labels of `promql`, or those of the
+    GPUs that a service costs (see `lost_key`). Where it says nothing, the cost is not known."""
     others: str = ""
     """The owner's other GPUs that the text names: those that work, the slow rank."""
     inhibited_by: tuple[str, ...] = ()

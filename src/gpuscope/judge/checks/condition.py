@@ -28,7 +28,13 @@ class SubjectKey(NamedTuple):
     """Empty for a node."""
     owner: Owner
     cluster: str = ""
-    """Of a node of Slurm: the agent that reads its cluster. Two clusters may have nodes of the same name."""
+    """Of a node of Slurm, or a GPU that its queue could use: the agent that reads the cluster. Two clusters may
+    have nodes of the same name."""
+
+    @property
+    def whole(self) -> SubjectKey:
+        """What the check holds for: a GPU that Slurm leaves idle is a part of what its queue costs."""
+        return SubjectKey(self.kind, self.cluster, "", ()) if self.cluster and self.uuid else self
 
 
 def subject_key(check: Check, labels: Mapping[str, str]) -> SubjectKey:
@@ -41,6 +47,14 @@ def subject_key(check: Check, labels: Mapping[str, str]) -> SubjectKey:
     if check.subject is not Subject.GPU:
         owner = tuple([labels.get(name, "") for name in OWNER_LABELS])
     return SubjectKey(check.kind, instance, labels.get("uuid", ""), owner)
+
+
+def lost_key(check: Check, labels: Mapping[str, str]) -> SubjectKey:
+    """Of a series of `lost`: the same, or a GPU that is a part of it."""
+    if check.subject is not Subject.SERVICE:
+        return subject_key(check, labels)
+    instance, uuid = labels.get("instance", ""), labels.get("uuid", "")
+    return SubjectKey(check.kind, instance, uuid, (), labels.get("read_by", ""))
 
 
 @dataclass(frozen=True, slots=True)

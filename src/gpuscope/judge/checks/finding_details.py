@@ -227,8 +227,8 @@ _OWNER_LABEL: Final = {"user": "user", "job": "slurm_job", "container": "contain
 
 def past_evidence(check: Check, owner: FindingOwner, keys: Sequence[tuple[str, str]]) -> str:
     """The check's expression, limited to the GPUs and the owner of a finding over time."""
-    query = f"({check.lost or check.promql})"
     uuids = sorted({uuid for _, uuid in keys} - {""})
+    query = f"({(uuids and check.lost) or check.promql})"
     if not uuids:
         only = f"instance=~{quote(one_of(sorted({instance for instance, _ in keys})))}"
         return query + f' and on (instance) {{__name__=~"up|gpuscope_agent_info",{only}}}'

@@ -124,7 +124,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "past.waits_for_network": "{count} of the GPUs of {owner} waited for data from the network",
     "past.waits_for_data": "{count} of the GPUs of {owner} waited for one busy thread",
     "past.held_idle": "{owner} held and did not use {count} of the GPUs",
-    "past.queue_waits": "Jobs waited in the queue while {count} of the GPUs stayed free",
+    "past.queue_waits": "Jobs waited in Slurm's queue although GPUs were idle",
     "past.unused": "Nobody used {count} of the GPUs",
     "past.throttled": "GPU {gpus} was slowed down",
     "past.slow_sibling": "GPU {gpus} was slower than the others of its node under the same load",

@@ -61,13 +61,16 @@ _NODES_DOWN: Final = (
 )
 GPUS_OF_NODES_DOWN: Final = (
     'sum by (instance, node) (max without (job) (gpuscope_slurm_node_gpus{gres="gpu"})) '
-    f"and on (instance, node) {_NODES_DOWN} or on (instance, node) 0 * {_NODES_DOWN}"
+    f"and on (instance, node) {_NODES_DOWN}"
 )
 FREE_WHILE_JOBS_WAIT: Final = (
     f"({NO_PROCESS} * {SAME_GPU} group_left (node) max by (instance, uuid, node) (gpuscope_gpu_info)) "
-    f'and on (node) (gpuscope_slurm_node_gpus{{gres="gpu",state="idle"}} > 0 and on (instance) ({JOBS_WAIT}))'
+    # Of two clusters whose nodes have the same name, the one that leaves more of its GPUs idle.
+    "* on (node) group_left (read_by) topk by (node) (1, label_replace("
+    f'gpuscope_slurm_node_gpus{{gres="gpu",state="idle"}} > 0 and on (instance) ({JOBS_WAIT}), '
+    '"read_by", "$1", "instance", "(.*)"))'
 )
-"""The GPUs that stay free."""
+"""The GPUs that stay free, and by which agent the cluster is read."""
 _QUEUE_STUCK: Final = (
     "sum by (instance) (gpuscope_slurm_partition_jobs_pending"
     '{reason!~"Dependency|BeginTime|JobHeld.*|.*Reserved for maintenance"}) > 0 '

@@ -137,7 +137,7 @@ class _Joining:
         own = used = 0.0
         for claimant, span in self._claims[board]:
             if span.end_ms > start_ms and span.start_ms < end_ms:
-                lost = _lost_within(span, start_ms, end_ms)
+                lost = lost_within(span, start_ms, end_ms)
                 own += lost if claimant in (key, board) else 0.0
                 used += lost * self._weights.weight(claimant)
         return seconds - own if not weight else min(seconds - own, (seconds - used) / weight)
@@ -226,9 +226,9 @@ def _clip(episode: Episode, start_ms: int, end_ms: int) -> Episode:
     start, end = max(episode.start_ms, start_ms), min(episode.end_ms, end_ms)
     if (start, end) == (episode.start_ms, episode.end_ms):
         return episode
-    return Episode(start, end, _lost_within(episode, start, end), max(episode.seen_ms, start))
+    return Episode(start, end, lost_within(episode, start, end), max(episode.seen_ms, start))
 
 
-def _lost_within(lost: Episode | LostSpan, start_ms: int, end_ms: int) -> float:
+def lost_within(lost: Episode | LostSpan, start_ms: int, end_ms: int) -> float:
     inside = min(lost.end_ms, end_ms) - max(lost.start_ms, start_ms)
     return lost.lost_seconds * max(0, inside) / (lost.end_ms - lost.start_ms)

@@ -8,17 +8,18 @@ the past is filled in, what comes after it is not complete.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Final
 
 from gpuscope.history.engines.query_engine import QueryEngine
-from gpuscope.judge.checks.check import Check, Share
+from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
 from gpuscope.judge.checks.condition import SubjectKey
 from gpuscope.judge.checks.finding import Loss
-from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject
+from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject, lost_within
 from gpuscope.judge.reports.finding_windows import (
     OBSERVED,
     STEP_MS,
@@ -47,7 +48,7 @@ class OpenStretch:
     began: float
     """Seconds since the epoch."""
     loss: Loss | None
-    """None if it costs no GPU time."""
+    """None if it costs no GPU time, or nothing is known of it."""
 
 
 class FindingLedger:
@@ -156,20 +157,28 @@ class FindingLedger:
             for subject, spans in tail.spans.items()
             if spans[-1].end_ms >= tail.end_ms - STEP_MS
         }
-        found: dict[SubjectKey, OpenStretch] = {}
-        for check, subject, episodes in episodes_by_subject(
-            windows, self._checks, weights, windows[0].start_ms, tail.end_ms, is_open
-        ):
-            last = _last_stretch(episodes)
-            if last.end_ms < tail.end_ms - STEP_MS:
+        only = {subject for window in windows for subject in window.spans if subject.whole in is_open}
+        known = episodes_by_subject(windows, self._checks, weights, windows[0].start_ms, tail.end_ms, only)
+        by_whole: dict[SubjectKey, list[tuple[Check, SubjectKey, list[Episode]]]] = defaultdict(list)
+        for check, subject, episodes in known:
+            by_whole[subject.whole].append((check, subject, episodes))
+        costed = {subject for window in windows for subject in window.costed}
+        stretches: dict[SubjectKey, OpenStretch] = {}
+        for whole, parts in by_whole.items():
+            last = next((_last_stretch(episodes) for _, subject, episodes in parts if subject == whole), None)
+            if last is None or last.end_ms < tail.end_ms - STEP_MS:
                 continue
             # What began before it was read may have begun earlier; more will be read.
             if last.start_ms <= windows[0].start_ms and not self._is_covered:
                 continue
-            gpus = weights.total(check, subject)
-            loss = Loss(gpus * last.lost_seconds, gpus * is_open[subject], tail.end_ms / 1000)
-            found[subject] = OpenStretch(last.start_ms / 1000, None if check.share is Share.NONE else loss)
-        return found
+            lost = rate = 0.0
+            for check, subject, episodes in parts:
+                gpus = weights.total(check, subject)
+                lost += gpus * sum(lost_within(one, last.start_ms, tail.end_ms) for one in episodes)
+                rate += gpus * is_open.get(subject, 0.0)
+            loss = Loss(lost, rate, tail.end_ms / 1000) if whole in costed else None
+            stretches[whole] = OpenStretch(last.start_ms / 1000, loss)
+        return stretches
 
     def _contiguous(self) -> list[Window]:
         """Until now, without a window that is missing; oldest first."""

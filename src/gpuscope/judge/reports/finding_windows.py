@@ -1,9 +1,10 @@
 """One window of history: which checks held when, on which GPU, for which owner, and how much time they cost.
 
 Input: a `QueryEngine` and the checks, evaluated at every step with the same expressions as now. Output: a
-`Window` of spans. A check that cannot be evaluated is named in `failed` and costs only itself. A step stands
-for the time until the next one; a GPU that is not read at a step is not observed there. A step of a GPU with
-several reporters, as on a node that is pushed and scraped, is with one of them: see `gpu_reporters`.
+`Window` of spans, dated by a check's condition and costed by its lost share. A check that cannot be evaluated
+is named in `failed` and costs only itself. A step stands for the time until the next one; a GPU that is not
+read at a step is not observed there. A step of a GPU with several reporters, as on a node that is pushed and
+scraped, is with one of them: see `gpu_reporters`.
 
 Time of a GPU is lost once: a check that another one explains does not count there, and a GPU's time that an
 earlier check claimed is not claimed again, whether it was claimed for the board, for one of its MIG instances
@@ -28,7 +29,7 @@ from gpuscope.history.promql.frame import Bools, Floats
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.checks.check import OWNER_LABELS, Check, Share, Subject
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.condition import Owner, SubjectKey, subject_key
+from gpuscope.judge.checks.condition import Owner, SubjectKey, lost_key, subject_key
 from gpuscope.judge.checks.use_checks import NOT_SERVICES
 from gpuscope.judge.reports.gpu_reporters import ReportedSpan, take_turns
 from gpuscope.judge.reports.gpu_weights import GpuKey, GpuWeights
@@ -38,6 +39,7 @@ MAX_SERIES: Final = 100_000
 """Of one check. A fleet of 1,000 GPUs has a few thousand processes."""
 OBSERVED: Final = '{__name__=~"gpuscope_gpu_up|gpuscope_mig_info"}'
 WITH_PROCESSES: Final = "sum by (instance, uuid) (gpuscope_gpu_processes)"
+OF_NO_GPU: Final = (Subject.NODE, Subject.SLURM_NODE, Subject.SERVICE)
 OWNERS_MEMORY: Final = (
     f"sum by (instance, uuid, {', '.join(OWNER_LABELS)}) (gpuscope_process_memory_bytes{{{NOT_SERVICES}}})"
 )
@@ -70,6 +72,8 @@ class Window:
     start_ms: int
     end_ms: int
     spans: dict[SubjectKey, list[LostSpan]] = field(default_factory=dict)
+    costed: set[SubjectKey] = field(default_factory=set)
+    """Of which it is known what they cost, if nothing."""
     observed: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
     """Of boards and MIG instances: when they were read."""
     with_processes: dict[GpuKey, list[LostSpan]] = field(default_factory=dict)
@@ -103,11 +107,13 @@ async def read_window(
     if seen.labels:
         window.gpus = await _gpu_labels(engine, start_ms, end_ms)
         await offload(partial(claims.observe, seen, await query(WITH_PROCESSES), await query(OWNERS_MEMORY)))
-    else:  # nothing was watched: only what scrapes say of nodes can be known
-        checks = [check for check in checks if check.subject in (Subject.NODE, Subject.SLURM_NODE)]
+    else:  # no GPU was watched: only what scrapes and Slurm say can be known
+        checks = [check for check in checks if check.subject in OF_NO_GPU]
     for check in checks:
         try:
-            await offload(partial(claims.add, check, await query(check.lost or check.promql)))
+            held = await query(check.promql)
+            lost = await query(check.lost) if check.lost and held.labels else held
+            await offload(partial(claims.add, check, held, lost))
         except EngineError as error:
             window.failed[check.kind] = str(error)
     return window
@@ -125,6 +131,7 @@ def join_windows(before: Window, after: Window) -> Window:
         before.start_ms,
         after.end_ms,
         spans,
+        before.costed | after.costed,
         _continued_by_gpu(before.observed, after.observed),
         _continued_by_gpu(before.with_processes, after.with_processes),
         before.gpus | {key: labels for key, labels in after.gpus.items() if before.gpus.get(key) != labels},
@@ -201,39 +208,48 @@ class _Claims:
         turns = self._turns.get(key)
         return share if turns is None else share * turns
 
-    def add(self, check: Check, found: Matrix) -> None:
-        by_subject: dict[SubjectKey, Floats] = {}
+    def add(self, check: Check, found: Matrix, found_lost: Matrix) -> None:
+        """`found` says when the check held, `found_lost` which share was lost meanwhile."""
+        held: dict[SubjectKey, Bools] = {}
         ages: dict[SubjectKey, Floats] = {}
         for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
             subject = subject_key(check, dict(labels))
-            if check.lost and check.subject is Subject.SERVICE:  # the GPUs that it is about
-                subject = SubjectKey(check.kind, *_gpu_key(dict(labels)), ())
-            share = np.nan_to_num(np.where(present, _share(check, values), 0.0))
-            if check.value_is_age and not check.lost:
+            if check.value_is_age:
                 ages[subject] = np.maximum(ages.get(subject, 0.0), np.where(present, values, 0.0))
-            share = self._in_turn((subject.instance, subject.uuid), share)
-            held = by_subject.get(subject)
-            by_subject[subject] = share if held is None else np.maximum(held, share)
+            in_turn = self._in_turn((subject.instance, subject.uuid), present)
+            held[subject] = held[subject] | in_turn if subject in held else in_turn.copy()
         self._held[check.kind] = {}
-        for subject, share in by_subject.items():
-            self._explain(check, subject, share)
+        for subject, present in held.items():
+            self._explain(check, subject, present)
             for place in {subject.instance, self._name(subject.instance)}:
                 by_uuid = self._held[check.kind].setdefault(place, {})
-                before = by_uuid.get(subject.uuid)
-                by_uuid[subject.uuid] = share > 0 if before is None else before | (share > 0)
-        if check.share is Share.NONE:
-            lost = dict.fromkeys(by_subject, np.zeros(self._steps))
-        elif check.subject in (Subject.NODE, Subject.SLURM_NODE):
-            lost = {subject: self._claim_node(check, subject, share) for subject, share in by_subject.items()}
-        else:
-            lost = self._claim(by_subject)
-        for subject, share in by_subject.items():
-            if spans := _spans(self._window, share > 0, lost[subject]):
+                by_uuid[subject.uuid] = by_uuid.get(subject.uuid, False) | present
+        lost = {} if check.share is Share.NONE else self._lost(check, held, found_lost)
+        nothing = np.zeros(self._steps)
+        for subject in held | lost:
+            share = lost.get(subject, nothing)
+            if spans := _spans(self._window, held.get(subject, share > 0), share):
                 for span in spans if subject in ages else ():
                     span.age_seconds = float(ages[subject][(span.start_ms - self._window.start_ms) // STEP_MS])
                 self._window.spans[subject] = spans
 
-    def _explain(self, check: Check, subject: SubjectKey, share: Floats) -> None:
+    def _lost(self, check: Check, held: Mapping[SubjectKey, Bools], found: Matrix) -> dict[SubjectKey, Floats]:
+        """What nobody else has claimed of the lost shares, while the check held."""
+        shares: dict[SubjectKey, Floats] = {}
+        for labels, values, present in zip(found.labels, found.values, found.present, strict=True):
+            subject = lost_key(check, dict(labels))
+            if subject.whole not in held:
+                continue
+            present = self._in_turn((subject.instance, subject.uuid), present) & held[subject.whole]
+            if present.any():
+                self._window.costed.add(subject.whole)
+                share = np.nan_to_num(np.where(present, _share(check, values), 0.0))
+                shares[subject] = np.maximum(shares.get(subject, 0.0), share)
+        if check.subject in (Subject.NODE, Subject.SLURM_NODE):
+            return {subject: self._claim_node(check, subject, share) for subject, share in shares.items()}
+        return self._claim(shares)
+
+    def _explain(self, check: Check, subject: SubjectKey, present: Bools) -> None:
         """Takes out the time in which another check explains this one."""
         for kind in check.explained_by:
             by_place = self._held.get(kind, {})
@@ -245,7 +261,7 @@ class _Claims:
             else:
                 explaining = [*by_place.get(subject.instance, {}).values()]
             for held in explaining:
-                share[held] = 0.0
+                present[held] = False
 
     def _name(self, instance: str) -> str:
         """The node's name, by which Slurm knows it."""
@@ -308,7 +324,7 @@ class _Claims:
 
 def _share(check: Check, values: Floats) -> Floats | float:
     if check.share is Share.COUNT:
-        return np.maximum(values, np.finfo(float).tiny)  # it held, even if nobody says how many GPUs it is
+        return values
     return np.clip(values, 0.0, 1.0) if check.share is Share.VALUE else 1.0
 
 

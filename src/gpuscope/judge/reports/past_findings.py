@@ -79,6 +79,8 @@ class _Group:
     check: Check
     owner: FindingOwner
     members: list[tuple[SubjectKey, list[Episode]]] = field(default_factory=list)
+    is_costed: bool = False
+    """Whether it is known what it costs."""
 
 
 def past_findings(
@@ -92,12 +94,15 @@ def past_findings(
 ) -> PastFindings:
     weights = GpuWeights(window.gpus for window in windows)
     known_until_ms = max((window.end_ms for window in windows), default=start_ms)
+    costed = {subject for window in windows for subject in window.costed}
     groups: dict[tuple[str, ...], _Group] = {}
     counted = [check for check in checks if check.kind not in NOT_FINDINGS]
     for check, subject, episodes in episodes_by_subject(windows, counted, weights, start_ms, end_ms):
         owner = _owner(subject)
         key = _group_key(check, subject, owner, weights)
-        groups.setdefault(key, _Group(check, owner)).members.append((subject, episodes))
+        group = groups.setdefault(key, _Group(check, owner))
+        group.members.append((subject, episodes))
+        group.is_costed |= subject.whole in costed
     unpriced: set[str] = set()
     made = [
         _make(key, group, weights, rates, min(end_ms, known_until_ms), unpriced)
@@ -124,18 +129,15 @@ def _owner(subject: SubjectKey) -> FindingOwner:
     return FindingOwner("user", "", owner.user) if owner.kind == "job" and owner.user else owner
 
 
-OF_THE_FLEET: Final = frozenset({"unused", "queue_waits"})
-"""One finding for all GPUs of a model."""
-
-
 def _group_key(check: Check, subject: SubjectKey, owner: FindingOwner, weights: GpuWeights) -> tuple[str, ...]:
     if subject.owner:
         return check.kind, owner.kind, owner.namespace, owner.name
-    if check.kind in OF_THE_FLEET:
+    if check.kind == "unused":  # one finding for all GPUs of a model
         return check.kind, weights.model((subject.instance, subject.uuid))
     if check.kind in ONE_PER_GPU or check.share is Share.VALUE:
         return check.kind, subject.instance, subject.uuid
-    return check.kind, weights.node((subject.instance, "")), subject.cluster
+    whole = subject.whole
+    return check.kind, weights.node((whole.instance, "")), whole.cluster
 
 
 def _make(
@@ -147,11 +149,14 @@ def _make(
     unpriced: set[str],
 ) -> PastFinding:
     check = group.check
-    is_priced = check.share is not Share.NONE
-    gpu_hours, cost = _costs(group, weights, rates, unpriced) if is_priced else (None, None)
-    keys = sorted({(subject.instance, subject.uuid) for subject, _ in group.members}, key=weights.place)
+    gpu_hours, cost = _costs(group, weights, rates, unpriced) if group.is_costed else (None, None)
+    # The GPUs that it costs, where it is not about GPUs itself.
+    parts = [subject for subject, _ in group.members if subject.whole != subject]
+    subjects = parts or [subject for subject, _ in group.members]
+    keys = sorted({(subject.instance, subject.uuid) for subject in subjects}, key=weights.place)
     nodes = tuple(dict.fromkeys(weights.node(one) for one in keys))
-    episodes = [one for _, found in group.members for one in found]
+    members = [episodes for subject, episodes in group.members if subject.whole == subject]
+    episodes = [episode for of_member in members for episode in of_member]
     until = max(one.end_ms for one in episodes)
     # A GPU with two reporters is one.
     gpu_keys = list({(weights.node(one), one[1]): one for one in keys if one[1]}.values())
@@ -182,7 +187,7 @@ def _make(
     )
     return PastFinding(
         finding=finding,
-        hours=max(sum(one.seconds for one in found) for _, found in group.members) / HOUR,
+        hours=max(sum(episode.seconds for episode in of_member) for of_member in members) / HOUR,
         times=_times(episodes),
         cost=cost,
         nodes=nodes,
