@@ -104,7 +104,8 @@ EDITING = """
   the same. `gpuscope up` and `server` use their own address (`--external-url`). Files for Prometheus have it if
   you name the address: `gpuscope render rules --page-url http://gpus.example.org:9470 --out DIR`; the files in
   `deploy/` have none.
-- **Groups `NAME-slow`** hold the rules that read hours of samples. They are evaluated once a minute.
+- **Groups `NAME-slow`** hold the rules that read hours of samples, and those of severity info. They are
+  evaluated once a minute, as findings of severity info are.
 
 Users' own rules (`InstanceDown`, `APIHighRequestLatency`, `HighGPUUtilization`, `LongRunningGPUProcess`)
 are in `instances.yml` and `gpu-sessions.yml` word for word, with corrected twins; [sessions](sessions.md)

@@ -14,6 +14,7 @@ import pytest
 from gpuscope.agent.families import load_family
 from gpuscope.agent.families.native.table import NATIVE_METRICS
 from gpuscope.history.promql.parse import parse
+from gpuscope.judge.checks.check import SLOW_SECONDS, Check
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.rules.shipped import inhibit_rules, rule_files, shipped_groups
 from gpuscope.judge.rules.templates import ALERT_PRELUDE, prometheus_functions
@@ -70,11 +71,24 @@ def test_every_check_is_shipped_once() -> None:
 @pytest.mark.parametrize(
     "path", [path for path in ALERT_FILES if path.name != "gpu-sessions.yml"], ids=lambda path: path.stem
 )
-def test_rules_that_read_half_an_hour_or_more_are_evaluated_once_a_minute(path: Path) -> None:
+def test_rules_that_nobody_must_act_on_soon_or_that_read_much_are_evaluated_once_a_minute(path: Path) -> None:
     for group in read_file(path)["groups"]:
         for rule in group["rules"]:
-            is_slow = re.search(r"\[(1d|6h|3h|1h|40m|30m)", rule["expr"]) is not None
+            reads_much = re.search(r"\[(1d|6h|3h|1h|40m|30m)", rule["expr"]) is not None
+            is_slow = reads_much or rule.get("labels", {}).get("severity") == "info"
             assert group.get("interval") == ("1m" if is_slow else None), rule["alert"]
+
+
+@pytest.mark.parametrize("check", CHECKS.values(), ids=lambda check: check.kind)
+def test_a_rule_is_not_evaluated_more_often_than_its_check(check: Check) -> None:
+    (interval,) = (
+        group.get("interval")
+        for path in ALERT_FILES
+        if path.name.startswith("gpuscope-")
+        for group in read_file(path)["groups"]
+        if check.alert in [rule["alert"] for rule in group["rules"]]
+    )
+    assert interval == "1m" or check.every_seconds < SLOW_SECONDS
 
 
 def test_an_alert_names_no_runbook_that_does_not_open() -> None:

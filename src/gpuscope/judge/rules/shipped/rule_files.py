@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuscope.base.time_text import duration_text
-from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Subject, looks_far_back
+from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Subject
 from gpuscope.judge.checks.checks import CHECKS, SERVICE_CHECKS
 from gpuscope.judge.checks.gpu_checks import GPU_CHECKS
 from gpuscope.judge.checks.node_checks import NODE_CHECKS
@@ -132,8 +132,8 @@ def group_text(group: ShippedGroup, page_url: str = "") -> str:
 
 
 def _by_interval(group: ShippedGroup) -> Iterator[tuple[str, list[str], list[ShippedRule]]]:
-    """Rules that read hours of samples are evaluated once a minute, in a group of their own."""
-    slow = [rule for rule in group.rules if looks_far_back(rule.expression)]
+    """Rules that are evaluated once a minute have a group of their own."""
+    slow = [rule for rule in group.rules if rule.is_slow]
     if usual := [rule for rule in group.rules if rule not in slow]:
         yield group.name, [], usual
     if slow:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.judge.checks.check import Check, Severity, Subject
+from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Severity, Subject, looks_far_back
 from gpuscope.judge.checks.source_steps import SOURCE_STEPS
 from gpuscope.judge.checks.thresholds import RECENT_XID_SECONDS
 from gpuscope.vendors.nvidia.xids import (
@@ -46,6 +46,14 @@ class ShippedRule:
     @property
     def alert(self) -> str:
         return self.check.alert
+
+    @property
+    def is_slow(self) -> bool:
+        """Evaluated once a minute: its check is, or it reads hours of samples, which our evaluator reads only
+        where they matter and Prometheus at each evaluation."""
+        # The watchdog shows that rules are evaluated.
+        is_slow_check = self.check is not WATCHDOG and self.check.every_seconds == SLOW_SECONDS
+        return is_slow_check or looks_far_back(self.expression)
 
     def annotations(self, page_url: str) -> dict[str, str]:
         """`runbook_url` is a page that gpuscope serves; without an address of gpuscope there is none."""
