@@ -20,15 +20,11 @@ from gpuscope.judge.checks.finding_texts import FINDING_TEXTS, STEP_TEXTS
 from gpuscope.judge.checks.states import WORST_FIRST
 from gpuscope.judge.reports.report_sentence import texts_without_formats
 from gpuscope.serve.api_types import (
-    admin_json,
-    demo_json,
     findings_json,
     job_json,
-    links_json,
     live_json,
     live_stream_json,
     notifications_json,
-    reload_json,
     report_json,
     session_json,
 )
@@ -37,14 +33,10 @@ MODULES: tuple[ModuleType, ...] = (
     findings_json,
     live_json,
     live_stream_json,
-    links_json,
     notifications_json,
-    reload_json,
     report_json,
     job_json,
     session_json,
-    admin_json,
-    demo_json,
 )
 PRIMITIVES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}
 PRETTIER_WIDTH = 120

@@ -7,7 +7,7 @@ complete bodies lose no byte; header names and values contain no line break.
 from __future__ import annotations
 
 from gpuscope.base.limits import Limits
-from gpuscope.serve.http.body_budget import RequestBodyBudget
+from gpuscope.serve.http.connection_limits import RequestBodyBudget
 from gpuscope.serve.http.messages import Request
 from gpuscope.serve.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, MalformedRequest, RequestParser
 from gpuscope.serve.login.client_request import parse_networks, read_client_request

@@ -11,8 +11,7 @@ from typing import Any, TypeVar
 import httpx2
 
 from gpuscope.serve.http.eager_task import run_eagerly
-from gpuscope.serve.http.messages import Handler, Request, RequestBody, Response
-from gpuscope.serve.http.response_head import has_body
+from gpuscope.serve.http.messages import Handler, Request, RequestBody, Response, has_body
 
 T = TypeVar("T")
 

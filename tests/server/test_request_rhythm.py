@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.serve.request_rhythm import MAX_TIMES, RequestRhythm
+from gpuscope.serve.exporter import MAX_TIMES, RequestRhythm
 
 
 def rhythm(*times: float) -> RequestRhythm:

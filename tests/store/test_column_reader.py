@@ -8,7 +8,7 @@ from collections import defaultdict
 import numpy as np
 import pytest
 
-from gpuscope.history.store import Store, Tick, kept_selections, recent_columns
+from gpuscope.history.store import Store, Tick, column_reader, recent_columns
 from gpuscope.history.store.head import Head
 from gpuscope.model.series import Labels
 from gpuscope.model.series_columns import SeriesColumns
@@ -40,7 +40,7 @@ def spans(rng: np.random.Generator, now: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize(
     ("min_targets", "many_targets", "rows_per_query"),
-    [(1, recent_columns.MANY_TARGETS, 5), (1, 1, 1), (kept_selections.MIN_TARGETS, 1, 5)],
+    [(1, recent_columns.MANY_TARGETS, 5), (1, 1, 1), (column_reader.MIN_TARGETS, 1, 5)],
     ids=["kept", "kept-row-by-row", "not-kept"],
 )
 @pytest.mark.parametrize("seed", range(6))
@@ -55,7 +55,7 @@ def test_random_histories(
 ) -> None:
     """Targets with gaps, vanishing and new series, out-of-order and late samples, and seals in between; with
     rows kept between queries, and without; with one new row of each target, and with several."""
-    monkeypatch.setattr(kept_selections, "MIN_TARGETS", min_targets)
+    monkeypatch.setattr(column_reader, "MIN_TARGETS", min_targets)
     monkeypatch.setattr(recent_columns, "MANY_TARGETS", many_targets)
     rng = np.random.default_rng(seed)
     model: Model = defaultdict(dict)
@@ -151,12 +151,12 @@ def test_labels_stay_readable_after_their_series_are_deleted(store: Store) -> No
     assert len(store.select_columns(named("x"), *EVER)) == 0
 
 
-@pytest.mark.parametrize("min_targets", [1, kept_selections.MIN_TARGETS], ids=["kept", "not-kept"])
+@pytest.mark.parametrize("min_targets", [1, column_reader.MIN_TARGETS], ids=["kept", "not-kept"])
 def test_reads_beside_a_writer_see_whole_rows(
     store: Store, clock: HandClock, min_targets: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each tick writes its number to all series of a target, and seals happen in between."""
-    monkeypatch.setattr(kept_selections, "MIN_TARGETS", min_targets)
+    monkeypatch.setattr(column_reader, "MIN_TARGETS", min_targets)
     monkeypatch.setattr(recent_columns, "MANY_TARGETS", 1)
     made = []
     for node in range(5):
@@ -201,7 +201,7 @@ def _check_rows(found: SeriesColumns) -> None:
 
 def test_a_sample_added_to_a_known_row(store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch) -> None:
     """Some remote writers send the series of one scrape in several requests."""
-    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    monkeypatch.setattr(column_reader, "MIN_TARGETS", 1)
     target, sets = store.target("node"), [labels("x", gpu=str(gpu)) for gpu in range(20)]
     series = store.resolve(target, sets)
     model: Model = {one: {NOW: bits(1.0)} for one in sets}
@@ -219,8 +219,8 @@ def test_the_rows_of_all_selections_are_limited(
     store: Store, clock: HandClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two selections of 4 × 5 series: only the rows of one fit."""
-    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
-    monkeypatch.setattr(kept_selections, "MAX_BYTES", 4800)
+    monkeypatch.setattr(column_reader, "MIN_TARGETS", 1)
+    monkeypatch.setattr(column_reader, "MAX_BYTES", 4800)
     models: dict[str, Model] = {"x": defaultdict(dict), "y": defaultdict(dict)}
     targets = [store.target(f"node{number}") for number in range(4)]
     seen = set()
@@ -244,7 +244,7 @@ def test_the_rows_of_all_selections_are_limited(
 def test_the_rows_of_one_selection_are_limited(
     store: Store, monkeypatch: pytest.MonkeyPatch, max_bytes: int, kept: int
 ) -> None:
-    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    monkeypatch.setattr(column_reader, "MIN_TARGETS", 1)
     monkeypatch.setattr(recent_columns, "MAX_BYTES", max_bytes)
     model: Model = {}
     for node in range(4):
@@ -258,7 +258,7 @@ def test_the_rows_of_one_selection_are_limited(
 
 
 def test_rows_are_kept_only_while_their_selection_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    monkeypatch.setattr(column_reader, "MIN_TARGETS", 1)
     target = store.target("node")
     sets = [labels("x", gpu=str(gpu)) for gpu in range(20)]
     store.append(tick(target, NOW, store.resolve(target, sets), [1.0] * 20))
@@ -272,7 +272,7 @@ def test_rows_are_kept_only_while_their_selection_is(store: Store, monkeypatch: 
 
 def test_new_rows_of_many_targets_are_added_at_once(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """The heads are not read again: that is a few operations for each target, in each round of the checks."""
-    monkeypatch.setattr(kept_selections, "MIN_TARGETS", 1)
+    monkeypatch.setattr(column_reader, "MIN_TARGETS", 1)
     targets = [store.target(f"node{number}") for number in range(recent_columns.MANY_TARGETS)]
     series = [
         store.resolve(target, [labels("x", node=str(target), gpu=gpu) for gpu in "01"]) for target in targets

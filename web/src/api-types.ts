@@ -728,12 +728,6 @@ export interface StreamProblem {
   error: string;
 }
 
-/** Addresses as the reader's browser reaches them. */
-export interface LinksAnswer {
-  /** Grafana with the dashboards of `gpuscope render grafana`; absent without `--grafana-url`. */
-  grafana?: string;
-}
-
 /** One entry of a receiver, for instance its first `email_configs`. */
 export interface ChannelJson {
   /** `RECEIVER/KIND[POSITION]`. */
@@ -825,24 +819,6 @@ export interface NotifyTestRequest {
 /** `POST /api/notify/test`: one entry for each channel of the receiver. */
 export interface NotifyTestAnswer {
   channels: TestedChannelJson[];
-}
-
-/** Files that are read together; one mistake in them leaves the previous ones in use. */
-export interface ReloadedFilesJson {
-  /** Why the last reload was refused: file, line and reason; empty if it was not. */
-  error: string;
-  /** When what is in use was read. */
-  loaded_at: number;
-}
-
-/** The last reload, at SIGHUP. */
-export interface ReloadAnswer {
-  /** Configuration and rule files. */
-  rules: ReloadedFilesJson;
-  /** The file of `--idle-policy`. */
-  idle_policy: ReloadedFilesJson;
-  /** The file of `--alerting`, or `--notify`. */
-  alerting: ReloadedFilesJson;
 }
 
 /** One owner, node, model or MIG profile. Hours are GPU-hours: held = busy + idle + unknown. */
@@ -1171,6 +1147,30 @@ export interface ServerAnswer {
   max_series?: number;
   /** URL of the engine behind `--store`; the keys of the own store are then left out. */
   engine?: string;
+}
+
+/** Files that are read together; one mistake in them leaves the previous ones in use. */
+export interface ReloadedFilesJson {
+  /** Why the last reload was refused: file, line and reason; empty if it was not. */
+  error: string;
+  /** When what is in use was read. */
+  loaded_at: number;
+}
+
+/** The last reload, at SIGHUP. */
+export interface ReloadAnswer {
+  /** Configuration and rule files. */
+  rules: ReloadedFilesJson;
+  /** The file of `--idle-policy`. */
+  idle_policy: ReloadedFilesJson;
+  /** The file of `--alerting`, or `--notify`. */
+  alerting: ReloadedFilesJson;
+}
+
+/** Addresses as the reader's browser reaches them. */
+export interface LinksAnswer {
+  /** Grafana with the dashboards of `gpuscope render grafana`; absent without `--grafana-url`. */
+  grafana?: string;
 }
 
 /** A simulated GPU under load. */

@@ -18,7 +18,7 @@ from gpuscope.demo.simulated_load import SimulatedLoad, copied_bytes_per_second
 from gpuscope.model.readings import ABSENT, Device
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
-from gpuscope.serve.api_types.demo_json import DemoLoadAnswer, LoadedGpuJson
+from gpuscope.serve.api_types.session_json import DemoLoadAnswer, LoadedGpuJson
 from gpuscope.serve.http.messages import Request, Response
 from gpuscope.serve.http.routing import Route
 

@@ -28,7 +28,38 @@ from gpuscope.model.exposition.text import (
 from gpuscope.model.readings import Snapshot
 from gpuscope.serve.http.messages import Handler, Request, Response, text
 from gpuscope.serve.http.routing import Route, Router
-from gpuscope.serve.request_rhythm import RequestRhythm
+
+# When the next request is due, from the times of those before: a scraper comes at a fixed interval.
+#
+# A third request is expected as long after the second as that came after the first. With several scrapers
+# some expected requests do not come, which costs a rendering each; a request that was not expected is
+# rendered when it arrives.
+
+MAX_TIMES: Final = 8
+MIN_APART_SECONDS: Final = 0.5
+"""Closer requests get the same snapshot."""
+SLACK_SECONDS: Final = 0.3
+
+
+class RequestRhythm:
+    """`record` and `is_due` may run in different threads."""
+
+    def __init__(self) -> None:
+        self._times: tuple[float, ...] = ()
+
+    def record(self, at: float) -> None:
+        if not self._times or at - self._times[-1] >= MIN_APART_SECONDS:
+            self._times = (*self._times, at)[-MAX_TIMES:]
+
+    def is_due(self, start: float, end: float) -> bool:
+        """Whether a request is due between the two times, or a little before or after."""
+        times = self._times
+        return any(
+            start - SLACK_SECONDS <= 2 * later - earlier < end + SLACK_SECONDS
+            for number, later in enumerate(times)
+            for earlier in times[:number]
+        )
+
 
 SNAPSHOT_AGE: Final = "gpuscope_agent_snapshot_age_seconds"
 

@@ -19,7 +19,7 @@ from gpuscope.judge.rules.shipped.alert_explanation import EXPLAINED, alert_page
 from gpuscope.judge.rules.shipped.shipped_rule import EXPLAIN_PATH
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
-from gpuscope.serve.api_types.links_json import LinksAnswer
+from gpuscope.serve.api_types.session_json import LinksAnswer
 from gpuscope.serve.http.messages import Handler, Header, Request, Response, text
 from gpuscope.serve.http.routing import READS, Route, not_allowed, not_found
 from gpuscope.serve.live.event_stream import LiveStream

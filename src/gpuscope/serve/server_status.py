@@ -13,7 +13,7 @@ import orjson
 from gpuscope import __version__
 from gpuscope.history.store import Store
 from gpuscope.serve.api.responses import JSON
-from gpuscope.serve.api_types.admin_json import ServerAnswer
+from gpuscope.serve.api_types.session_json import ServerAnswer
 from gpuscope.serve.http.messages import Request, Response
 from gpuscope.serve.http.routing import Route
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuscope.base.limits import Limits
-from gpuscope.serve.http.response_rate import ResponseRate
+from gpuscope.serve.http.connection_limits import ResponseRate
 
 LIMITS = Limits(client_stall_timeout=10.0, min_response_rate=1000)
 ENOUGH = 10_000

@@ -10,7 +10,7 @@ import bcrypt
 import pytest
 
 from gpuscope.base.limits import Limits
-from gpuscope.serve.http.connection_limit import ConnectionLimit
+from gpuscope.serve.http.connection_limits import ConnectionLimit
 from gpuscope.serve.http.messages import Request, Response, text
 from gpuscope.serve.login.access import AccessPolicy, with_access_policy
 from gpuscope.serve.login.client_request import parse_networks

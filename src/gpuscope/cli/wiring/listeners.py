@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from gpuscope.base.limits import Limits
 from gpuscope.base.settings import Settings
 from gpuscope.serve.http.addresses import Network
-from gpuscope.serve.http.connection_limit import fit_to_files, raise_file_limit
+from gpuscope.serve.http.connection_limits import fit_to_files, raise_file_limit
 from gpuscope.serve.http.messages import Handler
 from gpuscope.serve.http.server import Server
 from gpuscope.serve.web_config.config_file import WebConfig

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings, home_path
-from gpuscope.serve.http.connection_limit import ConnectionLimit
+from gpuscope.serve.http.connection_limits import ConnectionLimit
 from gpuscope.serve.login.access import AccessPolicy
 from gpuscope.serve.login.audit_log import AuditLog
 from gpuscope.serve.login.authenticator import Authenticator

@@ -17,7 +17,7 @@ from gpuscope.cli.wiring.login import Web
 from gpuscope.cli.wiring.service_manager import local_url, tell_systemd_ready
 from gpuscope.history.store import Store, StoreError, StoreOptions
 from gpuscope.history.store.data_kind import claim_folder
-from gpuscope.serve.api_types.admin_json import ServerAnswer
+from gpuscope.serve.api_types.session_json import ServerAnswer
 from gpuscope.serve.http.messages import Handler
 from gpuscope.serve.http.server import Server
 from gpuscope.serve.server_status import store_status

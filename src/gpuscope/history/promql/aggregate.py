@@ -17,7 +17,7 @@ from gpuscope.history.promql import labels as label_sets
 from gpuscope.history.promql import over_time, sums
 from gpuscope.history.promql.budget import Budget
 from gpuscope.history.promql.frame import Bools, Floats, Frame, Ints
-from gpuscope.history.promql.label_functions import check_label_name
+from gpuscope.history.promql.labels import check_label_name
 from gpuscope.history.promql.numeric import number_text
 from gpuscope.history.promql.query_errors import ExecutionError
 from gpuscope.history.promql.windows import SampleColumns

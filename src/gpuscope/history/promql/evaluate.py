@@ -15,7 +15,6 @@ from typing import cast
 import numpy as np
 
 from gpuscope.history.promql import aggregate, calendar, functions, matching, select
-from gpuscope.history.promql.annotations import Annotations
 from gpuscope.history.promql.budget import SAMPLES_PER_SERIES, Budget
 from gpuscope.history.promql.frame import Floats, Frame, Ints, Steps
 from gpuscope.history.promql.label_filter import (
@@ -28,6 +27,7 @@ from gpuscope.history.promql.label_filter import (
 )
 from gpuscope.history.promql.matching import OPERATORS
 from gpuscope.history.promql.query_errors import BadQueryError, ExecutionError
+from gpuscope.history.promql.result import Annotations
 from gpuscope.history.promql.syntax import (
     COMPARISONS,
     SET_OPERATORS,

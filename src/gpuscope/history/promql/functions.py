@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuscope.history.promql import calendar, histogram, numeric, range_functions
-from gpuscope.history.promql import label_functions as relabel
 from gpuscope.history.promql import labels as label_sets
 from gpuscope.history.promql.frame import Bools, Floats, Frame, Steps
 from gpuscope.history.promql.parse import NATIVE_HISTOGRAM_FUNCTIONS
@@ -176,13 +175,13 @@ def _sort(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
 def _label_replace(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     target, template, source, pattern = (_text(arg) for arg in call.args[1:])
     frame = evaluator.vector(call.args[0], steps)
-    return relabel.label_replace(frame, target, template, source, pattern, evaluator.budget)
+    return label_sets.label_replace(frame, target, template, source, pattern, evaluator.budget)
 
 
 def _label_join(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     target, separator, *sources = (_text(arg) for arg in call.args[1:])
     frame = evaluator.vector(call.args[0], steps)
-    return relabel.label_join(frame, target, separator, sources, evaluator.budget)
+    return label_sets.label_join(frame, target, separator, sources, evaluator.budget)
 
 
 def _histogram_quantile(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:

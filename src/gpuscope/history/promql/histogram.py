@@ -15,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.history.promql import labels as label_sets
-from gpuscope.history.promql.annotations import Annotations
 from gpuscope.history.promql.budget import Budget
 from gpuscope.history.promql.frame import Bools, Floats, Frame
+from gpuscope.history.promql.result import Annotations
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import Labels
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
+from typing import Any
 
+from gpuscope.base.anchored_regex import compile_anchored
 from gpuscope.base.go_quote import quote as quote
+from gpuscope.history.promql.budget import Budget
+from gpuscope.history.promql.frame import Frame
+from gpuscope.history.promql.query_errors import ExecutionError
 from gpuscope.model.series import Labels
 
 METRIC_NAME = "__name__"
@@ -63,3 +69,82 @@ def render(labels: Labels) -> str:
 def truncate(text: str) -> str:
     """Truncate a text for messages."""
     return text if len(text) <= MAX_SHOWN_CHARACTERS else f"{text[:MAX_SHOWN_CHARACTERS]}…"
+
+
+# label_replace and label_join: create labels from other labels.
+#
+# A nested query can make a label ten times as long at each level. So the length of every new value is charged
+# to the budget before the value is created.
+
+# Go's template syntax: $1, $name or ${name}; $$ is a dollar sign. A name extends as far as possible.
+_REFERENCE = re.compile(r"\$(?:(\$)|\{([^{}]*)\}|([0-9A-Za-z_]+))")
+
+_Template = list[str | int]
+"""Texts and group numbers, in order."""
+
+
+def label_replace(frame: Frame, target: str, template: str, source: str, pattern: str, budget: Budget) -> Frame:
+    """Set `target` to the expanded template where the whole value of `source` matches."""
+    try:
+        regex = compile_anchored(pattern)
+    except ValueError as error:
+        raise ExecutionError(f"invalid regular expression in label_replace(): {pattern}") from error
+    check_label_name(target, "invalid destination label name in label_replace(): {}")
+    parts = _parse_template(template, regex)
+
+    def value_of(labels: Labels, count: int) -> str | None:
+        found = regex.fullmatch(as_utf8(get(labels, source)))
+        if found is None:
+            return None
+        groups = {part: found.group(part) or "" for part in parts if isinstance(part, int)}
+        return _join("", [groups[part] if isinstance(part, int) else part for part in parts], count, budget)
+
+    return frame.set_label(target, [source], value_of, budget).merged()
+
+
+def _parse_template(template: str, regex: Any) -> _Template:
+    """Parse a template; references to groups that do not exist are empty and are left out."""
+    parts: _Template = []
+    end = 0
+    for reference in _REFERENCE.finditer(template):
+        parts.append(template[end : reference.start()])
+        end = reference.end()
+        dollar, braced, bare = reference.groups()
+        name = bare if braced is None else braced
+        if dollar:
+            parts.append("$")
+        elif name.isascii() and name.isdigit():
+            if len(name) < 9 and int(name) <= regex.groups:
+                parts.append(int(name))
+        elif name in regex.groupindex:
+            parts.append(regex.groupindex[name])
+    parts.append(template[end:])
+    return [part for part in parts if part != ""]
+
+
+def label_join(frame: Frame, target: str, separator: str, sources: list[str], budget: Budget) -> Frame:
+    for source in sources:
+        check_label_name(source, "invalid source label name in label_join(): {}")
+    check_label_name(target, "invalid destination label name in label_join(): {}")
+
+    def value_of(labels: Labels, count: int) -> str:
+        by_name = dict(labels)
+        return _join(separator, [by_name.get(source, "") for source in sources], count, budget)
+
+    return frame.set_label(target, sources, value_of, budget).merged()
+
+
+def _join(separator: str, parts: list[str], count: int, budget: Budget) -> str:
+    """Join the parts; first charge the budget for each of the series: the encoded result repeats the text."""
+    length = sum(map(len, parts)) + len(separator) * max(0, len(parts) - 1)
+    is_ascii = separator.isascii() and all(map(str.isascii, parts))
+    budget.charge_labels(length, is_ascii=is_ascii)
+    if count > 1:
+        budget.charge_labels(length * (count - 1), is_ascii=is_ascii, sets=count - 1)
+    return separator.join(parts)
+
+
+def check_label_name(name: str, message: str) -> None:
+    """Raise if the name is empty or not UTF-8: Prometheus 3 allows any other text."""
+    if not name or not is_utf8(name):
+        raise ExecutionError(message.format(name))

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscope.history.store.arrays import distinct
 from gpuscope.history.store.contents import Contents, StoredTargetState
 from gpuscope.history.store.folder import FolderWatch
 from gpuscope.history.store.head_parts import Layout
@@ -27,7 +26,7 @@ from gpuscope.history.store.store_errors import (
     UnknownSeriesError,
     from_sqlite,
 )
-from gpuscope.history.store.tick import Appended, Float64s, Tick
+from gpuscope.history.store.tick import Appended, Float64s, Tick, distinct
 from gpuscope.history.store.tick_rows import INSERT_LAYOUT, INSERT_TICK, TickRow, pack_mixed, pack_series
 
 Outcome = Appended | StoreError

@@ -7,7 +7,6 @@ import sqlite3
 
 import numpy as np
 
-from gpuscope.history.store.arrays import distinct
 from gpuscope.history.store.bundle import from_bundle
 from gpuscope.history.store.cache import BlockParts, ChunkCache
 from gpuscope.history.store.chunk_codec import TimeSelection, split_chunk, unpack_columns, unpack_integers
@@ -15,7 +14,7 @@ from gpuscope.history.store.contents import Block
 from gpuscope.history.store.head_view import Samples
 from gpuscope.history.store.own_stats import OwnStats
 from gpuscope.history.store.schema import BLOCK_BITS
-from gpuscope.history.store.tick import Int64s
+from gpuscope.history.store.tick import Int64s, distinct
 
 log = logging.getLogger(__name__)
 _MASK = (1 << BLOCK_BITS) - 1

@@ -13,13 +13,12 @@ from typing import Final
 
 import numpy as np
 
-from gpuscope.history.store.arrays import distinct
 from gpuscope.history.store.column_reader import ColumnReader
 from gpuscope.history.store.contents import Contents, StoredTargetState
 from gpuscope.history.store.head_view import ABSENT_BITS
 from gpuscope.history.store.index import Index
 from gpuscope.history.store.selections import SeriesSelection
-from gpuscope.history.store.tick import Int64s
+from gpuscope.history.store.tick import Int64s, distinct
 from gpuscope.model.series import STALE_NAN_BITS
 
 NamedSample = tuple[str, Mapping[str, str], float]

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gpuscope.history.store.arrays import distinct
 from gpuscope.history.store.block_builder import BlockBuilder, BuiltBlock
 from gpuscope.history.store.blocks import BlockReader
 from gpuscope.history.store.contents import LATE_LEVEL, Block, Contents, LateHead, StoredTargetState
@@ -22,7 +21,7 @@ from gpuscope.history.store.head_view import ABSENT_BITS, HeadView, Samples
 from gpuscope.history.store.options import DAY_MS, MINUTE_MS, StoreOptions
 from gpuscope.history.store.reader import PartJoiner
 from gpuscope.history.store.schema import TICK_BITS
-from gpuscope.history.store.tick import Float64s, Int64s
+from gpuscope.history.store.tick import Float64s, Int64s, distinct
 from gpuscope.history.store.tick_rows import tick_range, unpack_mixed
 
 _GOLDEN = 0.6180339887498949

@@ -7,6 +7,7 @@ come from `Store.resolve`. Refused samples are counted by reason, not raised as 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -48,3 +49,17 @@ class Appended:
     repeated: int = 0
     """Identical samples, or samples that Prometheus would drop silently: not an error for the sender."""
     refused: dict[str, int] = field(default_factory=dict)
+
+
+# Array functions that numpy lacks, or that are slow to import.
+
+T = TypeVar("T", bound=np.integer[Any])
+
+
+def distinct(numbers: NDArray[T]) -> NDArray[T]:
+    """Return the distinct numbers, ascending. `np.unique` would import `numpy.ma` for this, which takes 20
+    ms."""
+    ordered = np.sort(numbers)
+    if len(ordered) < 2:
+        return ordered
+    return ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))]

@@ -13,7 +13,7 @@ import orjson
 
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.serve.api.responses import JSON
-from gpuscope.serve.api_types.reload_json import ReloadAnswer
+from gpuscope.serve.api_types.session_json import ReloadAnswer
 from gpuscope.serve.http.messages import Request, Response, text
 from gpuscope.serve.http.routing import Route
 from gpuscope.serve.reload_status import ReloadStatus

@@ -15,14 +15,21 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.serve.http.body_budget import RequestBodyBudget
 from gpuscope.serve.http.client_log import ClientLog
+from gpuscope.serve.http.connection_limits import RequestBodyBudget, ResponseRate
 from gpuscope.serve.http.eager_task import run_eagerly
 from gpuscope.serve.http.fair_queue import FairQueue
-from gpuscope.serve.http.messages import BodyRefused, Handler, Request, Response, ResponseAborted, text
+from gpuscope.serve.http.messages import (
+    BodyRefused,
+    Handler,
+    Request,
+    Response,
+    ResponseAborted,
+    encode_head,
+    has_body,
+    text,
+)
 from gpuscope.serve.http.request_parser import MalformedRequest, RequestParser
-from gpuscope.serve.http.response_head import encode_head, has_body
-from gpuscope.serve.http.response_rate import ResponseRate
 
 MAX_UNREAD_BYTES = 256 * 1024
 """Buffered body bytes above which reading from the socket pauses."""

@@ -14,7 +14,7 @@ from urllib.parse import unquote_to_bytes
 import httptools
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.serve.http.body_budget import RequestBodyBudget
+from gpuscope.serve.http.connection_limits import RequestBodyBudget
 from gpuscope.serve.http.messages import Header, Request, RequestBody, Response
 
 SLICE_BYTES = 4096

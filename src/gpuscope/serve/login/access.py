@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from gpuscope.base.limits import Limits
 from gpuscope.judge.rules.shipped.shipped_rule import EXPLAIN_PATH
 from gpuscope.serve.http.addresses import Network
-from gpuscope.serve.http.connection_limit import ConnectionLimit
+from gpuscope.serve.http.connection_limits import ConnectionLimit
 from gpuscope.serve.http.messages import Handler, Request, RequestGuard, Response
 from gpuscope.serve.login.audit_log import AUDIT_DETAIL, AuditLog
 from gpuscope.serve.login.authenticator import Authenticator, ClientIdentity

@@ -93,3 +93,67 @@ def fit_to_files(limits: L, listeners: int = 1) -> L:
         return limits
     free = (soft - max(MIN_RESERVED_FILES, soft // 4)) // max(listeners, 1)
     return replace(limits, max_connections=max(1, min(limits.max_connections, free)))
+
+
+# A shared budget of bytes for all request bodies in memory, held until the request ends.
+#
+# One client address gets at most half of it, so that one client cannot block all others. The first
+# `FREE_BYTES` of each body are not counted: logins and queries succeed while large bodies use up the budget.
+
+FREE_BYTES = 16 << 10
+
+
+@dataclass(slots=True)
+class RequestBodyBudget:
+    max_bytes: int
+    held: int = 0
+    by_address: dict[str, int] = field(default_factory=dict)
+
+    def take(self, address: str, count: int) -> bool:
+        own = self.by_address.get(address, 0) + count
+        if self.held + count > self.max_bytes or (address and own > self.max_bytes // 2):
+            return False
+        self.held += count
+        self.by_address[address] = own
+        return True
+
+    def release(self, address: str, count: int) -> None:
+        self.held -= count
+        left = self.by_address.get(address, 0) - count
+        if left:
+            self.by_address[address] = left
+        else:
+            self.by_address.pop(address, None)
+
+
+# The rate at which a client receives a response, measured only while the write buffer is full.
+#
+# A window is `client_stall_timeout` of such waiting, possibly in many short waits: a client cannot extend the
+# window by receiving a few bytes at a time. Each response starts a new window.
+
+
+@dataclass(slots=True)
+class ResponseRate:
+    written: int = 0  # bytes passed to the transport, all responses of the connection
+    _received_before: int = 0  # bytes received by the client before this window
+    _waited: float = 0.0
+    _waiting_since: float = 0.0
+
+    def begin_response(self) -> None:
+        self._received_before, self._waited = self.written, 0.0
+
+    def begin_wait(self, now: float, limits: Limits) -> float:
+        """Returns the time at which the window ends."""
+        self._waiting_since = now
+        return now + max(0.0, limits.client_stall_timeout - self._waited)
+
+    def end_wait(self, now: float) -> None:
+        self._waited += now - self._waiting_since
+
+    def is_fast_enough(self, unsent: int, now: float, limits: Limits) -> bool:
+        """Called at the end of a window; starts the next one if the client was fast enough."""
+        received = self.written - unsent
+        if received - self._received_before < limits.min_response_rate * limits.client_stall_timeout:
+            return False
+        self._received_before, self._waited, self._waiting_since = received, 0.0, now
+        return True
