@@ -15,9 +15,8 @@ from gpuscope.base.settings import read_settings_file
 from gpuscope.history.scrape.config import load_config
 from gpuscope.history.scrape.discovery import read_target_file
 from gpuscope.judge.notify.alerting_config import load_alerting
-from gpuscope.judge.notify.channels import SendError
-from gpuscope.judge.notify.notification_templates import NotificationTemplates
-from gpuscope.judge.notify.secret_text import SecretText
+from gpuscope.judge.notify.channel import SecretText, SendError
+from gpuscope.judge.notify.channels import load_messages
 from gpuscope.judge.rules.go_templates import load_templates
 from gpuscope.judge.rules.rule_file import load_rule_file
 from gpuscope.judge.rules.rule_spec import SECOND_NS
@@ -57,7 +56,7 @@ KINDS = {
 
 
 def read_template(path: Path) -> object:
-    return NotificationTemplates([path])
+    return load_messages([path])
 
 
 def http_config_with(text: str) -> Callable[[Path], object]:

@@ -19,6 +19,7 @@ from gpuscope.cli.parser import GROUPS
 from gpuscope.judge.checks.check import Share, Subject
 from gpuscope.judge.checks.checks import CHECKS as HEALTH_CHECKS
 from gpuscope.judge.checks.findings import shown_kinds
+from gpuscope.judge.notify.channels import channel_kinds
 from gpuscope.serve.render import write_files
 from gpuscope.serve.render.firewall import RENDERERS, firewall_lines
 from gpuscope.serve.render.grafana import GrafanaPlan, grafana_files
@@ -288,6 +289,22 @@ def api_page() -> Iterator[str]:
     yield API_END + rest.partition(API_END)[2].removesuffix("\n")
 
 
+CHANNELS_BEGIN, CHANNELS_END = "<!-- channels: made by `make docs` -->", "<!-- end of channels -->"
+
+
+def notifications_page() -> Iterator[str]:
+    """The page as it is, with the table of channels put in anew."""
+    before, _, rest = (DOCS / "notifications.md").read_text().partition(CHANNELS_BEGIN)
+    yield before + CHANNELS_BEGIN
+    yield "| `--notify` | in a file | channel |\n|---|---|---|"
+    for kind in sorted(
+        channel_kinds().values(), key=lambda kind: kind.url is not None and not kind.url.schemes
+    ):
+        form = "" if kind.url is None else f"`{_cell(kind.url.form)}`" if kind.url.schemes else kind.url.form
+        yield f"| {form} | {f'`{kind.name}_configs`' if kind.read else ''} | {_cell(kind.summary)} |"
+    yield CHANNELS_END + rest.partition(CHANNELS_END)[2].removesuffix("\n")
+
+
 DOCS = Path(__file__).parent.parent / "docs"
 GRAFANA = Path(__file__).parent.parent / "deploy" / "grafana"
 PORTS_INTRODUCTION = """# Ports
@@ -327,6 +344,7 @@ PAGES = {
     "findings.md": findings_page,
     "../web/src/api-types.ts": typescript_file,
     "metrics.md": metrics_page,
+    "notifications.md": notifications_page,
     "rules.md": rules_page,
     "settings.md": settings_page,
     "security.md": security_page,

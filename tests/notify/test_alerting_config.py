@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
 from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.judge.notify.notify_urls import default_alerting, parse_notify_url
+from gpuscope.judge.notify.channels import parse_notify_url
+from gpuscope.judge.notify.default_alerting import default_alerting
 from tests.engines import engine
 from tests.examples import examples
 

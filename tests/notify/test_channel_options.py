@@ -12,14 +12,11 @@ from typing import Any
 import pytest
 
 from gpuscope.base.blocking_http import HttpResponse
-from gpuscope.judge.notify.channel_configs import NtfyConfig, TelegramConfig
-from gpuscope.judge.notify.channel_senders import build_channels
-from gpuscope.judge.notify.channels import SendError
-from gpuscope.judge.notify.message_templates import Messages
-from gpuscope.judge.notify.notification_templates import NotificationTemplates
-from gpuscope.judge.notify.secret_text import SecretText
-from gpuscope.judge.notify.senders import discord, msteamsv2, ntfy, pagerduty, slack, telegram
-from gpuscope.judge.notify.senders.json_post import encode
+from gpuscope.cli import main
+from gpuscope.judge.notify.alerting_config import build_channels
+from gpuscope.judge.notify.channel import SecretText, SendError
+from gpuscope.judge.notify.channels import discord, load_messages, msteamsv2, ntfy, pagerduty, slack, telegram
+from gpuscope.judge.notify.json_post import encode
 from tests.notify.test_senders import AT, load, mail_config, mail_sender, notification, send_all
 from tests.notify.timeline import Sink, running_sink
 
@@ -113,7 +110,7 @@ def test_an_attempt_may_take_the_time_limit_of_its_channel(
         seconds.append(timeout_seconds)
         return HttpResponse(200, b"ok", ())
 
-    monkeypatch.setattr(f"gpuscope.judge.notify.senders.{kind}.post_json", post)
+    monkeypatch.setattr(f"gpuscope.judge.notify.channels.{kind}.post_json", post)
     keys = {"webhook": "url: 'http://h/'", "slack": "api_url: 'http://h/'", "pagerduty": "routing_key: k"}[kind]
     for timeout in ("", ", timeout: 3s", ", timeout: 20s"):
         send_all(load(tmp_path, "", one_receiver(f"{kind}_configs: [{{{keys}{timeout}}}]")), notification())
@@ -185,11 +182,11 @@ def test_texts_are_as_short_as_each_service_requires(value: str, tmp_path: Path)
     assert (len(attachment["title"]) <= 1024, len(attachment["text"]) <= 30_000) == (True, True)
     assert len(documents["pagerduty"]["payload"]["summary"]) <= 1024
     assert len(encode(documents["pagerduty"])) <= 512_000
-    messages, text = Messages(NotificationTemplates()), SecretText("1")
+    messages, text = load_messages(), SecretText("1")
     for mode in ("HTML", "MarkdownV2", "Markdown", ""):
-        config = TelegramConfig(bot_token=text, chat_id=text, parse_mode=mode)
+        config = telegram.TelegramConfig(bot_token=text, chat_id=text, parse_mode=mode)
         assert len(str(telegram.TelegramSender(config, messages).compose(long).document["text"])) <= 4096
-    push = ntfy.NtfySender(NtfyConfig(url=text, topic=text), messages).compose(long).document
+    push = ntfy.NtfySender(ntfy.NtfyConfig(url=text, topic=text), messages).compose(long).document
     assert len(str(push["message"]).encode()) <= 4096
     assert len(str(push["title"])) <= 200
 
@@ -215,3 +212,51 @@ def test_now_and_since_are_those_of_the_message(sink: Sink, tmp_path: Path) -> N
     )
     send_all(config, notification())
     assert json.loads(sink.requests[0][2]) == {"at": "1800000000 1m 30s"}
+
+
+TEMPLATES = """
+global: {slack_api_url: SINK/slack, smtp_from: a@example.org, smtp_smarthost: '127.0.0.1:1'}
+templates: ['*.tmpl']
+route: {receiver: all}
+receivers:
+- name: all
+  slack_configs: [{}, {text: '{{ template "slack.default.text" . }} Ask Ann.'}, {text: ROWS}]
+  discord_configs: [{webhook_url: SINK/discord}]
+"""
+ROWS = "'{{ range .Alerts }}{{ .Name }}{{ range .Rows }}; {{ .Name }}: {{ .Value }}{{ end }}{{ end }}'"
+
+
+def test_a_file_replaces_a_part_of_every_default_message_that_has_it(sink: Sink, tmp_path: Path) -> None:
+    """As in Alertmanager. What a user wrote is not escaped as a whole: it may have markup."""
+    (tmp_path / "own.tmpl").write_text('{{ define "__subject" }}*{{ .CommonLabels.node }}*{{ end }}')
+    send_all(load(tmp_path, sink.url, TEMPLATES.replace("ROWS", ROWS)), notification("a<b"))
+    slack, *_, discord = (json.loads(body) for _, _, body in sink.requests)
+    assert slack["attachments"][0]["title"] == "*a&lt;b*"
+    assert slack["attachments"][0]["fallback"].startswith("*a&lt;b* | http://gpuscope.example")
+    assert discord["embeds"][0]["title"] == "*a\\<b*"
+
+
+def test_templates_may_call_a_default_message_and_use_its_rows(sink: Sink, tmp_path: Path) -> None:
+    send_all(load(tmp_path, sink.url, TEMPLATES.replace("ROWS", ROWS)), notification("<!channel>", count=30))
+    default, called, rows, _ = (json.loads(body) for _, _, body in sink.requests)
+    text = default["attachments"][0]["text"]
+    assert "- Next step: Drain, reboot." in text
+    assert "and 10 more" in text
+    assert called["attachments"][0]["text"] == f"{text} Ask Ann."
+    assert (
+        "GpuXidHardware; Summary: XID 79 on &lt;!channel&gt;; Node: &lt;!channel&gt;"
+        in rows["attachments"][0]["text"]
+    )
+
+
+def test_the_printed_defaults_are_a_template_file_that_changes_nothing(
+    sink: Sink, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["render", "templates"]) == 0
+    (tmp_path / "own").mkdir()
+    (tmp_path / "own" / "default.tmpl").write_text(capsys.readouterr().out)
+    for folder in (tmp_path, tmp_path / "own"):
+        send_all(load(folder, sink.url, TEMPLATES.replace("ROWS", ROWS)), notification(count=2))
+    bodies = [json.loads(body) for _, _, body in sink.requests]
+    assert bodies[:3] == bodies[4:7]
+    assert bodies[3]["embeds"][0]["description"] == bodies[7]["embeds"][0]["description"]

@@ -5,13 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.judge.notify.alerting_config import load_alerting
-from gpuscope.judge.notify.channel_senders import build_channels
-from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.alerting_config import build_channels, load_alerting
+from gpuscope.judge.notify.channel import SendError
+from gpuscope.judge.notify.default_alerting import default_alerting
 from gpuscope.judge.notify.notification_history import MAX_LISTED_ALERTS, MAX_VALUE_CHARACTERS, Outcome
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import MemoryState
-from gpuscope.judge.notify.notify_urls import default_alerting
 from tests.notify.test_notifier import Bench, firing
 from tests.notify.timeline import START, ManualClock, advance, recording_channels
 

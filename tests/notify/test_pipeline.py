@@ -9,7 +9,7 @@ import pytest
 
 from gpuscope.base.limits import Limits
 from gpuscope.judge.notify.alerting_config import load_alerting
-from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.matcher_parser import parse_matchers
 from gpuscope.judge.notify.notification_log import LogEntry, LogKey, NotificationLog, Reason, reason_to_notify
 from gpuscope.judge.notify.notifier import MAINTENANCE_SECONDS

@@ -178,8 +178,8 @@ def _name(body: bytes) -> str:
 def test_apprise_is_imported_by_its_first_message_only() -> None:
     """It takes half a second and 44 MB."""
     program = (
-        "import sys; from gpuscope.judge.notify.notify_urls import default_alerting; "
-        "from gpuscope.judge.notify.channel_senders import build_channels; "
+        "import sys; from gpuscope.judge.notify.default_alerting import default_alerting; "
+        "from gpuscope.judge.notify.alerting_config import build_channels; "
         "build_channels(default_alerting(['https://x.example', 'gotify://h/t'])); "
         "sys.exit('apprise' in sys.modules)"
     )

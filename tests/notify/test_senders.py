@@ -20,16 +20,14 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import load_settings
 from gpuscope.cli import main
 from gpuscope.cli.wiring.notifying import read_alerting
-from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.judge.notify.channel_configs import AppriseConfig, EmailConfig, NtfyConfig, WebhookConfig
-from gpuscope.judge.notify.channel_senders import SENDERS, build_channels
-from gpuscope.judge.notify.channels import SendError
-from gpuscope.judge.notify.message_templates import Messages
+from gpuscope.judge.notify.alerting_config import AlertingConfig, build_channels, load_alerting
+from gpuscope.judge.notify.channel import SecretText, SendError
+from gpuscope.judge.notify.channels import load_messages
+from gpuscope.judge.notify.channels.apprise import AppriseConfig, AppriseSender, check_apprise_urls
+from gpuscope.judge.notify.channels.email import EmailConfig, EmailSender
+from gpuscope.judge.notify.channels.ntfy import NtfyConfig, NtfySender
+from gpuscope.judge.notify.channels.webhook import WebhookConfig, WebhookSender
 from gpuscope.judge.notify.notification import MessageAlert, Notification
-from gpuscope.judge.notify.notification_templates import NotificationTemplates
-from gpuscope.judge.notify.secret_text import SecretText
-from gpuscope.judge.notify.senders.apprise_channel import check_apprise_urls
-from gpuscope.judge.notify.senders.mail import EmailSender
 from tests.goldens import check_golden
 from tests.notify.smtp_sink import CHALLENGE, running_smtp, serving_once
 from tests.notify.timeline import Sink, running_sink
@@ -133,11 +131,11 @@ receivers:
   - {channel: a}
   - {channel: a, text: '{{ range .Alerts }}{{ .Labels.gpu }}{{ end }}'}
   - {channel: a, text: 'GPUs are idle'}
+  msteamsv2_configs: [{webhook_url: 'SINK/teams'}]
   discord_configs:
   - {webhook_url: 'SINK/discord'}
   - {webhook_url: 'SINK/discord', message: '{{ range .Alerts }}{{ .Labels }}{{ .Annotations }}{{ end }}'}
   telegram_configs: [{bot_token: '1:a', chat_id: -12}, {bot_token: '1:a', chat_id: 5, parse_mode: ''}]
-  msteamsv2_configs: [{webhook_url: 'SINK/teams'}]
   pagerduty_configs: [{routing_key: key}]
 """
 
@@ -245,7 +243,7 @@ def test_an_unreachable_host_is_retried_and_its_url_not_told(tmp_path: Path) -> 
 
 def test_ntfy(sink: Sink) -> None:
     config = NtfyConfig(url=SecretText(sink.url + "/"), topic=SecretText("gpus"), token=SecretText("tk_1"))
-    SENDERS["ntfy"](config, Messages(NotificationTemplates())).send(notification(HOSTILE), 10.0)
+    NtfySender(config, load_messages()).send(notification(HOSTILE), 10.0)
     assert sink.headers[0]["authorization"] == "Bearer tk_1"
     check_golden(Path("notify/ntfy.json"), received(sink))
 
@@ -261,7 +259,7 @@ def mail_config(port: int, **more: Any) -> EmailConfig:
 
 
 def mail_sender(config: EmailConfig) -> EmailSender:
-    return EmailSender(config, Messages(NotificationTemplates()), lambda domain: f"<1@{domain}>")
+    return EmailSender(config, load_messages(), lambda domain: f"<1@{domain}>")
 
 
 @pytest.mark.parametrize("case", ["firing", "hostile"])
@@ -430,7 +428,7 @@ def test_a_label_does_not_change_the_host_of_a_webhook(value: str) -> None:
     config = WebhookConfig(
         url=SecretText("http://{{ .CommonLabels.node }}.hooks.invalid/{{ .CommonLabels.node }}")
     )
-    sender = SENDERS["webhook"](config, Messages(NotificationTemplates()))
+    sender = WebhookSender(config, load_messages())
     with pytest.raises(SendError, match="changes its host"):
         sender.send(notification(value), 1.0)
 
@@ -441,7 +439,7 @@ def test_a_label_may_be_a_part_of_a_webhooks_path_or_its_whole_url(sink: Sink) -
         ("{{ .CommonLabels.node }}", sink.url),
     ):
         config = WebhookConfig(url=SecretText(url))
-        SENDERS["webhook"](config, Messages(NotificationTemplates())).send(notification(value), 10.0)
+        WebhookSender(config, load_messages()).send(notification(value), 10.0)
     assert len(sink.requests) == 2
 
 
@@ -495,9 +493,7 @@ def test_a_secret_in_a_file_is_read_each_time(tmp_path: Path) -> None:
 def test_apprise_sends_title_and_body(sink: Sink) -> None:
     pytest.importorskip("apprise")
     url = f"json://{sink.url.removeprefix('http://')}/path"
-    sender = SENDERS["apprise"](
-        AppriseConfig(url=SecretText(url), scheme="json"), Messages(NotificationTemplates())
-    )
+    sender = AppriseSender(AppriseConfig(url=SecretText(url), scheme="json"), load_messages())
     sender.send(notification(), 10.0)
     [(_, _, body)] = sink.requests
     document = json.loads(body)
@@ -513,7 +509,7 @@ def test_apprise_splits_a_long_message_unless_the_url_says_otherwise(sink: Sink)
     for query, is_split in (("", True), ("?overflow=truncate", False)):
         before = len(sink.requests)
         url = f"json://{sink.url.removeprefix('http://')}/path{query}"
-        SENDERS["apprise"](apprise_config(url), Messages(NotificationTemplates())).send(long, 60.0)
+        AppriseSender(apprise_config(url), load_messages()).send(long, 60.0)
         assert (len(sink.requests) - before > 1) == is_split, query
 
 
@@ -521,9 +517,9 @@ def test_apprise_splits_a_long_message_unless_the_url_says_otherwise(sink: Sink)
 def test_apprise_has_the_time_that_is_left(sink: Sink) -> None:
     pytest.importorskip("apprise")
     sink.delay.clear()
-    sender = SENDERS["apprise"](
+    sender = AppriseSender(
         apprise_config(f"json://{sink.url.removeprefix('http://')}/path?rto=200"),
-        Messages(NotificationTemplates()),
+        load_messages(),
     )
     with pytest.raises(SendError, match=r"json://…: no answer within 0.3 s") as error:
         sender.send(notification(), 0.3)
@@ -538,13 +534,13 @@ def apprise_config(url: str) -> AppriseConfig:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_a_failure_of_apprise_has_a_reason_without_secrets(caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("apprise")
-    messages = Messages(NotificationTemplates())
+    messages = load_messages()
     with pytest.raises(SendError, match=r"could not send to json://…: .*onnection error") as refused:
-        SENDERS["apprise"](apprise_config("json://user:s3cret@127.0.0.1:1/t0ken"), messages).send(
+        AppriseSender(apprise_config("json://user:s3cret@127.0.0.1:1/t0ken"), messages).send(
             notification(), 10.0
         )
     with pytest.raises(SendError, match="neither gpuscope nor apprise") as unknown:
-        SENDERS["apprise"](apprise_config("htp://s3cret"), messages).send(notification(), 10.0)
+        AppriseSender(apprise_config("htp://s3cret"), messages).send(notification(), 10.0)
     assert not logging.getLogger("apprise").propagate, "its messages repeat URLs"
     logged = " ".join(record.getMessage() for record in caplog.records if record.name != "apprise")
     for text in (str(refused.value), str(unknown.value), logged):
@@ -573,7 +569,7 @@ def test_without_apprise_the_message_says_how_to_install_it(monkeypatch: pytest.
     monkeypatch.setitem(sys.modules, "apprise", None)
     config = AppriseConfig(url=SecretText("matrix://s3cret@host"), scheme="matrix")
     with pytest.raises(SendError, match=r"pip install 'gpuscope\[apprise\]'") as caught:
-        SENDERS["apprise"](config, Messages(NotificationTemplates())).send(notification(), 10.0)
+        AppriseSender(config, load_messages()).send(notification(), 10.0)
     assert "s3cret" not in str(caught.value)
 
 

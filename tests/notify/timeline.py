@@ -20,13 +20,12 @@ from urllib.parse import urlsplit
 from gpuscope.base.limits import Limits
 from gpuscope.base.time_text import parse_rfc3339, to_rfc3339
 from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.judge.notify.channel_configs import WebhookConfig
-from gpuscope.judge.notify.channels import Channel, ChannelKey, Told
+from gpuscope.judge.notify.channel import Channel, ChannelKey, Told
+from gpuscope.judge.notify.channels.webhook import WebhookConfig, webhook_body
+from gpuscope.judge.notify.json_post import encode
 from gpuscope.judge.notify.notification import Notification
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import MemoryState
-from gpuscope.judge.notify.senders.json_post import encode
-from gpuscope.judge.notify.senders.webhook import webhook_body
 from gpuscope.serve.api.alertmanager_json import read_alerts, read_silence
 from tests.local_server import serving_in_thread
 from tests.notify.scenarios import ACTIONS, DURATION_SECONDS, Action

@@ -12,10 +12,10 @@ from gpuscope.history.scrape.local_feeds import OWN_JOB, OwnMetricsFeed
 from gpuscope.history.scrape.local_targets import scrapes_itself
 from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store, StoreError
-from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.channel import SendError
+from gpuscope.judge.notify.default_alerting import default_alerting
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import MemoryState
-from gpuscope.judge.notify.notify_urls import default_alerting
 from gpuscope.judge.rules.alert_state import AlertState
 from gpuscope.judge.rules.go_templates import load_templates
 from gpuscope.judge.rules.rule_group import EvaluationTotals

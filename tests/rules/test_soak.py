@@ -14,7 +14,7 @@ import pytest
 from gpuscope.base.limits import Limits
 from gpuscope.history.promql import Vector
 from gpuscope.judge.notify.alerting_config import load_alerting
-from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.judge.rules.go_templates import load_templates

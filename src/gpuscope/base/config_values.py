@@ -82,6 +82,10 @@ class ConfigMapping:
         """True if the key has a value; an empty `params:` counts as absent."""
         return self._values.get(key) is not None
 
+    def position(self, key: str) -> int:
+        """Among the keys of the file; those that are not there come last."""
+        return next((at for at, name in enumerate(self._values) if name == key), len(self._values))
+
     def raw(self, key: str) -> Any:
         self._read.add(key)
         return self._values.get(key)

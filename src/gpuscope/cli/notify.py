@@ -30,21 +30,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
-    from gpuscope.judge.notify.channel_configs import AppriseConfig
-    from gpuscope.judge.notify.channel_senders import build_channels
-    from gpuscope.judge.notify.channels import SendError
-    from gpuscope.judge.notify.notify_urls import EVERYBODY, default_alerting
+    from gpuscope.judge.notify.alerting_config import AlertingConfig, build_channels, load_alerting
+    from gpuscope.judge.notify.channel import SendError
+    from gpuscope.judge.notify.channels import check_channels
+    from gpuscope.judge.notify.default_alerting import EVERYBODY, default_alerting
     from gpuscope.judge.notify.sample_notification import sample_notification
-    from gpuscope.judge.notify.senders.apprise_channel import check_apprise_urls
 
     config: AlertingConfig
     if "://" in args.channel or args.channel.startswith("mailto:"):
         config, receiver = default_alerting([args.channel]), EVERYBODY
-        channel_configs = config.receivers[receiver].channels
-        check_apprise_urls(
-            [config for config in channel_configs if isinstance(config, AppriseConfig)], "notify test"
-        )
+        check_channels(config.receivers[receiver].channels, "notify test")
     elif not settings.alerting:
         raise UsageError(
             f"notify test: {args.channel!r} is not a URL; give the file that has this receiver with --alerting"

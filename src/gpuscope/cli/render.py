@@ -26,8 +26,8 @@ log = logging.getLogger("gpuscope")
 
 SETTINGS = ()
 USAGE = (
-    "gpuscope render prometheus|rules|alertmanager|grafana|compose|systemd|helm-values|firewall|counters "
-    "[options]"
+    "gpuscope render prometheus|rules|alertmanager|templates|grafana|compose|systemd|helm-values|firewall|"
+    "counters [options]"
 )
 
 EPILOG = """examples:
@@ -378,11 +378,23 @@ def _run_counters(args: argparse.Namespace) -> int:
     return 0
 
 
+def _add_templates(parser: argparse.ArgumentParser) -> None:
+    """It has no options."""
+
+
+def _run_templates(args: argparse.Namespace) -> int:
+    from gpuscope.judge.notify.channels import default_texts
+
+    print(default_texts())
+    return 0
+
+
 Kind = tuple[str, Callable[[argparse.ArgumentParser], None], Callable[[argparse.Namespace], int]]
 KINDS: dict[str, Kind] = {
     "prometheus": ("prometheus.yml with target files and rules", _add_prometheus, _run_prometheus),
     "rules": ("the shipped Prometheus rule files", _add_rules, _run_rules),
     "alertmanager": ("alertmanager.yml with routes and inhibition", _add_alertmanager, _run_alertmanager),
+    "templates": ("the default messages of all channels, as Go templates", _add_templates, _run_templates),
     "grafana": ("Grafana's dashboards and provisioning files", add_grafana, run_grafana),
     "compose": ("a compose project for one server, or a cluster's node and master", _add_compose, _run_compose),
     "systemd": ("systemd units; --install and --uninstall", add_systemd_arguments, run_systemd),

@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from gpuscope.base.limits import Limits
-from gpuscope.judge.notify.alerting_config import load_alerting
-from gpuscope.judge.notify.channel_senders import build_channels
-from gpuscope.judge.notify.channels import SendError
+from gpuscope.judge.notify.alerting_config import build_channels, load_alerting
+from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import MemoryState
 from gpuscope.serve.api.notification_routes import NotificationRoutes

@@ -24,12 +24,10 @@ from gpuscope.base.files import write_atomically
 from gpuscope.base.settings import Settings, home_path
 from gpuscope.base.time_text import parse_rfc3339, to_local
 from gpuscope.history.engines.query_engine import QueryEngine
-from gpuscope.judge.notify.channel_configs import EmailConfig
-from gpuscope.judge.notify.channels import SendError
-from gpuscope.judge.notify.message_templates import Messages
-from gpuscope.judge.notify.notification_templates import NotificationTemplates
-from gpuscope.judge.notify.notify_urls import parse_notify_url
-from gpuscope.judge.notify.senders.mail import EmailSender, one_header_line
+from gpuscope.judge.notify.channel import SendError
+from gpuscope.judge.notify.channels import parse_notify_url
+from gpuscope.judge.notify.channels.email import EmailConfig, one_header_line
+from gpuscope.judge.notify.smtp_client import deliver_mail
 from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.judge.reports.rates import parse_rates
 from gpuscope.judge.reports.usage import UsageReport
@@ -60,7 +58,6 @@ class DigestThread:
         if not isinstance(config, EmailConfig):
             raise UsageError("--digest: a usage report is sent by mail; for example mailto://HOST?to=…&from=…")
         self._config = config
-        self._sender = EmailSender(config, Messages(NotificationTemplates()))
         self._grouping = parse_grouping(settings.digest_by, "--digest-by")
         self._rates = parse_rates(settings.gpu_rate, origin="--gpu-rate") if settings.gpu_rate else None
         self._co2 = settings.co2
@@ -107,7 +104,7 @@ class DigestThread:
             return False
         try:
             report = asyncio.run(self._report(due))
-            self._sender.deliver(*self._mail(report, due), SEND_SECONDS)
+            deliver_mail(self._config, *self._mail(report, due), SEND_SECONDS)
         except (GpuscopeError, SendError) as error:
             self._try_again_at = self._clock.monotonic() + RETRY_SECONDS
             self._episode.failed(str(error))

@@ -17,15 +17,13 @@ from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings, home_file, home_path
 from gpuscope.cli.wiring.rule_evaluation import external_url
-from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.judge.notify.channel_configs import AppriseConfig
-from gpuscope.judge.notify.channel_senders import build_channels
-from gpuscope.judge.notify.channels import NOBODY_TOLD, ChannelKey, SendError, Told
+from gpuscope.judge.notify.alerting_config import AlertingConfig, build_channels, load_alerting
+from gpuscope.judge.notify.channel import NOBODY_TOLD, ChannelKey, SendError, Told
+from gpuscope.judge.notify.channels import check_channels
+from gpuscope.judge.notify.default_alerting import default_alerting
 from gpuscope.judge.notify.delivery import Attempt, Delivery, DeliveryQueue
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import FILE_NAME, NotifyState
-from gpuscope.judge.notify.notify_urls import default_alerting
-from gpuscope.judge.notify.senders.apprise_channel import check_apprise_urls
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.serve.api.alertmanager import AlertmanagerApi
 from gpuscope.serve.api.notification_routes import NotificationRoutes
@@ -42,8 +40,8 @@ def read_alerting(settings: Settings) -> AlertingConfig:
     """From --alerting, or from --notify and --heartbeat, or neither: then nothing is sent."""
     if not settings.alerting:
         config = default_alerting(settings.notify, settings.heartbeat)
-        channels = [channel for receiver in config.receivers.values() for channel in receiver.channels]
-        check_apprise_urls([channel for channel in channels if isinstance(channel, AppriseConfig)])
+        for receiver in config.receivers.values():
+            check_channels(receiver.channels, "--notify")
         return config
     if settings.notify:
         raise UsageError("--alerting and --notify: give only one of them; the file can have every receiver")

@@ -18,13 +18,18 @@ from gpuscope.base.limits import Limits
 from gpuscope.base.yaml_file import TextDumper, load_yaml
 from gpuscope.judge.notify.alert_matchers import AlertMatcher, matchers_text, sorted_matchers
 from gpuscope.judge.notify.alert_routes import AlertRoute, InhibitRule, child_key
-from gpuscope.judge.notify.channel_configs import ChannelConfig
-from gpuscope.judge.notify.channel_loader import finish, read_channels
-from gpuscope.judge.notify.global_options import DEFAULT_RESOLVE_TIMEOUT, GlobalOptions, read_global_options
+from gpuscope.judge.notify.channel import SECRET, Channel, ChannelConfig
+from gpuscope.judge.notify.channel_options import finish
+from gpuscope.judge.notify.channels import (
+    ChannelGlobals,
+    build_receiver,
+    load_messages,
+    read_channel_globals,
+    read_channels,
+    secret_keys,
+)
 from gpuscope.judge.notify.matcher_parser import parse_matchers
-from gpuscope.judge.notify.message_templates import Messages
-from gpuscope.judge.notify.notification_templates import NotificationTemplates
-from gpuscope.judge.notify.secret_text import SECRET
+from gpuscope.judge.notify.message_texts import Messages
 from gpuscope.judge.notify.time_intervals import (
     Range,
     Ranges,
@@ -40,14 +45,7 @@ from gpuscope.model.series import MatchOp
 
 _UNCLOSED_CLASS = re.compile(r"\[(?![^\]]+\])")
 _LABEL_NAME = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*", re.ASCII)
-_SECRET_KEYS = frozenset((
-    "smtp_auth_password", "smtp_auth_secret", "auth_password", "auth_secret", "slack_api_url", "api_url",
-    "slack_app_token", "app_token", "webhook_url", "url", "bot_token", "telegram_bot_token", "routing_key",
-    "service_key", "password", "credentials", "bearer_token", "client_secret", "api_key", "api_secret", "token",
-    "token_id", "user_key", "secret_key", "secrets", "key", "opsgenie_api_key", "wechat_api_secret",
-    "victorops_api_key", "rocketchat_token", "rocketchat_token_id", "mattermost_webhook_url", "proxy_url",
-    "alert_source_token",
-))  # fmt: skip
+DEFAULT_RESOLVE_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +61,7 @@ class AlertingConfig:
     receivers: Mapping[str, AlertReceiver]
     inhibit_rules: tuple[InhibitRule, ...] = ()
     time_intervals: Mapping[str, tuple[TimeInterval, ...]] = field(default_factory=dict)
-    messages: Messages = field(default_factory=lambda: Messages(NotificationTemplates()))
+    messages: Messages = field(default_factory=load_messages)
     """Expands the texts of the receivers."""
     resolve_timeout: float = DEFAULT_RESOLVE_TIMEOUT
     original: str = ""
@@ -73,9 +71,12 @@ class AlertingConfig:
 def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
     document = load_yaml(path)
     table = ConfigMapping(document, str(path), path.parent)
-    options = read_global_options(table.table("global"))
-    messages = Messages(NotificationTemplates(_template_files(table, path.parent), limits))
-    receivers = _receivers(table, options, messages)
+    shared = table.table("global")
+    resolve_timeout = shared.duration("resolve_timeout", DEFAULT_RESOLVE_TIMEOUT)
+    defaults = read_channel_globals(shared)
+    finish(shared)
+    messages = load_messages(_template_files(table, path.parent), limits)
+    receivers = _receivers(table, defaults, messages)
     intervals = _named_intervals(table)
     for key in ("tracing", "event_recorder"):
         table.raw(key)  # about Alertmanager's own process
@@ -88,29 +89,36 @@ def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
         inhibit_rules=tuple(_inhibit_rule(one) for one in table.tables("inhibit_rules")),
         time_intervals=intervals,
         messages=messages,
-        resolve_timeout=options.resolve_timeout,
+        resolve_timeout=resolve_timeout,
         original=redact_alerting(document),
     )
     finish(table)
     return config
 
 
-def _receivers(table: ConfigMapping, options: GlobalOptions, messages: Messages) -> dict[str, AlertReceiver]:
-    found: dict[str, AlertReceiver] = {}
-    for one in table.tables("receivers"):
-        name = one.text("name")
+def build_channels(config: AlertingConfig) -> dict[str, list[Channel]]:
+    """By receiver."""
+    return {
+        name: build_receiver(name, receiver.channels, config.messages)
+        for name, receiver in config.receivers.items()
+    }
+
+
+def _receivers(table: ConfigMapping, defaults: ChannelGlobals, messages: Messages) -> dict[str, AlertReceiver]:
+    receivers: dict[str, AlertReceiver] = {}
+    for entry in table.tables("receivers"):
+        name = entry.text("name")
         if not name:
-            one.fail("name", "is missing")
-        if name in found:
-            one.fail("name", f"there are two receivers {name!r}")
-        labels = one.labels("labels")
+            entry.fail("name", "is missing")
+        if name in receivers:
+            entry.fail("name", f"there are two receivers {name!r}")
+        labels = entry.labels("labels")
         if labels.get("name", name) != name:
-            one.fail("labels", f"the label name of a receiver is its own name, {name!r}")
-        found[name] = AlertReceiver(
-            name, read_channels(one, options, messages.check), tuple(sorted(labels.items()))
-        )
-        finish(one)
-    return found
+            entry.fail("labels", f"the label name of a receiver is its own name, {name!r}")
+        channels = read_channels(entry, defaults, messages)
+        receivers[name] = AlertReceiver(name, channels, tuple(sorted(labels.items())))
+        finish(entry)
+    return receivers
 
 
 def _template_files(table: ConfigMapping, folder: Path) -> tuple[Path, ...]:
@@ -310,17 +318,20 @@ def _equal(table: ConfigMapping) -> tuple[str, ...]:
 
 def redact_alerting(document: object) -> str:
     """YAML text of the document, with `<secret>` for every value that could grant access."""
-    text: str = yaml.dump(_clean(document), Dumper=TextDumper, sort_keys=False, allow_unicode=True)
+    text: str = yaml.dump(
+        _clean(document, secret_keys()), Dumper=TextDumper, sort_keys=False, allow_unicode=True
+    )
     return text
 
 
-def _clean(value: object, key: str = "") -> object:
+def _clean(value: object, secrets: frozenset[str], key: str = "") -> object:
     if isinstance(value, dict):
         if key in ("headers", "http_headers", "proxy_connect_header"):
             return {
-                name: SECRET if isinstance(one, str) else _clean(one, "secrets") for name, one in value.items()
+                name: SECRET if isinstance(inner, str) else _clean(inner, secrets, "secrets")
+                for name, inner in value.items()
             }
-        return {name: _clean(one, str(name)) for name, one in value.items()}
+        return {name: _clean(inner, secrets, str(name)) for name, inner in value.items()}
     if isinstance(value, list):
-        return [_clean(one, key if key == "secrets" else "") for one in value]
-    return SECRET if value is not None and key in _SECRET_KEYS else value
+        return [_clean(inner, secrets, key if key == "secrets" else "") for inner in value]
+    return SECRET if value is not None and key in secrets else value

@@ -12,7 +12,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gpuscope.judge.notify.channels import Channel, SendError
+from gpuscope.judge.notify.channel import Channel, SendError
 from gpuscope.judge.notify.groups import AggregationGroup
 from gpuscope.judge.notify.notification import Notification
 

@@ -6,17 +6,16 @@ version 4.
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 from gpuscope.base.time_text import to_rfc3339
 
 NEVER = "0001-01-01T00:00:00Z"
-MAX_LISTED: Final = 20
-"""A message with 10,000 alerts would be refused by most channels."""
 MessageStatus = Literal["firing", "resolved"]
 FIRING: Final = "firing"
 RESOLVED: Final = "resolved"
@@ -65,8 +64,6 @@ class Notification:
     external_url: str
     sent_at: float
     route_labels: Mapping[str, str]
-    max_listed: int = MAX_LISTED
-    """How many alerts of each status a default message lists."""
 
     @property
     def status(self) -> MessageStatus:
@@ -88,13 +85,14 @@ class Notification:
     def common_annotations(self) -> dict[str, str]:
         return _common([alert.annotations for alert in self.alerts])
 
+    @cached_property
+    def template_data(self) -> dict[Any, Any]:
+        """By style, for `message_texts`: 10,000 alerts are not escaped anew for each text of a message."""
+        return {}
+
     @property
     def fingerprints(self) -> frozenset[str]:
         return frozenset(alert.fingerprint for alert in self.alerts)
-
-    def listing(self, count: int) -> Notification:
-        """The same, in a default message that lists so many alerts."""
-        return replace(self, max_listed=count)
 
     def first(self, count: int) -> Notification:
         """With its first alerts only."""
@@ -112,14 +110,20 @@ class Notification:
         groups, routes = plain(self.group_labels), plain(self.route_labels)
         return replace(self, alerts=alerts, group_labels=groups, route_labels=routes)
 
-    def to_json_receiver(self) -> str:
+    @property
+    def group_hash(self) -> str:
+        """The same for every message about a group, so that a resolution finds its incident."""
+        return hashlib.sha256(self.group_key.encode("utf-8", "replace")).hexdigest()
+
+    @property
+    def receiver_pattern(self) -> str:
         """Escaped for a regular expression, as Alertmanager writes it for its own links."""
         return re.sub(r"([\\.+*?()|\[\]{}^$])", r"\\\1", self.receiver)
 
     def to_json(self) -> dict[str, object]:
         """The part of a webhook's body that templates see too."""
         return {
-            "receiver": self.to_json_receiver(),
+            "receiver": self.receiver_pattern,
             "status": self.status,
             "alerts": [alert.to_json() for alert in self.alerts],
             "notification_reason": self.reason,

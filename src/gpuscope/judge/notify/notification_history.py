@@ -15,7 +15,7 @@ from enum import StrEnum
 from typing import Protocol
 
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.judge.notify.channels import Channel, ChannelKey, SendError
+from gpuscope.judge.notify.channel import Channel, ChannelKey, SendError
 from gpuscope.judge.notify.notification import MessageAlert, MessageStatus, Notification
 from gpuscope.judge.notify.notification_log import Reason
 

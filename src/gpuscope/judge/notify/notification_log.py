@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple, Protocol
 
-from gpuscope.judge.notify.channels import NOBODY_TOLD, Told
+from gpuscope.judge.notify.channel import NOBODY_TOLD, Told
 
 MAX_ENTRY_SECONDS = 120 * 3600.0
 """Alertmanager's --data.retention."""

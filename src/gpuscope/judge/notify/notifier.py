@@ -19,7 +19,7 @@ from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.notify.alert_store import AlertStore
 from gpuscope.judge.notify.alerting_config import AlertingConfig
-from gpuscope.judge.notify.channels import NOBODY_TOLD, Channel, ChannelKey, SendError, Told
+from gpuscope.judge.notify.channel import NOBODY_TOLD, Channel, ChannelKey, SendError, Told
 from gpuscope.judge.notify.delivery import Delivery
 from gpuscope.judge.notify.groups import AggregationGroup, AlertGroups
 from gpuscope.judge.notify.inhibition import Inhibitor

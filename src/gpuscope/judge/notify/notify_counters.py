@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuscope.judge.notify.channels import ChannelKey
+from gpuscope.judge.notify.channel import ChannelKey
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 
 ALERTMANAGER_VERSION = "0.34.0"

@@ -18,7 +18,7 @@ from typing import Any
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import UsageError
 from gpuscope.judge.notify.alert_matchers import AlertMatcher
-from gpuscope.judge.notify.channels import ChannelKey
+from gpuscope.judge.notify.channel import ChannelKey
 from gpuscope.judge.notify.notification_history import NotificationRecord, NotifiedAlert, Outcome
 from gpuscope.judge.notify.notification_log import LogEntry, LogKey
 from gpuscope.judge.notify.silences import Silence, SilenceNotStored

@@ -14,7 +14,7 @@ from urllib.parse import parse_qsl
 import orjson
 
 from gpuscope.base.clock import Clock
-from gpuscope.judge.notify.channels import Channel, SendError
+from gpuscope.judge.notify.channel import Channel, SendError
 from gpuscope.judge.notify.notification import FIRING, RESOLVED
 from gpuscope.judge.notify.notification_history import NotificationRecord, Outcome
 from gpuscope.judge.notify.notifier import Notifier

@@ -10,6 +10,8 @@ from gpuscope.judge.rules.templates.alertmanager_data import (
     AlertList,
     KeyValues,
     NotificationData,
+    Pair,
+    Pairs,
     TemplateAlert,
 )
 from gpuscope.judge.rules.templates.alertmanager_functions import alertmanager_functions
@@ -22,16 +24,19 @@ from gpuscope.judge.rules.templates.prometheus_functions import (
 )
 from gpuscope.judge.rules.templates.template import Template, parse
 from gpuscope.judge.rules.templates.template_error import TemplateError
-from gpuscope.judge.rules.templates.template_values import FunctionFailed
+from gpuscope.judge.rules.templates.template_values import FunctionFailed, GoFunction
 
 __all__ = [
     "ALERT_PRELUDE",
     "AlertData",
     "AlertList",
     "FunctionFailed",
+    "GoFunction",
     "GoTime",
     "KeyValues",
     "NotificationData",
+    "Pair",
+    "Pairs",
     "Template",
     "TemplateAlert",
     "TemplateError",

@@ -92,17 +92,30 @@ class TemplateAlert(GoStruct):
 
 
 class AlertSlice(list[TemplateAlert]):
+    """Its methods are those that only gpuscope has: see `judge/notify/default.tmpl`."""
+
     GO_TYPE = "[]template.Alert"
-
-
-class AlertList(list[TemplateAlert]):
-    GO_TYPE = "template.Alerts"
-
-    def with_status(self, status: str) -> AlertSlice:
-        return AlertSlice(alert for alert in self if alert.status == status)
+    max_listed = 0
+    """How many alerts a default message lists."""
 
     def go_methods(self) -> Mapping[str, GoFunction]:
         return {
+            "Listed": GoFunction((), lambda: self[: self.max_listed]),
+            "More": GoFunction((), lambda: len(self[self.max_listed :])),
+        }
+
+
+class AlertList(AlertSlice):
+    GO_TYPE = "template.Alerts"
+
+    def with_status(self, status: str) -> AlertSlice:
+        alerts = AlertSlice(alert for alert in self if alert.status == status)
+        alerts.max_listed = self.max_listed
+        return alerts
+
+    def go_methods(self) -> Mapping[str, GoFunction]:
+        return {
+            **AlertSlice.go_methods(self),
             "Firing": GoFunction((), lambda: self.with_status("firing")),
             "Resolved": GoFunction((), lambda: self.with_status("resolved")),
         }

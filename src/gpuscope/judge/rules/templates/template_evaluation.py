@@ -207,14 +207,14 @@ class Evaluation:
     ) -> GoValue:
         if receiver is None:
             return None
-        method = methods_of(receiver).get(name)
-        if method is not None:
-            return self.call(dot, method, node, name, arguments, final)
         has_arguments = bool(arguments) or final is not MISSING
         if isinstance(receiver, GoStruct) and name in receiver.FIELDS:
             if has_arguments:
                 self.fail(f"{name} has arguments but cannot be invoked as function")
             return getattr(receiver, receiver.FIELDS[name])
+        method = methods_of(receiver).get(name)
+        if method is not None:
+            return self.call(dot, method, node, name, arguments, final)
         if isinstance(receiver, dict):
             if has_arguments:
                 self.fail(f"{name} is not a method but has arguments")

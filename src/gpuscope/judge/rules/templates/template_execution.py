@@ -45,6 +45,8 @@ class PlainOutput:
         return node.text
 
     def write_value(self, node: ActionNode, value: GoValue) -> str:
+        if type(value) is str:
+            return value
         return "<no value>" if value is None else format_print([value])
 
     def finish(self) -> None:

@@ -109,24 +109,25 @@ Kind = str
 
 
 def kind_of(value: GoValue) -> Kind:
-    if value is None:
-        return "invalid"
-    for python_type, kind in _KINDS:
-        if isinstance(value, python_type):
-            return kind
-    return "struct"
+    kind = _KINDS.get(type(value))
+    if kind is None:
+        subclass = type(value)
+        kind = next((kind for known, kind in _KINDS.items() if issubclass(subclass, known)), "struct")
+        _KINDS[subclass] = kind
+    return kind
 
 
-_KINDS: tuple[tuple[type | tuple[type, ...], Kind], ...] = (
-    (bool, "bool"),
-    (int, "int"),
-    (float, "float64"),
-    (complex, "complex"),
-    (str, "string"),
-    (dict, "map"),
-    (list, "slice"),
-    (GoFunction, "func"),
-)
+_KINDS: dict[type, Kind] = {  # subclasses are added when they are met
+    type(None): "invalid",
+    bool: "bool",
+    int: "int",
+    float: "float64",
+    complex: "complex",
+    str: "string",
+    dict: "map",
+    list: "slice",
+    GoFunction: "func",
+}
 _PLAIN_TYPES: dict[type, str] = {
     bool: "bool",
     int: "int",

@@ -2,7 +2,8 @@
 
 apprise sleeps between two requests of one service; here that delays only its own channel's thread. Its log
 messages may repeat a URL: they are kept out of our log, and a reason is shown without the parts of the URL.
-`check_apprise_urls` asks a short-lived process whether apprise accepts the URLs of `--notify`.
+`check_apprise_urls` asks a short-lived process whether apprise accepts the URLs of `--notify`, the only place
+where it can be named.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
+from urllib.parse import SplitResult
 
 from gpuscope.base.errors import UsageError
-from gpuscope.judge.notify.channel_configs import AppriseConfig
-from gpuscope.judge.notify.channels import NOBODY_TOLD, SendError, Told
-from gpuscope.judge.notify.default_messages import listed_alerts, plain_body, subject
-from gpuscope.judge.notify.message_templates import Messages
+from gpuscope.judge.notify.channel import NOBODY_TOLD, SecretText, SendError, Told
+from gpuscope.judge.notify.channels import ChannelKind, UrlForm
+from gpuscope.judge.notify.message_texts import PLAIN_TEXT, SUBJECT, Messages
 from gpuscope.judge.notify.notification import FIRING, Notification
 
 MISSING = "apprise is not installed; install it with: pip install 'gpuscope[apprise]'"
@@ -35,6 +37,21 @@ print(json.dumps([bool(apprise.Apprise().add(url)) for url in json.load(sys.stdi
 """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppriseConfig:
+    kind: ClassVar[str] = "apprise"
+    url: SecretText
+    scheme: str
+    send_resolved: bool = True
+
+    def target(self) -> str:
+        return self.scheme
+
+
+def _parse_url(url: str, parts: SplitResult) -> AppriseConfig:
+    return AppriseConfig(url=SecretText(url), scheme=url.partition(":")[0])
+
+
 def check_apprise_urls(configs: Sequence[AppriseConfig], origin: str = "--notify") -> None:
     """Raises UsageError for the first URL that apprise does not accept. URLs go through standard input: an
     argument would show their secrets to every user of the machine."""
@@ -42,7 +59,7 @@ def check_apprise_urls(configs: Sequence[AppriseConfig], origin: str = "--notify
         return
     if importlib.util.find_spec("apprise") is None:
         raise UsageError(f"{origin} {configs[0].scheme}://…: {MISSING}")
-    urls = json.dumps([one.url.reveal() for one in configs])
+    urls = json.dumps([config.url.reveal() for config in configs])
     command = [sys.executable, "-c", _CHECK]
     try:
         run = subprocess.run(command, input=urls, capture_output=True, text=True, timeout=CHECK_SECONDS)
@@ -61,16 +78,18 @@ def _unknown(config: AppriseConfig) -> str:
 class AppriseSender:
     def __init__(self, config: AppriseConfig, messages: Messages) -> None:
         self._config = config
+        self._messages = messages
         self._client: Any = None
 
     def send(self, notification: Notification, timeout_seconds: float) -> Told:
         apprise = _import()
         client = self._client = self._client or self._open(apprise)
         is_firing = notification.status == FIRING
+        message = self._messages.fit(PLAIN_TEXT, notification)
         with apprise.LogCapture(level=logging.WARNING, fmt="%(message)s") as log:
             result = client.notify(
-                title=subject(notification),
-                body=plain_body(notification),
+                title=self._messages.title(SUBJECT, notification),
+                body=message.text,
                 notify_type="failure" if is_firing else "success",
                 body_format="text",
                 timeout=timeout_seconds,  # of all requests and the pauses between them
@@ -84,7 +103,7 @@ class AppriseSender:
         overflow = _OVERFLOW.search(self._config.url.reveal())
         # Otherwise the service, or apprise, may have cut the message, and does not say so.
         is_split = overflow is None or overflow[1].lower() == "split"
-        return listed_alerts(notification) if is_split else NOBODY_TOLD
+        return message.told if is_split else NOBODY_TOLD
 
     def _open(self, apprise: Any) -> Any:
         client = apprise.Apprise()
@@ -115,3 +134,13 @@ def _import() -> Any:
     if not logger.handlers:
         logger.addHandler(logging.NullHandler())
     return apprise
+
+
+KIND = ChannelKind(
+    name="apprise",
+    summary="[apprise](https://github.com/caronc/apprise), after `pip install 'gpuscope[apprise]'`; checked at "
+    "the start",
+    sender=AppriseSender,
+    url=UrlForm((), "any other scheme", _parse_url),
+    check=check_apprise_urls,
+)

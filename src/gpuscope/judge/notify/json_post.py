@@ -14,7 +14,7 @@ from urllib.parse import unquote, urlsplit
 from gpuscope import __version__
 from gpuscope.base.blocking_http import BlockingHttp, HttpAddress, HttpResponse
 from gpuscope.base.http_config import HttpConfig, basic_header
-from gpuscope.judge.notify.channels import SendError, Told
+from gpuscope.judge.notify.channel import SendError, Told
 
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_ATTEMPT_SECONDS = 30.0

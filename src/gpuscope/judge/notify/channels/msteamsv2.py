@@ -2,17 +2,56 @@
 
 from __future__ import annotations
 
-from gpuscope.judge.notify.channel_configs import MsTeamsV2Config
-from gpuscope.judge.notify.channels import Told
-from gpuscope.judge.notify.default_messages import escape_markdown
-from gpuscope.judge.notify.message_templates import Messages, MessageStyle
+from dataclasses import dataclass
+from typing import ClassVar
+from urllib.parse import SplitResult
+
+from gpuscope.base.config_values import ConfigMapping
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.judge.notify.channel import SecretText, Told
+from gpuscope.judge.notify.channel_options import PLAIN_HTTP, read_channel_http, read_required_url
+from gpuscope.judge.notify.channels import ChannelKind, UrlForm
+from gpuscope.judge.notify.json_post import ComposedMessage, cut, encode, post_json
+from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
-from gpuscope.judge.notify.senders.json_post import ComposedMessage, cut, encode, post_json
 
 MAX_TITLE_CHARACTERS = 1000
 MAX_TEXT_CHARACTERS = 20_000
 MAX_MESSAGE_BYTES = 27_000
 """Teams refuses messages above 28 KB, and 20,000 characters may be more: a Chinese one has 3 bytes."""
+TITLE = default_template("msteamsv2.default.title")
+TEXT = default_template("msteamsv2.default.text")
+TEXTS = """
+{{ define "msteamsv2.default.title" }}{{ template "__subject" . }}{{ end }}
+{{ define "msteamsv2.default.text" }}{{ template "__text_markdown" . }}{{ end }}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MsTeamsV2Config:
+    kind: ClassVar[str] = "msteamsv2"
+    url: SecretText
+    send_resolved: bool = True
+    http: HttpConfig = PLAIN_HTTP
+    title: str = TITLE
+    text: str = TEXT
+
+    def target(self) -> str:
+        return self.url.host()
+
+
+def _read(table: ConfigMapping, http: HttpConfig, own: None) -> MsTeamsV2Config:
+    return MsTeamsV2Config(
+        url=read_required_url(table, "webhook_url"),
+        send_resolved=table.switch("send_resolved", True),
+        http=read_channel_http(table, http),
+        title=table.text("title", TITLE),
+        text=table.text("text", TEXT),
+    )
+
+
+def _parse_url(url: str, parts: SplitResult) -> MsTeamsV2Config | None:
+    return MsTeamsV2Config(url=SecretText(url.partition("+")[2])) if parts.hostname else None
 
 
 class MsTeamsV2Sender:
@@ -21,9 +60,7 @@ class MsTeamsV2Sender:
         self._messages = messages
 
     def compose(self, notification: Notification) -> ComposedMessage:
-        title = self._messages.expand(self._config.title, notification, MessageStyle.MARKDOWN)
-        if self._messages.is_default(self._config.title):
-            title = escape_markdown(title)
+        title = self._messages.title(self._config.title, notification, MARKDOWN)
         is_firing = notification.status == FIRING
 
         def shorten(text: str) -> str:
@@ -32,7 +69,7 @@ class MsTeamsV2Sender:
                 text = cut(text, max(1, len(text) * MAX_MESSAGE_BYTES // size - 1))
             return text
 
-        fitted = self._messages.fit(self._config.text, notification, shorten, MessageStyle.MARKDOWN)
+        fitted = self._messages.fit(self._config.text, notification, shorten, MARKDOWN)
         return ComposedMessage(_card(title, fitted.text, is_firing=is_firing), fitted.told)
 
     def send(self, notification: Notification, timeout_seconds: float) -> Told:
@@ -66,3 +103,13 @@ def _card(title: str, text: str, *, is_firing: bool) -> dict[str, object]:
         "content": card,
     }
     return {"type": "message", "attachments": [attachment]}
+
+
+KIND = ChannelKind(
+    name="msteamsv2",
+    summary="a workflow of Microsoft Teams",
+    sender=MsTeamsV2Sender,
+    read=_read,
+    url=UrlForm(("msteams+https", "msteams+http"), "msteams+https://HOST/PATH", _parse_url, has_port=True),
+    texts=TEXTS,
+)

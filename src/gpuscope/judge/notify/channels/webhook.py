@@ -4,16 +4,54 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
-from urllib.parse import urlsplit
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+from urllib.parse import SplitResult, urlsplit
 
+from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.errors import UsageError
+from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.yaml_file import parse_yaml
-from gpuscope.judge.notify.channel_configs import WebhookConfig
-from gpuscope.judge.notify.channels import SendError, Told
-from gpuscope.judge.notify.message_templates import Messages
+from gpuscope.judge.notify.channel import SecretText, SendError, Told
+from gpuscope.judge.notify.channel_options import PLAIN_HTTP, read_channel_http, read_required_url
+from gpuscope.judge.notify.channels import ChannelKind, UrlForm
+from gpuscope.judge.notify.json_post import attempt_seconds, post_json
+from gpuscope.judge.notify.message_texts import Messages
 from gpuscope.judge.notify.notification import Notification
-from gpuscope.judge.notify.senders.json_post import attempt_seconds, post_json
+
+_URL_SEPARATORS: Final = re.compile(r"[\s/:@?#\\\[\]]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookConfig:
+    kind: ClassVar[str] = "webhook"
+    url: SecretText
+    """A template."""
+    send_resolved: bool = True
+    http: HttpConfig = PLAIN_HTTP
+    max_alerts: int = 0
+    timeout: float = 0.0
+    """Of one attempt; 0 means: until the group's next flush."""
+    payload: Any = None
+    """A document whose texts are templates; None for Alertmanager's version 4."""
+
+    def target(self) -> str:
+        return self.url.host()
+
+
+def _read(table: ConfigMapping, http: HttpConfig, own: None) -> WebhookConfig:
+    return WebhookConfig(
+        url=read_required_url(table, "url"),
+        send_resolved=table.switch("send_resolved", True),
+        http=read_channel_http(table, http),
+        max_alerts=table.count("max_alerts", 0),
+        timeout=table.duration("timeout", 0.0),
+        payload=table.raw("payload"),
+    )
+
+
+def _parse_url(url: str, parts: SplitResult) -> WebhookConfig | None:
+    return WebhookConfig(url=SecretText(url)) if parts.hostname else None
 
 
 def webhook_body(notification: Notification, max_alerts: int = 0) -> dict[str, object]:
@@ -42,9 +80,7 @@ def expand_document(value: object, messages: Messages, notification: Notificatio
     if not isinstance(value, str):
         return value
     text = messages.expand(value, notification)
-    if messages.is_default(value) and not text.isdigit():
-        return text
-    return _typed(text)
+    return text if messages.is_default(value) else _typed(text)
 
 
 def _typed(text: str) -> object:
@@ -54,9 +90,6 @@ def _typed(text: str) -> object:
     except (UsageError, ValueError, TypeError):  # not YAML, or a date or a number that JSON does not have
         return text
     return text if isinstance(value, str) else value
-
-
-_URL_SEPARATORS: Final = re.compile(r"[\s/:@?#\\\[\]]")
 
 
 class WebhookSender:
@@ -86,3 +119,12 @@ class WebhookSender:
         if plain.netloc and plain.netloc != urlsplit(url).netloc:
             raise SendError("a label or an annotation in the webhook's URL changes its host", may_retry=False)
         return url
+
+
+KIND = ChannelKind(
+    name="webhook",
+    summary="a webhook with Alertmanager's body, version 4",
+    sender=WebhookSender,
+    read=_read,
+    url=UrlForm(("http", "https"), "https://HOST/PATH", _parse_url, has_port=True),
+)

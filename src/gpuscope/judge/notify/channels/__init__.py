@@ -1,0 +1,259 @@
+"""The kinds of channels: each module here has one as `KIND`, and is registered by being there.
+
+A kind is everything about a service: its keys in an `alertmanager.yml`, its `--notify` URL, its default
+messages, its row in the docs, and its sender. `read_channels` and `parse_notify_url` make configurations,
+`build_receiver` the channels that send.
+"""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import SplitResult, urlsplit
+
+from gpuscope.base.config_values import ConfigMapping
+from gpuscope.base.errors import UsageError
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.base.limits import Limits
+from gpuscope.judge.notify.channel import MAX_TARGET_CHARACTERS, Channel, ChannelConfig, ChannelKey, Sender
+from gpuscope.judge.notify.channel_options import (
+    PLAIN_HTTP,
+    finish,
+    read_channel_http,
+    read_secret,
+    read_secret_url,
+)
+from gpuscope.judge.notify.message_texts import SHARED_DEFAULTS, Messages
+
+UNSUPPORTED_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
+    "incidentio": (),
+    "jira": ("jira_api_url",),
+    "mattermost": ("mattermost_webhook_url", "mattermost_webhook_url_file"),
+    "msteams": (),
+    "opsgenie": ("opsgenie_api_url", "opsgenie_api_key", "opsgenie_api_key_file"),
+    "pushover": (),
+    "rocketchat": (
+        "rocketchat_api_url", "rocketchat_token", "rocketchat_token_file", "rocketchat_token_id",
+        "rocketchat_token_id_file",
+    ),
+    "sns": (),
+    "victorops": ("victorops_api_url", "victorops_api_key", "victorops_api_key_file"),
+    "webex": ("webex_api_url",),
+    "wechat": ("wechat_api_url", "wechat_api_secret", "wechat_api_secret_file", "wechat_api_corp_id"),
+}  # fmt: skip
+"""Alertmanager's, with their keys of `global`. These have no effect: a receiver that needed them is refused."""
+_NO_TEMPLATES = ("http_config", "tls_config")
+_SECRET_KEYS = (
+    "alert_source_token", "api_key", "api_secret", "bearer_token", "client_secret", "credentials", "key",
+    "mattermost_webhook_url", "opsgenie_api_key", "password", "proxy_url", "rocketchat_token",
+    "rocketchat_token_id", "secret_key", "secrets", "token", "token_id", "url", "user_key", "victorops_api_key",
+    "webhook_url", "wechat_api_secret",
+)  # fmt: skip
+"""Of http_config, and of kinds that Alertmanager has and we do not."""
+_SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE | re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class UrlForm:
+    """A channel as a URL of `--notify`."""
+
+    schemes: tuple[str, ...]
+    """None: every scheme that no other kind has."""
+    form: str
+    """For people: `discord://WEBHOOK_ID/TOKEN`."""
+    parse: Callable[[str, SplitResult], ChannelConfig | None]
+    """From the URL and its parts. None if it does not have the form; ValueError with a better reason."""
+    has_port: bool = False
+    """The host may have a port: it is checked."""
+
+
+def _no_globals(table: ConfigMapping) -> None:
+    return None
+
+
+def _no_check(configs: Sequence[Any], origin: str) -> None:
+    return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelKind:
+    name: str
+    """`slack` of `slack_configs`."""
+    summary: str
+    """For the docs, in Markdown."""
+    sender: Callable[[Any, Messages], Sender]
+    """From a configuration of this kind."""
+    url: UrlForm | None = None
+    read: Callable[[ConfigMapping, HttpConfig, Any], ChannelConfig] | None = None
+    """From an entry of `<name>_configs`, the global `http_config`, and what `read_globals` returned. None if
+    Alertmanager has no such receiver."""
+    read_globals: Callable[[ConfigMapping], Any] = _no_globals
+    """Reads its keys of `global`."""
+    texts: str = ""
+    """Definitions of its default messages, as Go templates."""
+    secret_keys: tuple[str, ...] = ()
+    """Keys whose values are shown as `<secret>`; those of http_config are known."""
+    plain_keys: tuple[str, ...] = ()
+    """Keys whose values are no templates."""
+    check: Callable[[Sequence[Any], str], None] = _no_check
+    """Raises UsageError for a configuration that cannot work, if finding out takes more than reading it."""
+
+
+@cache
+def channel_kinds() -> Mapping[str, ChannelKind]:
+    """By name."""
+    modules = (
+        importlib.import_module(f"{__name__}.{module.name}") for module in pkgutil.iter_modules(__path__)
+    )
+    kinds: list[ChannelKind] = [module.KIND for module in modules]
+    return {kind.name: kind for kind in kinds}
+
+
+def default_texts() -> str:
+    """The definitions of all default messages."""
+    return "\n".join(
+        (SHARED_DEFAULTS, *(kind.texts.strip() for kind in channel_kinds().values() if kind.texts))
+    )
+
+
+def load_messages(files: Sequence[Path] = (), limits: Limits | None = None) -> Messages:
+    """The default messages, with the template files of a user."""
+    return Messages(default_texts(), files, limits)
+
+
+def secret_keys() -> frozenset[str]:
+    return frozenset((*_SECRET_KEYS, *(key for kind in channel_kinds().values() for key in kind.secret_keys)))
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelGlobals:
+    """Defaults of all channels, from `global`."""
+
+    http: HttpConfig
+    by_kind: Mapping[str, Any]
+
+
+def read_channel_globals(table: ConfigMapping) -> ChannelGlobals:
+    """Keys of kinds that we do not send must still be right: the file may run in Alertmanager too."""
+    unused = [key for keys in UNSUPPORTED_KINDS.values() for key in keys]
+    for key in unused:
+        table.raw(key)
+        if key.endswith("_url"):
+            read_secret_url(table, key)
+        elif f"{key}_file" in unused:
+            read_secret(table, key)
+    return ChannelGlobals(
+        http=read_channel_http(table, PLAIN_HTTP),
+        by_kind={name: kind.read_globals(table) for name, kind in channel_kinds().items()},
+    )
+
+
+def read_channels(
+    receiver: ConfigMapping, defaults: ChannelGlobals, messages: Messages
+) -> tuple[ChannelConfig, ...]:
+    """Every entry of a receiver, in the order of the file."""
+    readable = {f"{name}_configs": kind for name, kind in channel_kinds().items() if kind.read is not None}
+    for key in (f"{name}_configs" for name in UNSUPPORTED_KINDS if f"{name}_configs" not in readable):
+        if receiver.has(key):
+            supported = ", ".join(readable)
+            receiver.fail(key, f"this kind of receiver is not supported here; there are {supported}")
+        receiver.raw(key)
+    configs: list[ChannelConfig] = []
+    for key in sorted(readable, key=receiver.position):
+        kind, documents = readable[key], receiver.raw(key)
+        for entry, document in zip(receiver.tables(key), documents or (), strict=True):
+            if document is None:
+                receiver.fail(key, "an entry is empty")
+            assert kind.read is not None  # noqa: S101 - `readable` has no others
+            configs.append(kind.read(entry, defaults.http, defaults.by_kind[kind.name]))
+            finish(entry)
+            _check_templates(entry, document, (*_NO_TEMPLATES, *kind.plain_keys), messages)
+    return tuple(configs)
+
+
+def _check_templates(
+    entry: ConfigMapping, document: Mapping[str, object], plain_keys: Sequence[str], messages: Messages
+) -> None:
+    for key, value in document.items():
+        if key in plain_keys:
+            continue
+        for text in _texts_in(value):
+            try:
+                messages.check(text)
+            except ValueError as error:
+                entry.fail(key, f"{text[:60]!r}: {error}")
+
+
+def _texts_in(value: object) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for key, inner in value.items():
+            yield str(key)
+            yield from _texts_in(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from _texts_in(inner)
+
+
+def parse_notify_url(url: str, origin: str = "--notify") -> ChannelConfig:
+    """A wrong URL is a UsageError that does not repeat its secrets."""
+    scheme, separator, rest = url.partition("://")
+    if not separator and url.startswith("mailto:"):
+        scheme, rest = "mailto", url.removeprefix("mailto:")
+        separator = "://"
+    if not separator or not rest or _SCHEME.fullmatch(scheme) is None:
+        raise UsageError(f"{origin}: not a URL such as https://…, mailto://… or ntfy://ntfy.sh/topic")
+    origin = f"{origin} {scheme}://…"
+    form = _url_form(scheme.lower())
+    try:
+        parts = urlsplit(f"{scheme}://{rest}")
+        if form.has_port:
+            parts.port  # noqa: B018 - raises for a wrong one
+    except ValueError:  # its text would repeat a part of the URL
+        raise UsageError(f"{origin}: the host or the port is not valid") from None
+    try:
+        config = form.parse(url, parts)
+    except ValueError as error:
+        raise UsageError(f"{origin}: {error}") from None
+    if config is None:
+        raise UsageError(f"{origin}: must have the form {form.form}")
+    return config
+
+
+def _url_form(scheme: str) -> UrlForm:
+    forms = [kind.url for kind in channel_kinds().values() if kind.url is not None]
+    return next(
+        (form for form in forms if scheme in form.schemes), next(form for form in forms if not form.schemes)
+    )
+
+
+def check_channels(configs: Sequence[ChannelConfig], origin: str) -> None:
+    """Raises UsageError for channels that cannot work, before the server starts."""
+    for kind in channel_kinds().values():
+        kind.check([config for config in configs if config.kind == kind.name], origin)
+
+
+def build_receiver(receiver: str, configs: Sequence[ChannelConfig], messages: Messages) -> list[Channel]:
+    """The channels of a receiver, with the sender of each."""
+    positions: Counter[str] = Counter()
+    channels = []
+    for config in configs:
+        key = ChannelKey(receiver, config.kind, positions[config.kind])
+        positions[config.kind] += 1
+        sender = channel_kinds()[config.kind].sender(config, messages)
+        target = config.target()[:MAX_TARGET_CHARACTERS]
+        channels.append(Channel(key, config.send_resolved, sender, target))
+    return channels
+
+
+def url_segments(parts: SplitResult) -> list[str]:
+    """Of a URL whose host is one of them: `discord://ID/TOKEN`."""
+    return [part for part in (parts.netloc, *parts.path.split("/")) if part]
