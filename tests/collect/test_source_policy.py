@@ -28,22 +28,24 @@ def names(settings: Settings, *families: str, also: Sequence[str] = ()) -> list[
 
 def test_auto_has_every_source_that_may_be_needed_in_order_of_trust(dcgmi: str) -> None:
     settings = Settings(dcgmi_command=dcgmi)
-    assert names(settings, "native", "host") == ["nvml", "dcgm", "nvidia-smi", "kernel-log", "host"]
-    assert names(settings, "native") == ["nvml", "dcgm", "nvidia-smi", "kernel-log"]
-    assert names(Settings(dcgmi_command="/none/dcgmi"), "native") == ["nvml", "nvidia-smi", "kernel-log"]
+    beside = ["kernel-log", "infiniband"]
+    assert names(settings, "native", "host") == ["nvml", "dcgm", "nvidia-smi", *beside, "host"]
+    assert names(settings, "native") == ["nvml", "dcgm", "nvidia-smi", *beside]
+    assert names(Settings(dcgmi_command="/none/dcgmi"), "native") == ["nvml", "nvidia-smi", *beside]
 
 
 def test_a_source_that_is_named_is_the_only_one_for_gpus(dcgmi: str) -> None:
     for source in ("nvml", "dcgm", "nvidia-smi", "demo"):
         settings = Settings(source=source, dcgmi_command=dcgmi)
-        assert names(settings, "native", "host") == [source, "kernel-log", "host"]
+        assert names(settings, "native", "host") == [source, "kernel-log", "infiniband", "host"]
         (choice, *_) = choose_sources(settings, ["native"])
         assert choice.wanted([]), "it stands in for nothing"
 
 
 def test_a_machine_without_gpus_is_asked_for_none() -> None:
-    assert names(Settings(), "host") == ["host"]
-    assert names(Settings(source="nvml"), "host") == ["host"]
+    assert names(Settings(), "host") == ["infiniband", "host"]
+    assert names(Settings(source="nvml"), "host") == ["infiniband", "host"]
+    assert names(Settings(), "slurm") == ["slurm"]
 
 
 @dataclass
@@ -94,4 +96,4 @@ def test_a_new_plan_takes_its_place_by_trust() -> None:
     plans = {**source_plans(), "new": SourcePlan(trust=15, selectable=True, in_auto=lambda settings: True)}
     plans = dict(sorted(plans.items(), key=lambda item: item[1].trust))
     chosen = choose_sources(Settings(dcgmi_command="/none"), ["native"], plans=plans)
-    assert [one.name for one in chosen] == ["nvml", "new", "nvidia-smi", "kernel-log"]
+    assert [one.name for one in chosen] == ["nvml", "new", "nvidia-smi", "kernel-log", "infiniband"]

@@ -54,8 +54,8 @@ class SourcePlan:
 
     A selectable source is one that `--source` can name; with `--source auto` it is used if `in_auto`, and read
     while it is `wanted`, which the log explains with `why`. Any other source is used beside the selected one:
-    always, or only if one of its `families` is served. `is_requested` overrides the families: True uses the
-    source, False does not, None leaves it to them.
+    always, or only if one of its `families` is served; with `beside_gpus` also wherever GPUs are read.
+    `is_requested` overrides the families: True uses the source, False does not, None leaves it to them.
     """
 
     trust: int
@@ -65,6 +65,7 @@ class SourcePlan:
     wanted: Wanted = always
     why: str = ""
     families: frozenset[str] = frozenset()
+    beside_gpus: bool = False
     is_requested: Callable[[Settings], bool | None] = lambda settings: None
 
 

@@ -75,6 +75,7 @@ class SnapshotComposer:
             processes=processes,
             ownership=ownership,
             host=merged.host,
+            infiniband=merged.infiniband,
             slurm=merged.slurm,
             cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,

@@ -38,7 +38,7 @@ def choose_sources(
         if requested is not None:
             used = requested
         elif plan.families:
-            used = not plan.families.isdisjoint(families)
+            used = not plan.families.isdisjoint(families) or (plan.beside_gpus and reads_gpus)
         elif settings.source == AUTO and plan.selectable:
             used = reads_gpus and plan.in_auto(settings)
         else:

@@ -14,6 +14,7 @@ from gpuscope.model.readings.absent import ABSENT, Maybe
 from gpuscope.model.readings.device import NO_VALUES, Device, Uuid
 from gpuscope.model.readings.event import GpuEvent, XidEvent, XidTotal
 from gpuscope.model.readings.host import HostReading
+from gpuscope.model.readings.infiniband import InfinibandReading
 from gpuscope.model.readings.ownership import NO_OWNERSHIP, Ownership
 from gpuscope.model.readings.process import Process
 from gpuscope.model.readings.slurm import SlurmState
@@ -38,6 +39,7 @@ class Reading:
     devices: tuple[Device, ...] = ()
     processes: Maybe[tuple[Process, ...]] = ABSENT  # (): no processes; ABSENT: unknown
     host: Maybe[HostReading] = ABSENT
+    infiniband: Maybe[InfinibandReading] = ABSENT
     slurm: Maybe[SlurmState] = ABSENT
     xids: tuple[XidEvent, ...] = ()
     failures: Mapping[str, int] = NO_VALUES
@@ -108,6 +110,7 @@ class Snapshot:
     processes: Maybe[tuple[Process, ...]] = ABSENT
     ownership: Ownership = NO_OWNERSHIP
     host: Maybe[HostReading] = ABSENT
+    infiniband: Maybe[InfinibandReading] = ABSENT
     slurm: Maybe[SlurmState] = ABSENT  # on the one machine that reads the cluster
     cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that is not idle
     counters: Mapping[Uuid, Counters] = NO_VALUES

@@ -11,10 +11,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final
 
 from gpuscope.agent.families import FamilySpec
+from gpuscope.agent.families.host.node_infiniband import PREFIX as INFINIBAND
+from gpuscope.agent.families.host.node_infiniband import infiniband_families
 from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
 from gpuscope.model.exposition.number_text import go_float
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.model.readings import ABSENT, HostReading, Maybe, Snapshot
+from gpuscope.model.readings.infiniband import InfinibandReading
 
 MAX_LABEL_SETS = 50_000
 
@@ -75,23 +78,26 @@ class HostFamily:
         self._only = only
         self._groups = {group for group in GROUPS if only.any_under(f"node_{group}_")}
         self._host: Maybe[HostReading] = ABSENT
+        self._infiniband: Maybe[InfinibandReading] = ABSENT
         self._families: tuple[MetricFamily, ...] = ()
         self._label_sets: dict[Pairs, LabelSet] = {}
         self._orders: dict[str, tuple[tuple[CpuKey, ...], list[tuple[CpuKey, LabelSet]]]] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterable[MetricFamily]:
         # The host is read every few seconds, snapshots are built every second.
-        if snapshot.host is not self._host:
-            self._host = snapshot.host
-            found = (
-                []
-                if self._host is ABSENT
-                else [f for f in self._build(self._host) if f.samples and f.name in self._only]
-            )
-            self._families = tuple(sorted(found, key=lambda family: family.name))
+        if snapshot.host is not self._host or snapshot.infiniband is not self._infiniband:
+            self._host, self._infiniband = snapshot.host, snapshot.infiniband
+            families = [f for f in self._build() if f.samples and f.name in self._only]
+            self._families = tuple(sorted(families, key=lambda family: family.name))
         return self._families
 
-    def _build(self, host: HostReading) -> Iterator[MetricFamily]:
+    def _build(self) -> Iterator[MetricFamily]:
+        if self._host is not ABSENT:
+            yield from self._build_host(self._host)
+        if self._infiniband is not ABSENT and self._only.any_under(INFINIBAND):
+            yield from infiniband_families(self._infiniband, self._labels)
+
+    def _build_host(self, host: HostReading) -> Iterator[MetricFamily]:
         yield from self._single(host)
         if "cpu" in self._groups:
             yield from self._cpu(host)
@@ -229,7 +235,7 @@ def _family(name: str, kind: str, help_text: str, samples: list[Sample]) -> Metr
 
 FAMILY = FamilySpec(
     name="host",
-    summary="node_exporter's cpu, load, memory, filesystem, disk, network and uname metrics",
+    summary="node_exporter's cpu, load, memory, filesystem, disk, network, InfiniBand and uname metrics",
     build=lambda settings: HostFamily(),
     openmetrics=True,  # every counter ends in _total, so no series is renamed
     on_demand=True,

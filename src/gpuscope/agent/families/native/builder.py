@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from gpuscope.agent.families import FamilySpec
 from gpuscope.agent.families.native.agent_metrics import AgentMetrics
 from gpuscope.agent.families.native.device_metrics import DeviceMetrics
+from gpuscope.agent.families.native.link_metrics import LinkMetrics
 from gpuscope.agent.families.native.owner_metrics import OwnerMetrics
 from gpuscope.agent.families.native.process_metrics import ProcessMetrics
 from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
@@ -41,6 +42,7 @@ class NativeBuilder:
             DeviceMetrics(only),
             ProcessMetrics(only),
             OwnerMetrics(only),
+            LinkMetrics(only),
             _SlurmPart(only),
             AgentMetrics(only),
         )

@@ -7,6 +7,7 @@ are filled by their own code.
 
 from __future__ import annotations
 
+from gpuscope.agent.families.native.link_table import LINK_METRICS
 from gpuscope.agent.families.native.metric import NativeMetric as NativeMetric
 from gpuscope.agent.families.native.owner_table import OWNERSHIP_METRICS
 from gpuscope.agent.families.native.slurm_table import SLURM_CLUSTER_METRICS
@@ -415,7 +416,7 @@ AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the age
 NATIVE_METRICS: tuple[NativeMetric, ...] = (
     GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, *TREND_METRICS, THROTTLE_REASON, XID_ERRORS,
     XID_AGE, XID_LAST, *PROCESS_METRICS, *PROCESS_WORK_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS,
-    SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED, NODE_CPU,
-    AGENT_INFO, AGENT_SNAPSHOT_AGE, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU,
+    *LINK_METRICS, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED,
+    NODE_CPU, AGENT_INFO, AGENT_SNAPSHOT_AGE, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU,
     AGENT_MEMORY, *SLURM_CLUSTER_METRICS,
 )  # fmt: skip
