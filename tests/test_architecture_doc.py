@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from pathlib import Path
 
@@ -10,13 +11,14 @@ import pytest
 
 from tests.architecture_page import ROOT, section
 
-WALKS = 4
+WALKS = 5
+SHORT = ("From a rule that fires to a message in Slack",)
 
 
 def walks() -> dict[str, list[tuple[str, str]]]:
     found = {}
     for title, text in re.findall(
-        r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", section("Four walks"), re.MULTILINE | re.DOTALL
+        r"^### ([^\n]+)\n(.*?)(?=^##|\Z)", section("Five walks"), re.MULTILINE | re.DOTALL
     ):
         found[title] = re.findall(r"^\d+\. `([^`:]+):([^`]+)`", text, re.MULTILINE)
     return found
@@ -46,8 +48,16 @@ def test_every_step_of_a_walk_exists(title: str) -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("title", SHORT)
+def test_a_short_walk_has_few_steps_and_never_goes_back(title: str) -> None:
+    steps = walks()[title]
+    assert len(steps) <= 15
+    files = [file for file, _ in itertools.groupby(file for file, _ in steps)]
+    assert len(files) == len(set(files)), "a file that was left comes again"
+
+
 def test_the_walks_are_complete() -> None:
-    numbered = len(re.findall(r"^\d+\. ", section("Four walks"), re.MULTILINE))
+    numbered = len(re.findall(r"^\d+\. ", section("Five walks"), re.MULTILINE))
     assert len(walks()) == WALKS
     assert sum(map(len, walks().values())) == numbered, "a step is not written as `file:function`"
 

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from gpuscope.agent.collect.xid_state import LogPosition, SavedXidCount, XidState, XidStateFile
-from gpuscope.judge.notify.alert_matchers import AlertMatcher
+from gpuscope.judge.notify.alert_matchers import AlertMatcher, parse_matcher
 from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey
 from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
 from gpuscope.judge.notify.idle_policy.policy_audit import PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_steps import PolicyAction
-from gpuscope.judge.notify.matcher_parser import parse_matcher
 from gpuscope.judge.notify.notification_log import LogEntry, LogKey
 from gpuscope.judge.notify.notify_state import FILE_NAME as NOTIFY_FILE
 from gpuscope.judge.notify.notify_state import NotifyState

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.judge.notify.alert_routes import InhibitRule
-from gpuscope.judge.notify.inhibition import Inhibitor
-from gpuscope.judge.notify.matcher_parser import parse_matchers
-from gpuscope.judge.notify.stored_alert import StoredAlert
+from gpuscope.judge.notify.alert_matchers import parse_matchers
+from gpuscope.judge.notify.alert_routes import Inhibitor, InhibitRule
+from gpuscope.judge.notify.alert_store import StoredAlert
 
 RULE = InhibitRule(
     tuple(parse_matchers('alertname="NodeDown"')), tuple(parse_matchers('alertname="GpuLost"')), ("node",)

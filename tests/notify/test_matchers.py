@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.judge.notify.alert_matchers import AlertMatcher, match_all, matchers_text, sorted_matchers
-from gpuscope.judge.notify.matcher_parser import MAX_MATCHER_CHARACTERS, parse_matcher, parse_matchers
+from gpuscope.judge.notify.alert_matchers import (
+    MAX_MATCHER_CHARACTERS,
+    AlertMatcher,
+    match_all,
+    matchers_text,
+    parse_matcher,
+    parse_matchers,
+    sorted_matchers,
+)
 from gpuscope.model.series import MatchOp
 
 

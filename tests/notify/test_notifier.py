@@ -11,13 +11,13 @@ import pytest
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.judge.notify.alert_matchers import parse_matchers
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.default_alerting import default_alerting
-from gpuscope.judge.notify.delivery import Delivery, DeliveryQueue
-from gpuscope.judge.notify.matcher_parser import parse_matchers
-from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.judge.notify.notifier import Delivery, Notifier
 from gpuscope.judge.notify.notify_state import FILE_NAME, MemoryState, NotifyState
+from gpuscope.judge.notify.send_loop import DeliveryQueue
 from gpuscope.judge.notify.silences import Silence
 from gpuscope.judge.rules.alert import Alert
 from tests.notify.timeline import START, ManualClock, advance, recording_channels

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.errors import UsageError
-from gpuscope.judge.notify.matcher_parser import parse_matchers
+from gpuscope.judge.notify.alert_matchers import parse_matchers
 from gpuscope.judge.notify.notification_log import LogEntry, LogKey
 from gpuscope.judge.notify.notify_state import NotifyState
 from gpuscope.judge.notify.silences import Silence, SilenceError

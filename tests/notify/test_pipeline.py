@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.limits import Limits
+from gpuscope.judge.notify.alert_matchers import parse_matchers
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.channel import SendError
-from gpuscope.judge.notify.matcher_parser import parse_matchers
-from gpuscope.judge.notify.notification_log import LogEntry, LogKey, NotificationLog, Reason, reason_to_notify
+from gpuscope.judge.notify.notification import Reason
+from gpuscope.judge.notify.notification_log import LogEntry, LogKey, NotificationLog, reason_to_notify
 from gpuscope.judge.notify.notifier import MAINTENANCE_SECONDS
 from gpuscope.judge.notify.notify_state import MemoryState
 from gpuscope.judge.notify.silences import RETENTION_SECONDS, Silence

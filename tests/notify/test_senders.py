@@ -20,6 +20,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import load_settings
 from gpuscope.cli import main
 from gpuscope.cli.wiring.notifying import read_alerting
+from gpuscope.judge.notify.alert_store import StoredAlert
 from gpuscope.judge.notify.alerting_config import AlertingConfig, build_channels, load_alerting
 from gpuscope.judge.notify.channel import SecretText, SendError
 from gpuscope.judge.notify.channels import load_messages
@@ -27,7 +28,7 @@ from gpuscope.judge.notify.channels.apprise import AppriseConfig, AppriseSender,
 from gpuscope.judge.notify.channels.email import EmailConfig, EmailSender
 from gpuscope.judge.notify.channels.ntfy import NtfyConfig, NtfySender
 from gpuscope.judge.notify.channels.webhook import WebhookConfig, WebhookSender
-from gpuscope.judge.notify.notification import MessageAlert, Notification
+from gpuscope.judge.notify.notification import Notification, Reason
 from tests.goldens import check_golden
 from tests.notify.smtp_sink import CHALLENGE, running_smtp, serving_once
 from tests.notify.timeline import Sink, running_sink
@@ -77,7 +78,7 @@ def sink() -> Iterator[Sink]:
 
 def notification(value: str = "node-3", *, is_resolved: bool = False, count: int = 1) -> Notification:
     alerts = [
-        MessageAlert(
+        StoredAlert(
             {
                 "alertname": "GpuXidHardware", "node": value, "gpu": str(at), "severity": "critical",
                 "user": value, "model": "NVIDIA H100", "job_id": "4711", "pod": value,
@@ -87,9 +88,9 @@ def notification(value: str = "node-3", *, is_resolved: bool = False, count: int
                 "runbook_url": "https://wiki.example/xid",
             },
             AT - 90.5,
-            AT if is_resolved else None,
+            AT if is_resolved else AT + 300,
             "http://prometheus.example/graph?g0.expr=x",
-            f"{at:016x}",
+            fingerprint=f"{at:016x}",
         )
         for at in range(count)
     ]  # fmt: skip
@@ -98,7 +99,7 @@ def notification(value: str = "node-3", *, is_resolved: bool = False, count: int
         group_key='{}:{alertname="GpuXidHardware"}',
         group_labels={"alertname": "GpuXidHardware"},
         alerts=alerts,
-        reason="first notification",
+        reason=Reason.FIRST,
         external_url="http://gpuscope.example:9470",
         sent_at=AT,
         route_labels={},

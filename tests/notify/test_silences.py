@@ -9,12 +9,11 @@ from random import Random
 import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.judge.notify.active_silences import MAX_LISTED_SILENCES
-from gpuscope.judge.notify.alert_matchers import match_all
-from gpuscope.judge.notify.matcher_parser import parse_matchers
+from gpuscope.judge.notify.alert_matchers import match_all, parse_matchers
 from gpuscope.judge.notify.notify_state import NotifyState
 from gpuscope.judge.notify.silences import (
     ACTIVE,
+    MAX_LISTED_SILENCES,
     RETENTION_SECONDS,
     Silence,
     SilenceError,

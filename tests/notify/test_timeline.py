@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.judge.notify import notifier as notifier_module
-from gpuscope.judge.notify.notification_log import Reason
+from gpuscope.judge.notify.notification import Reason
 from tests.goldens import GOLDEN, check_golden
 from tests.notify.scenarios import config_text
 from tests.notify.timeline import canonical, run_notifier

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
-from gpuscope.judge.notify.alertmanagers.alertmanager_queue import encode_alerts
+from gpuscope.judge.notify.alertmanager_sender import encode_alerts
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alerting_rule import AlertContext, AlertingRule
 from gpuscope.judge.rules.interfaces import ParsedTemplate, RuleTemplateError, TemplateData, TemplateExpander

@@ -18,18 +18,18 @@ from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.scrape.config import TargetGroup
 from gpuscope.history.scrape.discovery import Discovery
 from gpuscope.history.scrape.provider_configs import DnsProviderConfig
-from gpuscope.judge.notify.alertmanagers.alertmanager_config import (
+from gpuscope.judge.notify.alertmanager_config import (
     AlertingSection,
     AlertmanagerGroup,
     read_alerting,
 )
-from gpuscope.judge.notify.alertmanagers.alertmanager_discovery import AlertmanagerDiscovery
-from gpuscope.judge.notify.alertmanagers.alertmanager_queue import (
+from gpuscope.judge.notify.alertmanager_sender import (
+    AlertmanagerDiscovery,
     AlertmanagerQueue,
+    AlertmanagerSender,
     encode_alerts,
     milliseconds_text,
 )
-from gpuscope.judge.notify.alertmanagers.alertmanager_sender import AlertmanagerSender
 from gpuscope.judge.rules.alert import Alert
 from tests.rules.alertmanager_sink import alertmanager_sink
 from tests.scrape.exporters import serving, status, text

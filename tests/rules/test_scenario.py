@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from gpuscope.history.promql.result import Vector
-from gpuscope.judge.notify.alertmanagers.alertmanager_config import read_alerting
-from gpuscope.judge.notify.alertmanagers.alertmanager_sender import relabel_alerts
+from gpuscope.judge.notify.alertmanager_config import read_alerting
+from gpuscope.judge.notify.alertmanager_sender import relabel_alerts
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alert_state import ActiveAlert, AlertTable
 from gpuscope.judge.rules.alerting_rule import AlertContext, AlertingRule

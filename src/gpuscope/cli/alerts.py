@@ -48,7 +48,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.judge.notify.matcher_parser import parse_matcher
+    from gpuscope.judge.notify.alert_matchers import parse_matcher
 
     for text in args.matchers:
         try:

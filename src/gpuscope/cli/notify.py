@@ -34,7 +34,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.judge.notify.channel import SendError
     from gpuscope.judge.notify.channels import check_channels
     from gpuscope.judge.notify.default_alerting import EVERYBODY, default_alerting
-    from gpuscope.judge.notify.sample_notification import sample_notification
+    from gpuscope.judge.notify.notification import sample_notification
 
     config: AlertingConfig
     if "://" in args.channel or args.channel.startswith("mailto:"):

@@ -73,7 +73,7 @@ def _expire(args: argparse.Namespace) -> None:
 
 
 def _parse_matchers(words: Sequence[str], action: str) -> list[AlertMatcher]:
-    from gpuscope.judge.notify.matcher_parser import parse_matcher
+    from gpuscope.judge.notify.alert_matchers import parse_matcher
 
     found = []
     for text in words:

@@ -25,10 +25,12 @@ from gpuscope.history.scrape.config import ScrapeConfig
 from gpuscope.history.scrape.target import Sink
 from gpuscope.history.store import Store
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.notify.alertmanagers.alertmanager_config import AlertingSection, read_alerting
-from gpuscope.judge.notify.alertmanagers.alertmanager_discovery import AlertmanagerDiscovery
-from gpuscope.judge.notify.alertmanagers.alertmanager_queue import AlertmanagerQueue
-from gpuscope.judge.notify.alertmanagers.alertmanager_sender import AlertmanagerSender
+from gpuscope.judge.notify.alertmanager_config import AlertingSection, read_alerting
+from gpuscope.judge.notify.alertmanager_sender import (
+    AlertmanagerDiscovery,
+    AlertmanagerQueue,
+    AlertmanagerSender,
+)
 from gpuscope.judge.rules.alert import AlertSink
 from gpuscope.judge.rules.alert_fan_out import AlertFanOut
 from gpuscope.judge.rules.alerting_rule import AlertContext

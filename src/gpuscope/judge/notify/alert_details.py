@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote, urlsplit
 
 from gpuscope.base.time_text import to_rfc3339
+from gpuscope.judge.notify.alert_store import StoredAlert
 from gpuscope.judge.notify.channel import Told
-from gpuscope.judge.notify.notification import MessageAlert, Notification
+from gpuscope.judge.notify.notification import Notification
 
 MAX_LISTED = 20
 """Alerts of each status in a default message: most channels would refuse one with 10,000."""
@@ -42,11 +43,11 @@ _LOOKED_UP_GPU = re.compile(r"(?P<Node>.+?) GPU (?P<GPU>\d+)(?: \((?P<Model>.+)\
 """The annotation `gpu` of shipped rules: `node-3 GPU 0 (NVIDIA H100)`."""
 
 
-def alert_name(alert: MessageAlert) -> str:
+def alert_name(alert: StoredAlert) -> str:
     return one_line(alert.labels.get("alertname", "alert"))
 
 
-def rows_of(alert: MessageAlert) -> Iterator[tuple[str, str]]:
+def rows_of(alert: StoredAlert, *, is_resolved: bool) -> Iterator[tuple[str, str]]:
     """Title and text: what it is about, since when, what it means, the next step."""
     labels, annotations = alert.labels, alert.annotations
     if annotations.get("summary"):
@@ -57,7 +58,7 @@ def rows_of(alert: MessageAlert) -> Iterator[tuple[str, str]]:
         if value:
             yield title, one_line(value)
     yield "Since", to_rfc3339(alert.starts_at, "seconds")
-    if alert.ends_at is not None:
+    if is_resolved:
         yield "Resolved", to_rfc3339(alert.ends_at, "seconds")
     meaning = [annotations[name] for name in MEANING if annotations.get(name)]
     next_step = [annotations[name] for name in NEXT_STEP if annotations.get(name)]
@@ -77,7 +78,7 @@ def _annotated_rows(annotations: Mapping[str, str]) -> dict[str, str]:
     return texts
 
 
-def links_of(alert: MessageAlert, external_url: str) -> Iterator[tuple[str, str]]:
+def links_of(alert: StoredAlert, external_url: str) -> Iterator[tuple[str, str]]:
     """Title and URL: the page of the GPU or node that the alert is about, and its expression."""
     uuid = alert.labels.get("uuid", "")
     is_gpu = uuid.startswith(("GPU-", "MIG-"))  # alerts may come from anywhere: it may be that of a disk
@@ -114,6 +115,6 @@ def listed_alerts(notification: Notification, most: int = MAX_LISTED) -> Told:
     return Told(alert.fingerprint for alert in listed if not _is_cut(alert))
 
 
-def _is_cut(alert: MessageAlert) -> bool:
+def _is_cut(alert: StoredAlert) -> bool:
     values = (*alert.labels.values(), *alert.annotations.values())
     return any(len(value) > MAX_VALUE_CHARACTERS for value in values)

@@ -1,4 +1,4 @@
-"""The route tree: which receivers an alert goes to, and how it is grouped on the way.
+"""The route tree: which receivers an alert goes to, and how it is grouped; and which alerts others inhibit.
 
 A child inherits what it does not set, except matchers, `continue` and time intervals. The first child that
 matches takes the alert, unless it says `continue`; a node takes it itself only if no child did.
@@ -6,10 +6,11 @@ matches takes the alert, unless it says `continue`; a node takes it itself only 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.judge.notify.alert_matchers import AlertMatcher, match_all, matchers_text
+from gpuscope.judge.notify.alert_store import StoredAlert
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,3 +69,43 @@ class InhibitRule:
     def equal_values(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """A missing label counts as an empty one."""
         return tuple(labels.get(name, "") for name in self.equal)
+
+
+class Inhibitor:
+    """Which alerts are inhibited now, and by which other alert. Sources are indexed by their values of the
+    `equal` labels, one per rule and value combination: the one that ends last, as in Alertmanager."""
+
+    def __init__(self, rules: Sequence[InhibitRule]) -> None:
+        self._rules = [(rule, dict[tuple[str, ...], StoredAlert]()) for rule in rules]
+
+    def update(self, alert: StoredAlert) -> None:
+        """A new or changed alert."""
+        for rule, sources in self._rules:
+            if not match_all(rule.source_matchers, alert.labels):
+                continue
+            values = rule.equal_values(alert.labels)
+            known = sources.get(values)
+            if known is None or known.fingerprint == alert.fingerprint or known.ends_at <= alert.ends_at:
+                sources[values] = alert
+
+    def rebuild(self, alerts: Iterable[StoredAlert]) -> None:
+        """Forget every source, also resolved ones, and take these instead."""
+        for _, sources in self._rules:
+            sources.clear()
+        for alert in alerts:
+            self.update(alert)
+
+    def inhibited_by(self, labels: Mapping[str, str], now: float) -> str:
+        """The fingerprint of the source alert, or nothing."""
+        for rule, sources in self._rules:
+            if not sources or not match_all(rule.target_matchers, labels):
+                continue
+            source = sources.get(rule.equal_values(labels))
+            if source is None or source.is_resolved(now):
+                continue
+            # Alerts that match both sides do not inhibit each other, or all of them would be silent.
+            matches_both = match_all(rule.source_matchers, labels)
+            if matches_both and match_all(rule.target_matchers, source.labels):
+                continue
+            return source.fingerprint
+        return ""

@@ -16,7 +16,7 @@ import yaml
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.limits import Limits
 from gpuscope.base.yaml_file import TextDumper, load_yaml
-from gpuscope.judge.notify.alert_matchers import AlertMatcher, matchers_text, sorted_matchers
+from gpuscope.judge.notify.alert_matchers import AlertMatcher, matchers_text, parse_matchers, sorted_matchers
 from gpuscope.judge.notify.alert_routes import AlertRoute, InhibitRule, child_key
 from gpuscope.judge.notify.channel import SECRET, Channel, ChannelConfig
 from gpuscope.judge.notify.channel_options import finish
@@ -28,7 +28,6 @@ from gpuscope.judge.notify.channels import (
     read_channels,
     secret_keys,
 )
-from gpuscope.judge.notify.matcher_parser import parse_matchers
 from gpuscope.judge.notify.message_texts import Messages
 from gpuscope.judge.notify.time_intervals import (
     Range,

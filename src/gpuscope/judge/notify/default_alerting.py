@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuscope.base.errors import UsageError
+from gpuscope.judge.notify.alert_matchers import parse_matchers
 from gpuscope.judge.notify.alert_routes import AlertRoute, InhibitRule, child_key
 from gpuscope.judge.notify.alerting_config import AlertingConfig, AlertReceiver, redact_alerting
 from gpuscope.judge.notify.channel import ChannelConfig
 from gpuscope.judge.notify.channels import parse_notify_url
-from gpuscope.judge.notify.matcher_parser import parse_matchers
 from gpuscope.judge.rules.shipped import inhibit_rules
 
 GROUP_BY = ("alertname", "severity")

@@ -15,8 +15,7 @@ from collections.abc import Iterator, Mapping
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.judge.notify.alert_routes import AlertRoute
-from gpuscope.judge.notify.alert_store import for_clients
-from gpuscope.judge.notify.stored_alert import StoredAlert, fingerprint, label_set_text
+from gpuscope.judge.notify.alert_store import StoredAlert, fingerprint, for_clients, label_set_text
 
 log = logging.getLogger("gpuscope.notify")
 MAX_TIMER_DELAY_SECONDS = 1.0

@@ -29,8 +29,9 @@ from gpuscope.judge.notify.alert_details import (
     page_link,
     rows_of,
 )
+from gpuscope.judge.notify.alert_store import StoredAlert
 from gpuscope.judge.notify.channel import NOBODY_TOLD, SendError, Told
-from gpuscope.judge.notify.notification import MessageAlert, Notification
+from gpuscope.judge.notify.notification import RESOLVED, Notification
 from gpuscope.judge.rules.templates import (
     AlertList,
     GoFunction,
@@ -294,7 +295,7 @@ def go_time_value(seconds: float | None) -> GoTime:
 class _AlertData(TemplateAlert):
     """With what only gpuscope has: see default.tmpl."""
 
-    alert: MessageAlert
+    alert: StoredAlert
     style: MessageStyle
     external_url: str
 
@@ -305,11 +306,12 @@ class _AlertData(TemplateAlert):
     def _own_methods(self) -> Mapping[str, GoFunction]:
         text, link = (str if self.style.is_html else self.style.text), self.style.link
         name = text(alert_name(self.alert))
-        rows = Pairs(Pair(title, text(value)) for title, value in rows_of(self.alert))
+        rows = rows_of(self.alert, is_resolved=self.status == RESOLVED)
         links = Pairs(Pair(title, link(url)) for title, url in links_of(self.alert, self.external_url))
+        pairs = Pairs(Pair(title, text(value)) for title, value in rows)
         return {
             "Name": GoFunction((), lambda: name),
-            "Rows": GoFunction((), lambda: rows),
+            "Rows": GoFunction((), lambda: pairs),
             "Links": GoFunction((), lambda: links),
         }
 
@@ -342,11 +344,11 @@ def _make_data(notification: Notification, style: MessageStyle) -> _MessageData:
         status=notification.status,
         alerts=AlertList(
             _AlertData(
-                status=alert.status,
+                status=notification.status_of(alert),
                 labels=labels(alert.labels),
                 annotations=annotations(alert.annotations),
                 starts_at=go_time_value(alert.starts_at),
-                ends_at=go_time_value(alert.ends_at),
+                ends_at=go_time_value(alert.ends_at if alert.is_resolved(notification.sent_at) else None),
                 generator_url=alert.generator_url,
                 fingerprint=alert.fingerprint,
                 alert=alert,
@@ -355,7 +357,7 @@ def _make_data(notification: Notification, style: MessageStyle) -> _MessageData:
             )
             for alert in notification.alerts
         ),
-        notification_reason=notification.reason,
+        notification_reason=notification.reason.value,
         group_labels=labels(notification.group_labels),
         common_labels=labels(notification.common_labels),
         common_annotations=annotations(notification.common_annotations),

@@ -1,7 +1,7 @@
 """One message to one channel about one group: what templates and senders see.
 
-`alerts` are in message order; `ends_at` is None while an alert fires. Names in JSON are Alertmanager's,
-version 4.
+`alerts` are in message order; one whose end has passed when the message is made is resolved, the others fire.
+Names in JSON are Alertmanager's, version 4.
 """
 
 from __future__ import annotations
@@ -10,10 +10,12 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from functools import cached_property
 from typing import Any, Final, Literal
 
 from gpuscope.base.time_text import to_rfc3339
+from gpuscope.judge.notify.alert_store import StoredAlert, label_set_text
 
 NEVER = "0001-01-01T00:00:00Z"
 MessageStatus = Literal["firing", "resolved"]
@@ -29,29 +31,17 @@ def go_time(seconds: float | None) -> str:
     return (text.rstrip("0").rstrip(".") if "." in text else text) + "Z"
 
 
-@dataclass(frozen=True, slots=True)
-class MessageAlert:
-    labels: Mapping[str, str]
-    annotations: Mapping[str, str]
-    starts_at: float
-    ends_at: float | None
-    generator_url: str
-    fingerprint: str
+class Reason(StrEnum):
+    """Why a message is sent: Alertmanager's words, part of a webhook's body."""
 
-    @property
-    def status(self) -> MessageStatus:
-        return FIRING if self.ends_at is None else RESOLVED
-
-    def to_json(self) -> dict[str, object]:
-        return {
-            "status": self.status,
-            "labels": dict(sorted(self.labels.items())),
-            "annotations": dict(sorted(self.annotations.items())),
-            "startsAt": go_time(self.starts_at),
-            "endsAt": go_time(self.ends_at),
-            "generatorURL": self.generator_url,
-            "fingerprint": self.fingerprint,
-        }
+    UNKNOWN = "unknown"
+    """While the labels of a route are expanded."""
+    NONE = "none"
+    FIRST = "first notification"
+    NEW_ALERTS = "new alerts added"
+    SOME_RESOLVED = "some alerts resolved"
+    ALL_RESOLVED = "all alerts resolved"
+    REPEAT = "repeat interval elapsed"
 
 
 @dataclass(frozen=True)
@@ -59,23 +49,26 @@ class Notification:
     receiver: str
     group_key: str
     group_labels: Mapping[str, str]
-    alerts: Sequence[MessageAlert]
-    reason: str
+    alerts: Sequence[StoredAlert]
+    reason: Reason
     external_url: str
     sent_at: float
     route_labels: Mapping[str, str]
 
     @property
     def status(self) -> MessageStatus:
-        return FIRING if any(alert.ends_at is None for alert in self.alerts) else RESOLVED
+        return FIRING if self.firing else RESOLVED
+
+    def status_of(self, alert: StoredAlert) -> MessageStatus:
+        return RESOLVED if alert.is_resolved(self.sent_at) else FIRING
 
     @cached_property
-    def firing(self) -> list[MessageAlert]:
-        return [alert for alert in self.alerts if alert.ends_at is None]
+    def firing(self) -> list[StoredAlert]:
+        return [alert for alert in self.alerts if not alert.is_resolved(self.sent_at)]
 
     @cached_property
-    def resolved(self) -> list[MessageAlert]:
-        return [alert for alert in self.alerts if alert.ends_at is not None]
+    def resolved(self) -> list[StoredAlert]:
+        return [alert for alert in self.alerts if alert.is_resolved(self.sent_at)]
 
     @cached_property
     def common_labels(self) -> dict[str, str]:
@@ -105,7 +98,8 @@ class Notification:
             return {name: characters.sub("_", value) for name, value in values.items()}
 
         alerts = [
-            replace(one, labels=plain(one.labels), annotations=plain(one.annotations)) for one in self.alerts
+            replace(alert, labels=plain(alert.labels), annotations=plain(alert.annotations))
+            for alert in self.alerts
         ]
         groups, routes = plain(self.group_labels), plain(self.route_labels)
         return replace(self, alerts=alerts, group_labels=groups, route_labels=routes)
@@ -125,13 +119,24 @@ class Notification:
         return {
             "receiver": self.receiver_pattern,
             "status": self.status,
-            "alerts": [alert.to_json() for alert in self.alerts],
-            "notification_reason": self.reason,
+            "alerts": [self._alert_json(alert) for alert in self.alerts],
+            "notification_reason": self.reason.value,
             "groupLabels": dict(sorted(self.group_labels.items())),
             "commonLabels": dict(sorted(self.common_labels.items())),
             "commonAnnotations": dict(sorted(self.common_annotations.items())),
             "routeLabels": dict(sorted(self.route_labels.items())),
             "externalURL": self.external_url,
+        }
+
+    def _alert_json(self, alert: StoredAlert) -> dict[str, object]:
+        return {
+            "status": self.status_of(alert),
+            "labels": dict(sorted(alert.labels.items())),
+            "annotations": dict(sorted(alert.annotations.items())),
+            "startsAt": go_time(alert.starts_at),
+            "endsAt": go_time(alert.ends_at if alert.is_resolved(self.sent_at) else None),
+            "generatorURL": alert.generator_url,
+            "fingerprint": alert.fingerprint,
         }
 
 
@@ -144,3 +149,34 @@ def _common(maps: Sequence[Mapping[str, str]]) -> dict[str, str]:
             break
         shared = {name: value for name, value in shared.items() if other.get(name) == value}
     return shared
+
+
+def sample_notification(receiver: str, external_url: str, now: float, *, is_resolved: bool) -> Notification:
+    """To try a channel with: an alert about a GPU, marked as a test."""
+    labels = {
+        "alertname": "GpuscopeTest",
+        "severity": "info",
+        "node": "node-1",
+        "gpu": "0",
+        "model": "NVIDIA H100 80GB HBM3",
+        "user": "alice",
+        "job_id": "4711",
+    }
+    annotations = {
+        "summary": "This is a test message of gpuscope.",
+        "description": "Sent by `gpuscope notify test`. No GPU has a problem.",
+        "next_step": "Nothing to do: this channel works.",
+    }
+    ends_at = now if is_resolved else now + 60
+    alert = StoredAlert(labels, annotations, now - 60, ends_at, f"{external_url}/")
+    group = {"alertname": labels["alertname"]}
+    return Notification(
+        receiver=receiver,
+        group_key=f"{{}}:{label_set_text(group)}",
+        group_labels=group,
+        alerts=[alert],
+        reason=Reason.ALL_RESOLVED if is_resolved else Reason.FIRST,
+        external_url=external_url,
+        sent_at=now,
+        route_labels={},
+    )

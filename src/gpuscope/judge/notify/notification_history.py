@@ -16,8 +16,7 @@ from typing import Protocol
 
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.judge.notify.channel import Channel, ChannelKey, SendError
-from gpuscope.judge.notify.notification import MessageAlert, MessageStatus, Notification
-from gpuscope.judge.notify.notification_log import Reason
+from gpuscope.judge.notify.notification import MessageStatus, Notification, Reason
 
 MAX_LISTED_ALERTS = 20
 MAX_VALUE_CHARACTERS = 200
@@ -99,7 +98,7 @@ class NotificationHistory:
             sent_to=channel.sent_to,
             group_key=notification.group_key,
             group_labels=_short(notification.group_labels),
-            reason=notification.reason,
+            reason=notification.reason.value,
             started_at=notification.sent_at,
             finished_at=None,
             outcome=Outcome.SENDING,
@@ -107,7 +106,7 @@ class NotificationHistory:
             error="",
             firing_count=len(notification.firing),
             resolved_count=len(notification.resolved),
-            alerts=_listed(notification.alerts),
+            alerts=_listed(notification),
             repeats=0,
         )
         self._records[record.id] = record
@@ -169,12 +168,13 @@ def _short(labels: Mapping[str, str]) -> dict[str, str]:
     return {name: value[:MAX_VALUE_CHARACTERS] for name, value in labels.items()}
 
 
-def _listed(alerts: Sequence[MessageAlert]) -> tuple[NotifiedAlert, ...]:
-    found, characters = [], 0
-    for alert in alerts[:MAX_LISTED_ALERTS]:
+def _listed(notification: Notification) -> tuple[NotifiedAlert, ...]:
+    listed: list[NotifiedAlert] = []
+    characters = 0
+    for alert in notification.alerts[:MAX_LISTED_ALERTS]:
         labels = _short(alert.labels)
         characters += sum(len(name) + len(value) for name, value in labels.items())
         if characters > MAX_RECORD_CHARACTERS:
             break
-        found.append(NotifiedAlert(alert.fingerprint, alert.status, labels))
-    return tuple(found)
+        listed.append(NotifiedAlert(alert.fingerprint, notification.status_of(alert), labels))
+    return tuple(listed)

@@ -8,26 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import NamedTuple, Protocol
 
 from gpuscope.judge.notify.channel import NOBODY_TOLD, Told
+from gpuscope.judge.notify.notification import Reason
 
 MAX_ENTRY_SECONDS = 120 * 3600.0
 """Alertmanager's --data.retention."""
-
-
-class Reason(StrEnum):
-    """Alertmanager's words, part of a webhook's body."""
-
-    UNKNOWN = "unknown"
-    """While the labels of a route are expanded."""
-    NONE = "none"
-    FIRST = "first notification"
-    NEW_ALERTS = "new alerts added"
-    SOME_RESOLVED = "some alerts resolved"
-    ALL_RESOLVED = "all alerts resolved"
-    REPEAT = "repeat interval elapsed"
 
 
 class LogKey(NamedTuple):
@@ -111,7 +98,9 @@ class NotificationLog:
         expires_at = now + min(2 * repeat_interval, MAX_ENTRY_SECONDS)
         before = self._entries.get(key)
         # An alert that fires since an earlier message which had it in full was told.
-        told_at = {} if before is None else {one: at for one, at in before.told_at.items() if one in firing}
+        told_at = (
+            {} if before is None else {alert: at for alert, at in before.told_at.items() if alert in firing}
+        )
         told_at |= dict.fromkeys(told & firing, now)
         entry = LogEntry(now, expires_at, firing, resolved, told_at)
         self._entries[key] = entry  # first: if the disk is full, this process still knows

@@ -17,25 +17,22 @@ from typing import Protocol
 from gpuscope.base.clock import Clock, ConfirmedTime
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.judge.notify.alert_store import AlertStore
+from gpuscope.judge.notify.alert_routes import Inhibitor
+from gpuscope.judge.notify.alert_store import AlertStore, StoredAlert, fingerprint, message_order, store_alert
 from gpuscope.judge.notify.alerting_config import AlertingConfig
 from gpuscope.judge.notify.channel import NOBODY_TOLD, Channel, ChannelKey, SendError, Told
-from gpuscope.judge.notify.delivery import Delivery
 from gpuscope.judge.notify.groups import AggregationGroup, AlertGroups
-from gpuscope.judge.notify.inhibition import Inhibitor
-from gpuscope.judge.notify.notification import MessageAlert, Notification
+from gpuscope.judge.notify.notification import Notification, Reason
 from gpuscope.judge.notify.notification_history import HistoryKeeper, NotificationHistory, NotificationRecord
 from gpuscope.judge.notify.notification_log import (
     LogEntry,
     LogKeeper,
     LogKey,
     NotificationLog,
-    Reason,
     reason_to_notify,
 )
 from gpuscope.judge.notify.notify_counters import ChannelStatus, NotifyCounters
 from gpuscope.judge.notify.silences import Silence, SilenceKeeper, Silences
-from gpuscope.judge.notify.stored_alert import StoredAlert, fingerprint, message_order, store_alert
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.series import Labels
@@ -47,6 +44,22 @@ STATUSES_PER_LOCK = 200
 """Alerts whose state is found while the lock is held: with 50,000 alerts and many silences it takes seconds."""
 MIN_SEND_SECONDS = 10.0
 """For all attempts of a message, even if the group interval is shorter."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Delivery:
+    """One message on its way through one channel."""
+
+    channel: Channel
+    notification: Notification
+    group: AggregationGroup
+    firing: frozenset[str]
+    resolved: frozenset[str]
+    timeout_seconds: float
+    """All attempts together: the time until the next flush of the group."""
+    flush_number: int
+    record_id: int
+    """Of the history."""
 
 
 class StateKeeper(SilenceKeeper, LogKeeper, HistoryKeeper, Protocol):
@@ -297,7 +310,7 @@ class Notifier:
             self._log.set(key, firing, resolved, group.route.repeat_interval, now)
             return []
         told = [one for one in alerts if channel.sends_resolved or one.fingerprint in firing]
-        notification = self._notification(group, told, resolved, reason, route_labels, now)
+        notification = self._notification(group, told, reason, route_labels, now)
         timeout = max(group.route.group_interval, MIN_SEND_SECONDS)
         record_id = self._history.begin(channel, notification)
         return [
@@ -308,7 +321,6 @@ class Notifier:
         self,
         group: AggregationGroup,
         alerts: Sequence[StoredAlert],
-        resolved: frozenset[str],
         reason: Reason,
         route_labels: Mapping[str, str],
         now: float,
@@ -317,8 +329,8 @@ class Notifier:
             receiver=group.route.receiver,
             group_key=group.key,
             group_labels=group.labels,
-            alerts=[_message_alert(alert, alert.fingerprint in resolved) for alert in alerts],
-            reason=reason.value,
+            alerts=alerts,
+            reason=reason,
             external_url=self.external_url,
             sent_at=now,
             route_labels=route_labels,
@@ -331,29 +343,14 @@ class Notifier:
         labels = dict(group.route.labels)
         if not any("{{" in value for value in labels.values()):
             return labels
-        resolved = frozenset(alert.fingerprint for alert in alerts if alert.is_resolved(now))
-        data = self._notification(group, alerts, resolved, Reason.UNKNOWN, labels, now)
-        return self.config.messages.expand_route_labels(data)
+        message = self._notification(group, alerts, Reason.UNKNOWN, labels, now)
+        return self.config.messages.expand_route_labels(message)
 
     def attempted(self, delivery: Delivery, seconds: float, error: SendError | None) -> None:
         """One attempt is over; the message may be tried again."""
         with self.lock:
-            kind = delivery.channel.key.kind
             self._history.attempted(delivery.record_id, error)
-            self.counters.requests[kind] += 1
-            self.counters.latency_seconds[kind] += seconds  # type: ignore[assignment]  # a Counter of floats
-            status = self.counters.channels.setdefault(delivery.channel.key, ChannelStatus())
-            now = self._clock.now()
-            if error is None:
-                status.is_up, status.last_error, status.failing_since = True, "", 0.0
-                status.last_sent_at = now
-                status.sent += 1
-                return
-            self.counters.failed_requests[kind] += 1
-            status.failed += 1
-            status.last_error = str(error)
-            if status.is_up is not False:
-                status.is_up, status.failing_since = False, now
+            self.counters.attempted(delivery.channel.key, seconds, error, self._clock.now())
 
     def finished(self, delivery: Delivery, error: SendError | None, told: Told = NOBODY_TOLD) -> None:
         """The message was accepted, and had the alerts `told` in full; or it was given up: then it is tried
@@ -442,10 +439,3 @@ class Notifier:
                 silences[silence.state(now)] += 1
             gauges = {"alerts": states, "silences": silences}
             yield from list(self.counters.families(gauges, len(self._groups)))
-
-
-def _message_alert(alert: StoredAlert, is_resolved: bool) -> MessageAlert:
-    ends_at = alert.ends_at if is_resolved else None
-    return MessageAlert(
-        alert.labels, alert.annotations, alert.starts_at, ends_at, alert.generator_url, alert.fingerprint
-    )

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from gpuscope.judge.notify.channel import ChannelKey
+from gpuscope.judge.notify.channel import ChannelKey, SendError
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 
 ALERTMANAGER_VERSION = "0.34.0"
@@ -45,6 +45,21 @@ class NotifyCounters:
         self.channels: dict[ChannelKey, ChannelStatus] = {}
         self.is_reload_good = True
         self.reloaded_at = 0.0
+
+    def attempted(self, key: ChannelKey, seconds: float, error: SendError | None, now: float) -> None:
+        self.requests[key.kind] += 1
+        self.latency_seconds[key.kind] += seconds  # type: ignore[assignment]  # a Counter of floats
+        status = self.channels.setdefault(key, ChannelStatus())
+        if error is None:
+            status.is_up, status.last_error, status.failing_since = True, "", 0.0
+            status.last_sent_at = now
+            status.sent += 1
+            return
+        self.failed_requests[key.kind] += 1
+        status.failed += 1
+        status.last_error = str(error)
+        if status.is_up is not False:
+            status.is_up, status.failing_since = False, now
 
     def families(self, gauges: Mapping[str, Mapping[str, int]], groups: int) -> Iterator[MetricFamily]:
         yield MetricFamily(

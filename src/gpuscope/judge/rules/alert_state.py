@@ -111,6 +111,13 @@ class AlertTable:
             raise TooManyAlerts(f"exceeded limit of {limit} with {len(active)} alerts")
         return active
 
+    def take_to_send(self, at_ns: int, resend_delay_ns: int) -> list[ActiveAlert]:
+        """Those that a receiver has to hear of now; they count as sent."""
+        alerts = [alert for alert in self if alert.needs_sending(at_ns, resend_delay_ns)]
+        for alert in alerts:
+            alert.last_sent_at_ns = at_ns
+        return alerts
+
     def _advance(self, alert: ActiveAlert, is_present: bool, at_ns: int) -> bool:
         """Move one alert to its state at `at_ns`; return whether it is pending or firing."""
         before = alert.state

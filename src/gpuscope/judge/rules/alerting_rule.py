@@ -123,24 +123,18 @@ class AlertingRule(EvaluatedRule):
         """The alerts that a receiver has to hear of now; marks them as sent."""
         delay, url = self._context.resend_delay_ns, generator_url(self._context.external_url, self.spec)
         valid_until = (at_ns + 4 * max(interval_ns, delay)) / SECOND_NS
-        found: list[Alert] = []
         with self._lock:
-            for alert in self.table:
-                if not alert.needs_sending(at_ns, delay):
-                    continue
-                alert.last_sent_at_ns = at_ns
-                ended = alert.resolved_at_ns
-                found.append(
-                    Alert(
-                        labels=alert.labels,
-                        annotations=alert.annotations,
-                        starts_at=(alert.fired_at_ns or 0) / SECOND_NS,
-                        ends_at=None if ended is None else ended / SECOND_NS,
-                        generator_url=url,
-                        valid_until=valid_until,
-                    )
+            return [
+                Alert(
+                    labels=alert.labels,
+                    annotations=alert.annotations,
+                    starts_at=(alert.fired_at_ns or 0) / SECOND_NS,
+                    ends_at=None if alert.resolved_at_ns is None else alert.resolved_at_ns / SECOND_NS,
+                    generator_url=url,
+                    valid_until=valid_until,
                 )
-        return found
+                for alert in self.table.take_to_send(at_ns, delay)
+            ]
 
     def current_alerts(self) -> list[ActiveAlert]:
         """Copies of all alerts, those that are resolved too."""

@@ -15,8 +15,7 @@ from urllib.parse import unquote_to_bytes
 from gpuscope.base.anchored_regex import compile_anchored
 from gpuscope.base.go_quote import quote
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.judge.notify.alert_matchers import AlertMatcher
-from gpuscope.judge.notify.matcher_parser import parse_matcher
+from gpuscope.judge.notify.alert_matchers import AlertMatcher, parse_matcher
 from gpuscope.serve.http.messages import Request
 
 INVALID_TYPE, REQUIRED, TOO_FEW_ITEMS = 601, 602, 612

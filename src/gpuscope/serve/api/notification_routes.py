@@ -15,10 +15,9 @@ import orjson
 
 from gpuscope.base.clock import Clock
 from gpuscope.judge.notify.channel import Channel, SendError
-from gpuscope.judge.notify.notification import FIRING, RESOLVED
+from gpuscope.judge.notify.notification import FIRING, RESOLVED, sample_notification
 from gpuscope.judge.notify.notification_history import NotificationRecord, Outcome
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.notify.sample_notification import sample_notification
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON, error_answer
 from gpuscope.serve.api_types.notifications_json import (

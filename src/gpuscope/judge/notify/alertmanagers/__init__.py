@@ -1,1 +1,0 @@
-"""Alerts sent to real Alertmanagers: the `alerting` section of prometheus.yml, queues, and the POST."""
