@@ -55,6 +55,7 @@ REACHED_BY = {
     + "test_wrong_passwords_are_limited_and_logged_and_verified_users_pass",
     "max_password_attempts_per_user": WEB + "test_attempts_from_many_addresses_are_limited_per_user",
     "max_password_queue": WEB + "test_many_wrong_passwords_block_neither_query_threads_nor_verified_users",
+    "mcp_max_concurrency": "server/mcp/test_protocol.py::test_so_many_calls_run_at_once",
     "query_max_samples": "promql/test_engine.py::test_too_many_samples",
     "query_max_total_samples": "promql/test_sample_pool.py::test_waiting_is_limited",
     "query_timeout": "promql/test_engine.py::test_query_timeout",

@@ -217,6 +217,13 @@ class Limits:
         "maximum concurrent usage reports and receipts; further ones get 503",
         why="a year reads millions of samples for seconds; queries and the page keep their threads",
     )
+    mcp_max_concurrency: int = _limit(
+        4,
+        parse_positive,
+        "query",
+        "maximum concurrent questions of assistants over /mcp; further ones get 503",
+        why="an assistant asks one after the other; a loop of calls must not take the page's threads",
+    )
     report_max_rows: int = _limit(
         10_000,
         parse_positive,

@@ -43,6 +43,7 @@ COMMANDS = {
     "alerts": "list the alerts of a server, and the channels that fail",
     "silence": "silence alerts for a time: add, list, expire",
     "notify": "send a test message through a channel",
+    "mcp": "answer an assistant (Model Context Protocol) over standard input, from a server's data",
     "load": "load GPUs with a known amount of work, and compare what the monitor shows",
     "doctor": "check this machine, explain problems and show how to fix them",
     "nodecheck": "check this node's GPUs for Slurm's HealthCheckProgram; drain and resume the node",

@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Awaitable, Callable, Sequence
 
+from gpuscope.base.limits import Limits
 from gpuscope.model.exposition.text import TEXT_CONTENT_TYPE
 from gpuscope.serve.http.messages import Handler, Request, Response, text
 from gpuscope.serve.http.routing import Route, Router
 from gpuscope.serve.login.access import AccessPolicy, with_access_policy
+from gpuscope.serve.mcp.protocol import mcp_route
 from gpuscope.serve.page_routes import page_files, with_security_headers
 
 
@@ -22,6 +24,7 @@ def build_app(
     own_metrics: Callable[[], bytes],
     ready: Callable[[], Awaitable[str]] | None = None,
     access: AccessPolicy | None = None,
+    limits: Limits | None = None,
 ) -> Handler:
     """`ready` returns the reason why the server is not ready, or ""; without it, it always is. Only tests omit
     the access policy."""
@@ -45,6 +48,8 @@ def build_app(
             Route("/metrics", metrics),
             *((*access.login.routes(), *access.users.routes()) if access is not None else ()),
             *routes,
+            # Assistants ask the same routes as everybody else; the access policy has let them in.
+            mcp_route(Router(routes), limits or Limits()),
         ],
         fallback=page_files,
     )

@@ -179,6 +179,7 @@ class EmbeddedServer:
             own_metrics=lambda: encode_text(self.own_families()),
             ready=ready,
             access=web.access,
+            limits=settings,
         )
 
 

@@ -142,6 +142,7 @@ def _build_app(parts: _Parts, web: Web, reload: Callable[[], None]) -> Handler:
         ],
         own_metrics=lambda: encode_text(parts.own_families()),
         access=web.access,
+        limits=settings,
     )
 
 

@@ -19,9 +19,9 @@ WILDCARD_ADDRESSES = ("", "0.0.0.0", "::")  # noqa: S104 - for comparison only
 
 SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 QUERY_POSTS = re.compile(
-    r"/api/v1/(query|query_range|query_exemplars|series|labels|label/[^/]+/values|format_query|parse_query)"
+    r"/api/v1/(query|query_range|query_exemplars|series|labels|label/[^/]+/values|format_query|parse_query)|/mcp"
 )
-"""PromQL sent in a form, as long queries are. These requests change nothing."""
+"""PromQL sent in a form, as long queries are, and questions of assistants. These requests change nothing."""
 
 _HOST = re.compile(r"(\[[0-9a-f:.%]+\]|[^\s:\[\]/@]+)(?::([0-9]{1,5}))?", re.ASCII)
 _DEFAULT_PORTS = {"http": "80", "https": "443"}
