@@ -12,6 +12,9 @@ from email.policy import default
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+from gpuscope.judge.rules.shipped.rule_files import group_text, shipped_groups
 from tests.engines import running
 from tests.notify.smtp_sink import SmtpSink, running_smtp
 from tests.notify.timeline import Sink, running_sink
@@ -40,17 +43,28 @@ def get(url: str, path: str) -> Any:
         return json.load(answer)
 
 
-def test_a_gpu_that_falls_off_the_bus_reaches_the_channels(tmp_path: Path) -> None:
+def at_once(folder: Path) -> list[str | Path]:
+    """Options for one node with the shipped rules, whose alert fires after a second instead of a minute."""
+    [gpu_rules] = [group for group in shipped_groups() if group.name == "gpuscope-gpu"]
+    before, alert, after = group_text(gpu_rules, "{{ externalURL }}").partition("- alert: GpuNotAnswering\n")
+    assert after.index("for: 1m") < after.index("labels:")
+    file = folder / "gpu_rules.yml"
+    file.write_text(before + alert + after.replace("for: 1m", "for: 1s", 1))
+    return ["--demo-nodes", "1", "--rules", file]
+
+
+@pytest.mark.parametrize("is_shipped", [False, pytest.param(True, marks=pytest.mark.slow)])
+def test_a_gpu_that_falls_off_the_bus_reaches_the_channels(is_shipped: bool, tmp_path: Path) -> None:
     # slow-network keeps a job on GPU 3 for hours: at some times of the day nobody uses that GPU.
     address = f"127.0.0.1:{free_port()}"
     url = f"http://{address}"
     with running_sink() as sink, running_smtp() as smtp:
         command = [
             sys.executable, "-m", "gpuscope", "up", "--demo", "--scenario", "slow-network,xid79@+3s",
-            "--listen", address, "--data", tmp_path, "--evaluation-interval", "1s",
+            "--listen", address, "--data", tmp_path / "data", "--evaluation-interval", "1s",
             "--notify", f"{sink.url}/hook", "--notify",
             f"mailto://127.0.0.1:{smtp.port}?to=ops@example.org&from=gpus@example.org&tls=no",
-            "--heartbeat", f"{sink.url}/beat",
+            "--heartbeat", f"{sink.url}/beat", *([] if is_shipped else at_once(tmp_path)),
         ]  # fmt: skip
         started = time.time()
         with running(command, f"{url}/-/healthy"):
