@@ -47,6 +47,7 @@ from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.gone_nodes import GoneWatch
 from gpuscope.serve.live.judging import Judging
 from gpuscope.serve.live.picture import finding_json
+from tests.judgement.replay import Answers, ReplayedEngine, vector_at
 from tests.rules.rig import HeldClock
 
 NewEngine = Callable[[], QueryEngine]
@@ -233,10 +234,13 @@ class Server:
         settings = Settings(idle_policy=str(folder / "policy.yml"), data=str(folder))
         clock = HeldClock()
         trust = PolicyTrust(is_verified=lambda labels: True)
-        sink = _DeliveredAtOnce(clock)
+        sink, answers = _DeliveredAtOnce(clock), Answers(slots)
+
+        def new_engine() -> QueryEngine:
+            return ReplayedEngine(self.new_engine(), answers)
 
         def start() -> IdlePolicyThread:
-            return IdlePolicyThread(settings, self.new_engine, sink, trust, clock)
+            return IdlePolicyThread(settings, new_engine, sink, trust, clock)
 
         thread, was_running = start(), True
         for slot in slots:
@@ -329,10 +333,7 @@ class _Replayed:
     def instant(self, expression: str, at_ms: int) -> Vector:
         if expression != self.expression:
             return self.lookups.instant(expression, at_ms)
-        matrix = self.matrix
-        column = int(matrix.times_ms.searchsorted(at_ms))
-        rows = matrix.present[:, column].nonzero()[0].tolist()
-        return Vector(at_ms, [matrix.labels[row] for row in rows], matrix.values[rows, column])
+        return vector_at(self.matrix, at_ms)
 
 
 class _NoAlerts:
