@@ -1,8 +1,8 @@
 """Clients written in Go, built from the modules their own projects publish: how one is built and asked.
 
-`client("grafana")` gives the program built from the folder of that name here, or skips the test naming what is
-missing: Go, or the modules. A program is built once, into gpuscope's cache folder, under a name with a hash of
-its sources. It reads one JSON document from standard input and writes one to standard output.
+`client("grafana")` gives the program built from the folder of that name, here or in another place, or skips the
+test naming what is missing: Go, or the modules. A program is built once, into gpuscope's cache folder, under a
+name with a hash of its sources. It reads JSON from standard input and writes JSON to standard output.
 """
 
 from __future__ import annotations
@@ -25,31 +25,32 @@ BUILD_FLAGS = ["-trimpath", "-gcflags=all=-N -l -dwarf=false", "-ldflags=-s -w"]
 NOT_TO_BE_HAD = ('Get "', "reading http", "module lookup disabled", "requires go >=", "toolchain not available")
 
 
-def client(name: str) -> Path:
+def client(name: str, place: Path | None = None) -> Path:
     """The program, or a skip that says which client is missing and why."""
-    found = find_client(name)
+    found = find_client(name, place)
     if isinstance(found, str):
         pytest.skip(f"{name}: {found}")
     return found
 
 
 @functools.cache
-def find_client(name: str) -> Path | str:
+def find_client(name: str, place: Path | None = None) -> Path | str:
     """The path, or the reason there is none."""
+    source = (place or HERE) / name
     go = shutil.which("go")
     if go is None:
         return "Go is not installed"
-    program = _cache() / f"{name}-{_fingerprint(HERE / name, go)}"
+    program = _cache() / f"{name}-{_fingerprint(source, go)}"
     if program.exists():
         return program
     # Fetched apart from building: what cannot be fetched is a skip, what does not build is a failure.
-    fetched = _run([go, "list", "-deps", "."], HERE / name)
+    fetched = _run([go, "list", "-deps", "."], source)
     if fetched.returncode:
         assert any(sign in fetched.stderr for sign in NOT_TO_BE_HAD), fetched.stderr
         return f"its modules cannot be had: {fetched.stderr.strip().splitlines()[-1]}"
     program.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=program.parent) as folder:
-        built = _run([go, "build", *BUILD_FLAGS, "-o", f"{folder}/client", "."], HERE / name)
+        built = _run([go, "build", *BUILD_FLAGS, "-o", f"{folder}/client", "."], source)
         assert not built.returncode, built.stderr
         Path(folder, "client").replace(program)  # at once: another run may be looking
     return program

@@ -5,14 +5,11 @@ from __future__ import annotations
 import functools
 import json
 import os
-import shutil
 import subprocess
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from gpuscope.judge.rules.templates import (
     ALERT_PRELUDE,
@@ -29,9 +26,9 @@ from gpuscope.judge.rules.templates import (
     parse,
     prometheus_functions,
 )
+from tests.clients.go_client import client
 
 HERE = Path(__file__).parent
-ORACLE = HERE / "go_oracle"
 Result = dict[str, str]
 
 
@@ -100,27 +97,9 @@ def _expand_notification(case: Mapping[str, Any]) -> str:
     return template.expand_html(data) if case["engine"] == "html" else template.expand(data)
 
 
-@functools.cache
-def oracle_program() -> Path:
-    """The built Go program; a skip that names the reason where it cannot be built."""
-    go = shutil.which("go")
-    if go is None:
-        pytest.skip("go: not found; the goldens stand in")
-    program = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "gpuscope/template-oracle"
-    sources = [ORACLE / name for name in ("main.go", "go.mod", "go.sum")]
-    newest = max(path.stat().st_mtime for path in sources)
-    if not program.exists() or program.stat().st_mtime < newest:
-        program.parent.mkdir(parents=True, exist_ok=True)
-        built = subprocess.run(
-            [go, "build", "-o", str(program), "."], cwd=ORACLE, capture_output=True, text=True, check=False
-        )
-        if built.returncode:
-            pytest.skip(f"go: the oracle does not build: {built.stderr[-300:]}")
-    return program
-
-
 def expand_with_go(cases: list[dict[str, Any]]) -> list[Result]:
     lines = "".join(json.dumps(case) + "\n" for case in cases)
-    run = subprocess.run([oracle_program()], input=lines, capture_output=True, text=True, check=True)
+    program = client("go_oracle", HERE)  # built as the other Go programs are, which have most of its packages
+    run = subprocess.run([program], input=lines, capture_output=True, text=True, check=True)
     # Only "\n" ends a line: the output may hold other line separators.
     return [json.loads(line) for line in run.stdout.split("\n") if line]
