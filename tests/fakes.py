@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeVar
 
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import Device, Reading, Uuid
+from gpuscope.model.readings import Device, ErrorEvent, ErrorTotal, Instance, Reading, Uuid
 from gpuscope.model.source import Source, SourceSpec, Tier
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, OWN_NAMES, make_device, own, throttle_reasons
+
+P = TypeVar("P", Device, Instance)
 
 
 class FakeClock:
@@ -48,7 +53,25 @@ def spec_of(source: Source | Callable[[Settings], Source], name: str = "fake") -
 
 
 def gpu(index: int = 0, **readings: object) -> Device:
-    return Device(uuid=Uuid(f"GPU-{index}"), index=index, **readings)  # type: ignore[arg-type]
+    return make_device(uuid=Uuid(f"GPU-{index}"), index=index, **readings)
+
+
+def replace_readings(part: P, **readings: object) -> P:
+    """With other readings, those of the device and NVIDIA's own mixed."""
+    mine = {name: readings.pop(name) for name in OWN_NAMES & readings.keys()}
+    if "throttle_mask" in mine:
+        readings["throttle_reasons"] = throttle_reasons(mine["throttle_mask"])  # type: ignore[arg-type]
+    if "mig_enabled" in mine:
+        readings["is_split"] = mine["mig_enabled"] == 1
+    return replace(part, vendor_values=replace(own(part), **mine), **readings)  # type: ignore[arg-type]
+
+
+def xid_event(code: int, **more: object) -> ErrorEvent:
+    return ErrorEvent(vendor=NVIDIA, code=str(code), **more)  # type: ignore[arg-type]
+
+
+def xid_total(code: int, **more: object) -> ErrorTotal:
+    return ErrorTotal(vendor=NVIDIA, code=str(code), **more)  # type: ignore[arg-type]
 
 
 class Hanging:

@@ -79,8 +79,8 @@ OUTSIDE_ELSEWHERE = {
     "agent/collect/cost.py": "the agent's own CPU time and memory, from /proc/self",
     "agent/collect/expected.py": "counts the GPUs that the PCI bus shows, from sysfs",
     "agent/collect/source_worker.py": "`spec.open` opens a source; no file",
-    "agent/collect/xid_ledger.py": "the boot id: XIDs of an earlier boot are not counted again",
-    "agent/collect/xid_state.py": "the file with the XIDs counted so far",
+    "agent/collect/error_ledger.py": "the boot id: errors of an earlier boot are not counted again",
+    "agent/collect/error_state.py": "the file with the errors counted so far",
     "model/exposition/textfile_writer.py": "the textfile itself",
     "vendors/nvidia/families/dcgm/counters_csv.py": "reads the counters file again when it changes",
     "judge/rules/query_adapters.py": "an event loop of its own for an engine behind HTTP",
@@ -98,8 +98,9 @@ IMPURE_ALLOWED = {
     ],
 }
 
-# Names that a folder layout repeats on purpose: each family has its builder and table, each source its plan.
-REPEATED_BY_LAYOUT = ("__init__", "builder", "table", "plan")
+# Names that a folder layout repeats on purpose: each family has its builder and table, each source its plan,
+# each vendor its parts.
+REPEATED_BY_LAYOUT = ("__init__", "builder", "table", "plan", "vendor", "advice")
 
 OTHER_HTTP_CLIENTS = ("http.client", "urllib.request", "urllib3", "requests", "aiohttp", "httpx")
 

@@ -195,7 +195,7 @@ def findings_page() -> Iterator[str]:
         yield f"\n## {title}\n"
         yield "| kind | severity | what it means | next step |\n|---|---|---|---|"
         for check in kinds:
-            next_step = check.next_step.replace("{gpu_list}", "GPU")
+            next_step = check.shown_step.replace("{gpu_list}", "GPU")
             yield f"| `{check.kind}` | {check.severity} | {_cell(check.meaning)} | {_cell(next_step)} |"
     yield FINDINGS_OVER_TIME
     yield "| kind | what is lost | a finding is about |\n|---|---|---|"

@@ -183,7 +183,7 @@ def rules_page() -> Iterator[str]:
                 duration = duration_text(round(check.for_seconds * 1000)) if check.for_seconds else ""
                 inhibited = ", ".join(f"`{CHECKS[kind].alert}`" for kind in check.inhibited_by)
                 severity = "none" if check is WATCHDOG else check.severity
-                next_step = check.next_step.replace("{gpu_list}", "GPU")
+                next_step = check.shown_step.replace("{gpu_list}", "GPU")
                 yield (
                     f'| <a id="{rule.alert.lower()}"></a>`{rule.alert}` | {severity} | {duration} '
                     f"| {_cell(check.meaning)} | {_cell(next_step)} | {inhibited} |"

@@ -86,7 +86,7 @@ def _expected_annotations(group: str, rule: ShippedRule, case: Case) -> dict[str
         "summary": f"{place}: {meaning.rstrip('.')}",
         "description": f"{meaning} {case.detail}" if case.detail else meaning,
         **lookups,
-        "next_step": check.next_step.replace("{gpu_list}", gpu),
+        "next_step": check.shown_step.replace("{gpu_list}", gpu),
         **case.expected,
     }
 

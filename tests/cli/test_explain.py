@@ -38,7 +38,7 @@ def test_an_xid_has_its_meaning_and_next_step(capsys: pytest.CaptureFixture[str]
     assert main(["explain", "xid", "79", *NOBODY]) == 0
     printed = capsys.readouterr().out
     assert printed.startswith("XID 79 FALLEN_OFF_THE_BUS\n")
-    for text in (XIDS[79].meaning, XIDS[79].next_step, "no, it is suspect", "no server was queried"):
+    for text in (XIDS["79"].meaning, XIDS["79"].next_step, "no, it is suspect", "no server was queried"):
         assert text in printed
 
 

@@ -57,7 +57,7 @@ def test_energy_is_the_drivers_counter_or_power_times_time() -> None:
 
 def test_throttled_time_comes_from_the_driver_where_it_counts_and_from_the_mask_else() -> None:
     def hot(driver_seconds: float) -> Device:
-        return gpu(throttle_reasons=0x20 | 0x04, throttled_seconds={"sw_power_cap": driver_seconds})
+        return gpu(throttle_mask=0x20 | 0x04, throttled_seconds={"sw_power_cap": driver_seconds})
 
     throttled = integrate([(0, hot(100.0)), (1, hot(100.25))]).throttled_seconds  # type: ignore[attr-defined]
     assert throttled["sw_power_cap"] == 0.25

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from gpuscope.agent.collect.collector import Collector
-from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.model.readings import Snapshot
 from tests.fakes import FakeClock
 
@@ -24,7 +24,7 @@ def starts_of_cycles(durations: Sequence[float]) -> list[float]:
         clock.pass_seconds(seconds)
         return stop.is_set()
 
-    collector = Collector([], node="n", interval=2.0, clock=clock, ledger=XidLedger(None), wait=wait)
+    collector = Collector([], node="n", interval=2.0, clock=clock, ledger=ErrorLedger(None), wait=wait)
 
     def take_time(snapshot: Snapshot) -> None:
         starts.append((clock.monotonic() - begun_at) / 2.0)

@@ -8,16 +8,17 @@ import pytest
 
 from gpuscope.agent.collect.gpu_trends import MAX_SECONDS, GpuTrends
 from gpuscope.model.readings import ABSENT, Counters, Device, GpuTrend, Maybe, Pid, Process, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 
 UUID = Uuid("GPU-1")
-SPINNING = Device(
+SPINNING = make_device(
     uuid=UUID,
     index=0,
     utilization_ratio=1.0,
     power_watts=150.0,
     power_limit_watts={"enforced": 700.0},
     pcie_bytes_per_second={"tx": 0.0, "rx": 0.0},
-    dram_active_ratio=0.0,
+    engine_active_ratio={"dram": 0.0},
 )
 
 
@@ -33,7 +34,7 @@ def trend_of(*devices: Device, counters: tuple[Counters, ...] = ()) -> GpuTrend:
 
 def test_a_gpu_hangs_since_it_spins_without_power_and_traffic() -> None:
     assert trend_of(SPINNING, SPINNING, SPINNING).hung_since == 1000.0
-    assert trend_of(replace(SPINNING, dram_active_ratio=ABSENT)).hung_since == 1000.0
+    assert trend_of(replace(SPINNING, engine_active_ratio={})).hung_since == 1000.0
 
 
 @pytest.mark.parametrize(
@@ -42,7 +43,7 @@ def test_a_gpu_hangs_since_it_spins_without_power_and_traffic() -> None:
         {"utilization_ratio": 0.5},
         {"power_watts": 500.0},
         {"pcie_bytes_per_second": {"tx": 0.0, "rx": 5e9}},
-        {"dram_active_ratio": 0.4},
+        {"engine_active_ratio": {"dram": 0.4}},
         {"power_watts": ABSENT},
         {"power_limit_watts": {}},
         {"pcie_bytes_per_second": {}},
@@ -53,8 +54,8 @@ def test_a_gpu_that_computes_transfers_or_is_not_known_does_not_hang(change: dic
 
 
 def test_nvlink_traffic_means_that_it_does_not_hang() -> None:
-    moving = [replace(SPINNING, nvlink_bytes={"tx": second * 1e9}) for second in range(3)]
-    still = [replace(SPINNING, nvlink_bytes={"tx": 1e9}) for _ in range(3)]
+    moving = [replace(SPINNING, link_bytes={"tx": second * 1e9}) for second in range(3)]
+    still = [replace(SPINNING, link_bytes={"tx": 1e9}) for _ in range(3)]
     assert trend_of(*moving).hung_since is ABSENT
     assert trend_of(*still).hung_since == 1000.0
 

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from gpuscope.agent.collect.identities import Identities
 from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 
 
 def gpu(uuid: str, index: int = 0, address: Maybe[str] = ABSENT, *, lost: bool = False) -> Device:
-    return Device(uuid=Uuid(uuid), index=index, pci_bus_id=address, lost=lost)
+    return make_device(uuid=Uuid(uuid), index=index, pci_bus_id=address, lost=lost)
 
 
 def uuids(devices: tuple[Device, ...]) -> list[str]:

@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from gpuscope.agent.collect.merge import merge_readings
-from gpuscope.model.readings import ABSENT, Driver, MigInstance, Reading, Uuid
+from gpuscope.model.readings import ABSENT, Device, Driver, Reading, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_instance, own
 from tests.fakes import gpu
 
 
@@ -9,12 +10,16 @@ def test_the_first_source_wins_and_the_others_fill_its_gaps() -> None:
     nvml = Reading(devices=(gpu(power_watts=300.0, temperature_celsius={"gpu": 60.0}),), processes=())
     dcgm = Reading(
         devices=(
-            gpu(power_watts=1.0, tensor_active_ratio=0.4, temperature_celsius={"gpu": 1.0, "memory": 70.0}),
+            gpu(
+                power_watts=1.0,
+                engine_active_ratio={"tensor": 0.4},
+                temperature_celsius={"gpu": 1.0, "memory": 70.0},
+            ),
         )
     )
     (device,) = merge_readings([nvml, dcgm]).devices
     assert device.power_watts == 300.0
-    assert device.tensor_active_ratio == 0.4
+    assert device.engine_active_ratio.get("tensor", ABSENT) == 0.4
     assert device.temperature_celsius == {"gpu": 60.0, "memory": 70.0}
     assert device.fan_speed_ratio == {}
 
@@ -32,12 +37,28 @@ def test_no_process_is_not_the_same_as_not_knowing() -> None:
 
 
 def test_devices_come_by_index_and_instances_are_merged_by_uuid() -> None:
-    instance = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, memory_used_bytes=5.0)
-    profiled = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, sm_active_ratio=0.5)
-    first = Reading(devices=(gpu(1), gpu(0, instances=(instance,))), driver=Driver(driver_version="580"))
-    second = Reading(devices=(gpu(0, instances=(profiled,)),), driver=Driver(cuda_version="13.0"))
+    instance = make_instance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, memory_used_bytes=5.0)
+    profiled = make_instance(
+        uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, engine_active_ratio={"sm": 0.5}
+    )
+    first = Reading(
+        devices=(gpu(1), gpu(0, instances=(instance,))), drivers={"nvidia": Driver(driver_version="580")}
+    )
+    second = Reading(
+        devices=(gpu(0, instances=(profiled,)),), drivers={"nvidia": Driver(library_versions={"cuda": "13.0"})}
+    )
     merged = merge_readings([first, second])
     assert [device.index for device in merged.devices] == [0, 1]
     (both,) = merged.devices[0].instances
-    assert (both.memory_used_bytes, both.sm_active_ratio) == (5.0, 0.5)
-    assert merged.driver == Driver(driver_version="580", cuda_version="13.0")
+    assert (both.memory_used_bytes, both.engine_active_ratio.get("sm", ABSENT)) == (5.0, 0.5)
+    assert merged.drivers == {"nvidia": Driver(driver_version="580", library_versions={"cuda": "13.0"})}
+
+
+def test_a_source_without_a_vendor_takes_nothing_of_the_vendor_s_away() -> None:
+    """A rack's controller knows the power of a GPU, and not whose GPU it is."""
+    rack = Reading(devices=(Device(uuid=Uuid("GPU-0"), index=0, power_watts=300.0),))
+    nvml = Reading(devices=(gpu(0, recovery_action=0.0, fabric_state=3.0),))
+    for readings in ([rack, nvml], [nvml, rack]):
+        (device,) = merge_readings(readings).devices
+        assert (device.vendor, device.power_watts) == ("nvidia", 300.0)
+        assert (own(device).recovery_action, own(device).fabric_state) == (0.0, 3.0)

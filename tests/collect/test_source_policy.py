@@ -82,8 +82,8 @@ def answer(*devices: Device, after: float = 60.0) -> State:
 
 def test_dcgm_is_wanted_for_profiling_that_nvml_lacks(dcgmi: str) -> None:
     hopper, ampere = {"compute_capability": "9.0"}, {"compute_capability": "8.0"}
-    assert not wanted("dcgm", answer(gpu(0, sm_active_ratio=0.0)), dcgmi), "0 is a value"
-    assert wanted("dcgm", answer(gpu(0, sm_active_ratio=0.5), gpu(1)), dcgmi)
+    assert not wanted("dcgm", answer(gpu(0, engine_active_ratio={"sm": 0.0})), dcgmi), "0 is a value"
+    assert wanted("dcgm", answer(gpu(0, engine_active_ratio={"sm": 0.5}), gpu(1)), dcgmi)
     assert not wanted("dcgm", answer(gpu(0, lost=True)), dcgmi)
     assert not wanted("dcgm", answer(gpu(0, **hopper), after=4.0), dcgmi), "the second reading may have it"
     assert wanted("dcgm", answer(gpu(0, **hopper), after=5.0), dcgmi)

@@ -11,21 +11,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.agent.collect import xid_ledger as xids
-from gpuscope.agent.collect.xid_ledger import SAME_EVENT_SECONDS, XidLedger, normal_pci_bus_id
-from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid, XidEvent, XidTotal
+from gpuscope.agent.collect import error_ledger as xids
+from gpuscope.agent.collect.error_ledger import SAME_EVENT_SECONDS, ErrorLedger, normal_pci_bus_id
+from gpuscope.model.readings import ABSENT, Device, ErrorEvent, Maybe, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
+from tests.fakes import xid_event, xid_total
 
 UUID = Uuid("GPU-11111111-2222-3333-4444-555555555555")
 OTHER_UUID = Uuid("GPU-66666666-2222-3333-4444-555555555555")
 ADDRESS = "00000000:8D:00.0"
-GPU = Device(uuid=UUID, index=0, pci_bus_id=ADDRESS)
+GPU = make_device(uuid=UUID, index=0, pci_bus_id=ADDRESS)
 BOOT = "boot-1"
 
 
-def kernel(at: float, xid: int = 79, sequence: Maybe[int] = ABSENT, address: str = ADDRESS) -> XidEvent:
+def kernel(at: float, xid: int = 79, sequence: Maybe[int] = ABSENT, address: str = ADDRESS) -> ErrorEvent:
     """A record of the kernel log; its time since boot is its time."""
-    return XidEvent(
-        xid=xid,
+    return xid_event(
+        xid,
         at=at,
         reporter="kernel_log",
         pci_bus_id=address,
@@ -34,16 +36,16 @@ def kernel(at: float, xid: int = 79, sequence: Maybe[int] = ABSENT, address: str
     )
 
 
-def nvml(at: float, xid: int = 79, uuid: Uuid = UUID) -> XidEvent:
-    return XidEvent(xid=xid, at=at, reporter="nvml", gpu_uuid=uuid)
+def nvml(at: float, xid: int = 79, uuid: Uuid = UUID) -> ErrorEvent:
+    return xid_event(xid, at=at, reporter="nvml", gpu_uuid=uuid)
 
 
-def counts(ledger: XidLedger, devices: Sequence[Device] = (GPU,)) -> dict[tuple[str, int], int]:
-    return {(total.gpu_uuid, total.xid): total.count for total in ledger.totals(devices)}
+def counts(ledger: ErrorLedger, devices: Sequence[Device] = (GPU,)) -> dict[tuple[str, int], int]:
+    return {(total.gpu_uuid, int(total.code)): total.count for total in ledger.totals(devices)}
 
 
-def open_ledger(state: Path | None = None, boot_id: str = BOOT) -> XidLedger:
-    return XidLedger(state, boot_id)
+def open_ledger(state: Path | None = None, boot_id: str = BOOT) -> ErrorLedger:
+    return ErrorLedger(state, boot_id)
 
 
 @pytest.mark.parametrize("text", ["0000:8d:00", "0000:8D:00.0", "00000000:8D:00.0", "00000000:8d:00"])
@@ -59,7 +61,7 @@ def test_one_occurrence_through_both_channels_is_one() -> None:
     ledger = open_ledger()
     ledger.totals([GPU])
     ledger.add([kernel(100.0), nvml(101.5)])
-    assert ledger.totals([GPU]) == (XidTotal(gpu_uuid=UUID, xid=79, count=1, last_at=101.5),)
+    assert ledger.totals([GPU]) == (xid_total(79, gpu_uuid=UUID, count=1, last_at=101.5),)
 
 
 def test_two_through_the_same_channel_are_two_and_pair_one_to_one() -> None:
@@ -81,12 +83,12 @@ def test_events_of_a_gpu_not_yet_known_wait_for_it() -> None:
     ledger = open_ledger()
     ledger.add([kernel(100.0, sequence=1), kernel(200.0, sequence=2), nvml(200.5)])
     assert counts(ledger, ()) == {(UUID, 79): 1}
-    assert ledger.totals([GPU]) == (XidTotal(gpu_uuid=UUID, xid=79, count=2, last_at=200.5),)
+    assert ledger.totals([GPU]) == (xid_total(79, gpu_uuid=UUID, count=2, last_at=200.5),)
 
 
 def test_an_event_that_has_both_names_teaches_the_address() -> None:
     ledger = open_ledger()
-    both = XidEvent(xid=13, at=1.0, reporter="kernel_log", gpu_uuid=UUID, pci_bus_id="0000:8d:00")
+    both = xid_event(13, at=1.0, reporter="kernel_log", gpu_uuid=UUID, pci_bus_id="0000:8d:00")
     ledger.add([both, kernel(2.0)])
     assert counts(ledger, ()) == {(UUID, 13): 1, (UUID, 79): 1}
 
@@ -100,7 +102,7 @@ def test_a_gpu_that_fell_off_the_bus_keeps_its_count() -> None:
 
 def test_an_event_without_a_gpu_is_refused_once_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
     ledger = open_ledger()
-    ledger.add([XidEvent(xid=1, at=1.0, reporter="nvml")] * 5)
+    ledger.add([xid_event(1, at=1.0, reporter="nvml")] * 5)
     assert ledger.totals([GPU]) == ()
     assert len(caplog.records) == 1
 
@@ -118,7 +120,7 @@ def test_records_that_share_a_time_stamp_are_told_apart_by_what_they_say() -> No
     records = [kernel(1.0, xid=79), kernel(1.0, xid=48), kernel(1.0, address="00000000:8E:00.0")]
     ledger.add(records[:2])
     ledger.add(records)
-    other = Device(uuid=OTHER_UUID, index=1, pci_bus_id="00000000:8E:00.0")
+    other = make_device(uuid=OTHER_UUID, index=1, pci_bus_id="00000000:8E:00.0")
     assert counts(ledger, (GPU, other)) == {(UUID, 48): 1, (UUID, 79): 1, (OTHER_UUID, 79): 1}
 
 
@@ -166,6 +168,21 @@ def test_an_address_of_the_last_boot_is_not_given_to_another_card(tmp_path: Path
     state = tmp_path / "xids.json"
     open_ledger(state).add([kernel(1.0, sequence=1)])
     assert counts(open_ledger(state, "boot-2")) == {}
+
+
+def test_the_counts_of_an_earlier_version_go_on(tmp_path: Path) -> None:
+    """It counted XIDs only, and its entries had their number."""
+    state = tmp_path / "xids.json"
+    entry = {"gpu": UUID, "xid": 79, "count": 3, "last_at": 5.0, "unmatched": {"nvml": [5.0]}}
+    document = {
+        "format": "gpuscope-xids-1", "boot_id": "boot-1", "log_sequence": 7, "log_microseconds": 5_000_000,
+        "log_latest": [], "gpus": {"00000000:8D:00.0": UUID}, "shown": [UUID], "counts": [entry],
+    }  # fmt: skip
+    state.write_text(json.dumps(document))
+    ledger = open_ledger(state, "boot-1")
+    assert counts(ledger) == {(UUID, 79): 3}
+    ledger.add([kernel(9.0, sequence=7), kernel(90.0, sequence=8)])
+    assert counts(open_ledger(state, "boot-1")) == {(UUID, 79): 4}
 
 
 @pytest.mark.parametrize(
@@ -292,7 +309,9 @@ def most_pairs(some: Sequence[float], others: Sequence[float]) -> int:
     return sum(place(one, set()) for one in range(len(some)))
 
 
-def interleave(some: Iterable[XidEvent], others: Iterable[XidEvent], turns: Sequence[bool]) -> list[XidEvent]:
+def interleave(
+    some: Iterable[ErrorEvent], others: Iterable[ErrorEvent], turns: Sequence[bool]
+) -> list[ErrorEvent]:
     """Each side in its own order; whose turn it is is drawn."""
     rest, result = {True: list(some), False: list(others)}, []
     for turn in (*turns, *([True] * 30), *([False] * 30)):
@@ -347,8 +366,8 @@ def test_restarts_at_any_point_neither_lose_nor_repeat(
     occurrences: list[Occurrence], turns: list[bool], restarts: set[int], numbered: bool
 ) -> None:
     """Occurrences too far apart to be taken for one another: the total is their number."""
-    log: list[XidEvent] = []
-    driver: list[XidEvent] = []
+    log: list[ErrorEvent] = []
+    driver: list[ErrorEvent] = []
     for n, occurrence in enumerate(occurrences):
         at = 1_000.0 + 100.0 * n
         if occurrence.in_log:
@@ -358,7 +377,7 @@ def test_restarts_at_any_point_neither_lose_nor_repeat(
     with TemporaryDirectory() as folder:
         state = Path(folder, "xids.json")
         ledger = open_ledger(state)
-        read: list[XidEvent] = []
+        read: list[ErrorEvent] = []
         for n, event in enumerate(interleave(log, driver, turns)):
             if n in restarts:
                 ledger = open_ledger(state)

@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.settings import Settings, load_settings
-from gpuscope.model.readings import Driver, MigInstance, Snapshot, SourceStatus, Uuid
+from gpuscope.model.readings import Driver, Snapshot, SourceStatus, Uuid
 from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict, driver, examine, gpus, machine
 from gpuscope.serve.doctor import listener_checks as listeners
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_instance
 from tests.fakes import gpu
 from tests.local_server import QuietHandler, serving_http
 
@@ -76,7 +77,7 @@ def test_one_of_eight_visible(tmp_path: Path) -> None:
 
 
 def test_mig_with_and_without_instances(tmp_path: Path) -> None:
-    instance = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0)
+    instance = make_instance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0)
     assert "MIG with 1 instances" in words(
         gpus.mig(context(tmp_path, gpu(mig_enabled=1, instances=(instance,))))
     )
@@ -95,7 +96,7 @@ def test_health_is_what_the_page_finds(tmp_path: Path) -> None:
         assert part in told
     assert words(gpus.health(context(tmp_path, gpu(row_remap_failed=0, pcie_link_width=16)))) == ""
     assert "need DCGM" in words(gpus.profiling(context(tmp_path, ill)))
-    assert "on every GPU" in words(gpus.profiling(context(tmp_path, gpu(sm_active_ratio=0.0))))
+    assert "on every GPU" in words(gpus.profiling(context(tmp_path, gpu(engine_active_ratio={"sm": 0.0}))))
 
 
 def test_the_kernel_log_and_the_clock(tmp_path: Path) -> None:
@@ -212,9 +213,13 @@ def test_gpus_that_do_not_answer_are_named(tmp_path: Path) -> None:
         ([*seven, gpu(3, lost=True)], Driver()),
         (seven, Driver(gpu_count=8)),  # lost before this program started: the driver gives no handle
     ):
-        told = words(gpus.visible_gpus(context(tmp_path, *devices, driver=driver_reading, expected_gpus=7)))
+        told = words(
+            gpus.visible_gpus(context(tmp_path, *devices, drivers={NVIDIA: driver_reading}, expected_gpus=7))
+        )
         assert told.startswith("problem: 7 of 8 GPUs answer; no answer from GPU 3 -> ")
-    told = words(gpus.visible_gpus(context(tmp_path, *seven, driver=Driver(gpu_count=7), expected_gpus=7)))
+    told = words(
+        gpus.visible_gpus(context(tmp_path, *seven, drivers={NVIDIA: Driver(gpu_count=7)}, expected_gpus=7))
+    )
     assert told == "ok: 7 of 7 GPUs visible -> "
 
 

@@ -5,18 +5,19 @@ from __future__ import annotations
 import pytest
 
 from gpuscope.agent.families.native.table import NATIVE_METRICS
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
-from gpuscope.vendors.nvidia.throttles import HINDERING, THROTTLES
+from gpuscope.judge.checks.gpu_checks import HINDERING
+from gpuscope.model.vendor import ErrorAction, GpuError, throttle_reasons
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
 from gpuscope.vendors.nvidia.xids import (
     APPLICATION_XIDS,
+    CATALOGUE,
     DRIVER_XIDS,
     HARDWARE_XIDS,
     NVLINK_XIDS,
-    XIDS,
-    XidAction,
     XidClass,
-    explain_xid,
 )
+
+XIDS = {int(code): row for code, row in CATALOGUE.errors.items()}
 
 
 def test_every_xid_of_the_public_catalogue_is_there() -> None:
@@ -37,9 +38,7 @@ def test_the_groups_do_not_overlap_and_are_in_the_table() -> None:
 
 @pytest.mark.parametrize("row", XIDS.values(), ids=lambda row: str(row.code))
 def test_a_row_says_what_it_means_and_what_to_do(row: object) -> None:
-    from gpuscope.vendors.nvidia.xids import Xid
-
-    assert isinstance(row, Xid)
+    assert isinstance(row, GpuError)
     assert row.meaning.endswith(".")
     assert row.next_step
     metrics = {metric.name for metric in NATIVE_METRICS}
@@ -48,18 +47,18 @@ def test_a_row_says_what_it_means_and_what_to_do(row: object) -> None:
         assert (int(code) in XIDS) if code != name else (name in metrics), name
 
 
-IGNORE, RESTART_APP, RESET_GPU = XidAction.NONE, XidAction.RESTART_APPLICATION, XidAction.RESET_GPU
-IMMEDIATE: dict[XidAction, tuple[int, ...]] = {
+IGNORE, RESTART_APP, RESET_GPU = ErrorAction.NONE, ErrorAction.RESTART_APPLICATION, ErrorAction.RESET_GPU
+IMMEDIATE: dict[ErrorAction, tuple[int, ...]] = {
     RESTART_APP: (8, 11, 13, 25, 31, 32, 39, 40, 41, 60, *range(68, 73), 75, 76, 77, 80, *range(82, 87), 88, 89,
                   94, *range(96, 106), *range(126, 136), 139),
     IGNORE: (14, 37, 38, 44, 63, 66, 67, 92, 93, 106, 107, 121, 141, 147, 148, 152, 153, 157, 160, 161),
     RESET_GPU: (46, 48, 62, 64, 74, 95, 109, 110, 119, 120, 136, 140, 143, 144, 145, 146, 149, 150, 155, 156,
                 158, 159),
-    XidAction.REBOOT_NODE: (79, 151),
-    XidAction.CHECK_HARDWARE: (54,),
-    XidAction.UPDATE_SOFTWARE: (78,),
-    XidAction.CONTACT_SUPPORT: (142,),
-    XidAction.FOLLOW_VERDICT: (154,),
+    ErrorAction.REBOOT_NODE: (79, 151),
+    ErrorAction.CHECK_HARDWARE: (54,),
+    ErrorAction.UPDATE_SOFTWARE: (78,),
+    ErrorAction.CONTACT_SUPPORT: (142,),
+    ErrorAction.FOLLOW_VERDICT: (154,),
 }  # fmt: skip
 """NVIDIA's immediate action. Its workflows are here as what they end with: 48, 74 and 144 to 150 with a reset.
 It has none for 162 to 172; 43 and 137 it ignores, because the GPU is healthy: we tell the program's owner."""
@@ -90,16 +89,16 @@ def test_an_xid_that_nvidia_ignores_is_no_critical_alert() -> None:
 
 
 def test_a_lost_gpu_is_not_told_to_reset() -> None:
-    assert explain_xid(79).action is XidAction.REBOOT_NODE
-    assert "power-cycle" in explain_xid(79).next_step
+    assert CATALOGUE.explain("79").action is ErrorAction.REBOOT_NODE
+    assert "power-cycle" in CATALOGUE.explain("79").next_step
 
 
 def test_a_number_outside_the_catalogue_says_so() -> None:
-    assert explain_xid(999).xid_class is XidClass.UNKNOWN
-    assert "not in NVIDIA's public catalogue" in explain_xid(999).meaning
-    assert "unused" in explain_xid(2).meaning
+    assert CATALOGUE.explain("999").error_class == XidClass.UNKNOWN
+    assert "not in NVIDIA's public catalogue" in CATALOGUE.explain("999").meaning
+    assert "unused" in CATALOGUE.explain("2").meaning
 
 
 def test_every_throttle_reason_has_a_row() -> None:
-    assert set(THROTTLES) == set(THROTTLE_REASONS)
+    assert set(throttle_reasons()) == set(THROTTLE_BITS)
     assert "gpu_idle" not in HINDERING

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import Final
 
-from gpuscope.agent.collect.xid_state import LogPosition, SavedXidCount, XidState, XidStateFile
+from gpuscope.agent.collect.error_state import ErrorState, ErrorStateFile, LogPosition, SavedErrorCount
 from gpuscope.judge.notify.alert_matchers import AlertMatcher, parse_matcher
 from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey
 from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
@@ -35,9 +35,11 @@ def silence(number: int) -> Silence:
     return Silence((matcher,), 0.0, 4e9, "ann", "c" * (number % 2_000), id=f"silence-{number}")
 
 
-def xid_state(number: int) -> XidState:
-    count = SavedXidCount(gpu="GPU-0", xid=48, count=number, last_at=float(number), unmatched={})
-    return XidState(boot_id="b", position=LogPosition(), uuid_at={}, shown=("GPU-0",), counts=(count,))
+def xid_state(number: int) -> ErrorState:
+    count = SavedErrorCount(
+        gpu="GPU-0", vendor="nvidia", code="48", count=number, last_at=float(number), unmatched={}
+    )
+    return ErrorState(boot_id="b", position=LogPosition(), uuid_at={}, shown=("GPU-0",), counts=(count,))
 
 
 def action(number: int) -> PolicyAction:
@@ -48,7 +50,7 @@ def main(folder: Path, first: int) -> None:
     users = UserFile(folder)
     sessions = LoginSessions(folder, users, 3600.0)
     audit, policy = AuditLog(folder, MAX_AUDIT_BYTES), PolicyAudit(folder / POLICY_FILE, MAX_AUDIT_BYTES)
-    notify, xids = NotifyState(folder / NOTIFY_FILE), XidStateFile(folder / XIDS_FILE)
+    notify, xids = NotifyState(folder / NOTIFY_FILE), ErrorStateFile(folder / XIDS_FILE)
     for number in range(first, first + 1_000_000):
         print("token", number, users.add_token(f"t{number}"), flush=True)
         for token in users.tokens()[:-KEPT_TOKENS]:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.collect.xid_state import XidStateFile
+from gpuscope.agent.collect.error_state import ErrorStateFile
 from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
 from gpuscope.judge.notify.notify_state import FILE_NAME as NOTIFY_FILE
 from gpuscope.judge.notify.notify_state import NotifyState
@@ -82,7 +82,7 @@ def check(folder: Path, acknowledged: Acknowledged) -> None:
     assert set(sorted(acknowledged["sent"])[-40:]) <= sent
     state.close()
     assert set(acknowledged["policy"]) <= set(policy_names(folder))
-    xids = XidStateFile(folder / XIDS_FILE).load()
+    xids = ErrorStateFile(folder / XIDS_FILE).load()
     assert xids is not None
     assert xids.counts[0].count >= max(acknowledged["xids"])
     assert set(sorted(acknowledged["audit"])[-500:]) <= audit_numbers(folder)

@@ -14,8 +14,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.source_worker import SourceWorker
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings
 from gpuscope.model.source import SourceSpec, load_source
@@ -51,7 +51,7 @@ class Soak:
             node="soak",
             interval=1.0,
             clock=self._clock,
-            ledger=XidLedger(None),
+            ledger=ErrorLedger(None),
         )
         builders = [load_family(name).build(Settings()) for name in ("native", "host")]
         exporter = Exporter(builders, openmetrics=True, title="soak")

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.source_worker import SourceWorker
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.agent.families import load_family
 from gpuscope.agent.sources.kernel_log import KernelLog
 from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader
@@ -75,7 +75,7 @@ class Machine:
             node="n",
             interval=1.0,
             clock=SystemClock(),
-            ledger=XidLedger(self._folder / "xids.json"),
+            ledger=ErrorLedger(self._folder / "xids.json"),
         )
         self._bus_ids = [device.pci_bus_id for device in self._cycle().devices]
 

@@ -16,7 +16,7 @@ from typing import Any
 import gpuscope
 from gpuscope.agent.collect.composer import SnapshotComposer
 from gpuscope.agent.collect.counters import Integrator
-from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.families.host.builder import HostFamily
 from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.agent.families.selection import MetricSelection
@@ -30,9 +30,10 @@ from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.model.readings import (
     ABSENT,
     Device,
+    ErrorEvent,
     HostReading,
+    Instance,
     Maybe,
-    MigInstance,
     Owner,
     Pid,
     Process,
@@ -42,11 +43,11 @@ from gpuscope.model.readings import (
     Snapshot,
     SourceStatus,
     Uuid,
-    XidEvent,
 )
 from gpuscope.model.readings.host import Filesystem
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
 from gpuscope.serve.exporter import SNAPSHOT_AGE
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, make_device, make_instance
+from tests.fakes import xid_event
 from tests.judgement.clusters import slurm_state
 from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
 from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation
@@ -102,7 +103,7 @@ class SimulatedAgent:
         self._boot_error = self._clock_error(at)  # an agent reads the time of the boot once
         self._composer = SnapshotComposer(
             self._node.name,
-            ledger=XidLedger(None),
+            ledger=ErrorLedger(None),
             integrator=Integrator(max_gap_seconds=2 * self.cycle_seconds),
             owners=OwnerJoin(
                 ProcessEnricher(),
@@ -158,7 +159,7 @@ class SimulatedAgent:
         for name in dict.fromkeys(("nvml", *known)):
             yield SourceStatus(name=name, up=name not in down, why=down.get(name, "reads GPUs"))
 
-    def _new_xids(self, at: float) -> list[XidEvent]:
+    def _new_xids(self, at: float) -> list[ErrorEvent]:
         events = [
             event
             for event in self._situation.of_kind("xid")
@@ -168,11 +169,11 @@ class SimulatedAgent:
         self._reported = len(events)
         return [self._xid(event) for event in new]
 
-    def _xid(self, event: Event) -> XidEvent:
+    def _xid(self, event: Event) -> ErrorEvent:
         place = Place(self._node.name, int(event.values["gpu"].partition("/")[2]))
         at = self._situation.start + event.span.begin + self._clock_error(event.span.begin)
         uuid = board_uuid(place, self._generation(place, event.span.begin))
-        return XidEvent(xid=event.what, at=at, reporter="kernel_log", gpu_uuid=uuid)
+        return xid_event(event.what, at=at, reporter="kernel_log", gpu_uuid=uuid)
 
     def _generation(self, place: Place, at: float) -> int:
         swaps = self._situation.of_kind("swapped", Place(place.node, place.gpu))
@@ -196,7 +197,7 @@ class SimulatedAgent:
                 continue
             uuid = board_uuid(place, self._generation(place, at))
             if self._situation.is_during("lost", place, at):
-                yield Device(uuid=uuid, index=index, lost=True)
+                yield make_device(uuid=uuid, index=index, lost=True)
                 continue
             yield self._device(place, uuid, at, since)
 
@@ -216,7 +217,7 @@ class SimulatedAgent:
             "temperature_celsius": {"gpu": 35.0 + 40.0 * busy},
             "temperature_threshold_celsius": {"slowdown": SLOWDOWN_CELSIUS},
             "pcie_bytes_per_second": {"tx": 1e9 * busy, "rx": 1e9 * busy},
-            "throttle_reasons": 0,
+            "throttle_mask": 0,
             "encoder_utilization_ratio": video["encoder"],
             "decoder_utilization_ratio": video["decoder"],
             "instances": tuple(self._instances(place, profiles, at, since)),
@@ -226,25 +227,23 @@ class SimulatedAgent:
             values["utilization_ratio"] = busy
         for name, schedule in self._situation.gpu_facts.get(place, {}).items():
             _override(values, name, schedule, since, at)
-        return Device(uuid=uuid, index=place.gpu, minor_number=place.gpu, model=self._node.model, **values)
+        return make_device(uuid=uuid, index=place.gpu, minor_number=place.gpu, model=self._node.model, **values)
 
-    def _instances(
-        self, place: Place, profiles: Sequence[str], at: float, since: float
-    ) -> Iterator[MigInstance]:
+    def _instances(self, place: Place, profiles: Sequence[str], at: float, since: float) -> Iterator[Instance]:
         for number, profile in enumerate(profiles):
             inside = Place(place.node, place.gpu, number)
             here = [one for one in self._programs if one.span.has(at) and inside in one.places]
             held = sum(_value(one, "memory", at) for one in here) * GIGABYTE
             size = float(profile.partition(".")[2].removesuffix("gb")) * GIGABYTE
             busy = self._situation.gpu_facts.get(inside, {}).get("activity")
-            yield MigInstance(
+            yield make_instance(
                 uuid=self._instance_uuid(inside, at),
                 gpu_instance=number + 7,
                 compute_instance=0,
                 profile=profile,
                 memory_total_bytes=size,
                 memory_used_bytes=min(size, held),
-                graphics_engine_active_ratio=ABSENT if busy is None else busy.mean(since, at),
+                engine_active_ratio={} if busy is None else {"graphics": busy.mean(since, at)},
             )
 
     def _instance_uuid(self, place: Place, at: float) -> Uuid:
@@ -449,8 +448,8 @@ def _override(values: dict[str, Any], name: str, schedule: Schedule, since: floa
     elif name == "pcie":
         values["pcie_bytes_per_second"] = {"tx": number * 1e6, "rx": number * 1e6}
     elif attribute == "throttle":
-        bit = THROTTLE_REASONS[key[0]] if number else 0
-        values["throttle_reasons"] |= bit
+        bit = THROTTLE_BITS[key[0]] if number else 0
+        values["throttle_mask"] |= bit
     elif key:
         place = key[0] if len(key) == 1 else tuple(key)
         values[attribute] = {**values.get(attribute, {}), place: number}

@@ -510,7 +510,7 @@ def half_of_the_lanes(day: Day) -> None:
 
 
 def link_down(day: Day) -> None:
-    links: dict[str, Any] = {"nvlink_up.0": 1, "nvlink_up.1": "1 until {}, 0 until {}, 1"}
+    links: dict[str, Any] = {"link_up.0": 1, "link_up.1": "1 until {}, 0 until {}, 1"}
     _lasting(day, "nvlink_down", **links)
 
 
@@ -519,7 +519,7 @@ def link_errors(day: Day) -> None:
     begin, _ = _times(day)
     _worker(day, ALL[:1])
     others(day, ALL[1:])
-    day.facts(ALL[0], **{"nvlink_errors.0.replay": f"0 until {_at(begin)}, 3"})
+    day.facts(ALL[0], **{"link_errors.0.replay": f"0 until {_at(begin)}, 3"})
     day.faults.append(Fault(("nvlink_errors",), begin, begin + HOUR, gpus=ALL[:1]))
 
 

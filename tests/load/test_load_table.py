@@ -12,6 +12,7 @@ from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
 from gpuscope.vendors.nvidia.load.duty_cycle import Progress
 from gpuscope.vendors.nvidia.load.kinds import KINDS
 from gpuscope.vendors.nvidia.load.load_table import agrees, comparison_lines, header, second_line, to_json
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 
 TENSOR = KINDS["tensor"]
 SECONDS = range(1, 11)
@@ -20,16 +21,13 @@ SECONDS = range(1, 11)
 def device(**more: object) -> Device:
     values: dict[str, object] = {
         "utilization_ratio": 0.61,
-        "sm_active_ratio": 0.6,
-        "graphics_engine_active_ratio": 0.6,
-        "tensor_active_ratio": 0.47,
-        "dram_active_ratio": 0.01,
+        "engine_active_ratio": {"sm": 0.6, "graphics": 0.6, "tensor": 0.47, "dram": 0.01},
         "power_watts": 431.6,
         "clock_hertz": {"sm": 1.98e9},
         "temperature_celsius": {"gpu": 61.0},
-        "throttle_reasons": 0x004 | 0x001,
+        "throttle_mask": 0x004 | 0x001,
     }
-    return Device(uuid=Uuid("GPU-0"), index=0, **(values | more))  # type: ignore[arg-type]
+    return make_device(uuid=Uuid("GPU-0"), index=0, **(values | more))  # type: ignore[arg-type]
 
 
 def gpu(reading: Device, error: str = "") -> LoadedGpu:
@@ -61,7 +59,7 @@ def test_the_comparison() -> None:
 
 
 def test_a_disagreement_and_a_failure() -> None:
-    idle = gpu(device(tensor_active_ratio=0.0, fp64_active_ratio=0.4))
+    idle = gpu(device(engine_active_ratio={"tensor": 0.0, "fp64": 0.4}))
     assert [line.split()[-1] for line in comparison_lines([idle], TENSOR)][-2:] == ["disagrees", "disagrees"]
     assert not agrees([idle], TENSOR)
     failed = gpu(device(), error="CUDA_ERROR_LAUNCH_FAILED")
@@ -80,7 +78,7 @@ def test_the_document() -> None:
 
 
 def test_a_card_that_reports_only_utilisation_is_compared_by_that() -> None:
-    old = Device(uuid=Uuid("GPU-0"), index=0, utilization_ratio=0.6)
+    old = make_device(uuid=Uuid("GPU-0"), index=0, utilization_ratio=0.6)
     loaded = gpu(old)
     loaded.model = ABSENT
     assert agrees([loaded], TENSOR)
@@ -89,7 +87,7 @@ def test_a_card_that_reports_only_utilisation_is_compared_by_that() -> None:
 
 def copying(**readings: dict[str, float]) -> LoadedGpu:
     """10 GB/s in each direction."""
-    loaded = gpu(device(tensor_active_ratio=0.0, **readings))
+    loaded = gpu(device(engine_active_ratio={"tensor": 0.0}, **readings))
     loaded.progress = [Progress(float(s), 20e9 * s, float(s)) for s in SECONDS]
     return loaded
 

@@ -12,11 +12,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.serve.stand_ins import plan_listeners, settings_for
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from gpuscope.vendors.nvidia.nvml.tiers import plan_tiers
 from tests.fake_nvml.driver import FakeDriver
@@ -133,19 +134,21 @@ class Machine:
         self.rig = Rig(driver, folder)
         tier_plan = plan_tiers(told.dcgm_fields, told.dcgm_interval)
         self.rig.opened = NvmlSource(self.rig.kernel_list, self.rig.clocks, tier_plan=tier_plan)
-        self.ledger = XidLedger()
+        self.ledger = ErrorLedger()
 
     def scrape(self, seconds: float = 1.0) -> str:
         reading = self.rig.tick(seconds, FAST)
-        self.ledger.add(reading.xids)
-        driver = reading.driver
+        self.ledger.add(reading.errors)
+        driver = reading.drivers[NVIDIA]
         assert driver is not ABSENT
         shot = Snapshot(
             node="vm",
             taken_at=self.rig.clocks.now(),
-            driver=replace(driver, nvml_version="12.550.163.01"),
+            drivers={
+                NVIDIA: replace(driver, library_versions={**driver.library_versions, "nvml": "12.550.163.01"})
+            },
             devices=reading.devices,
-            xids=self.ledger.totals(reading.devices),
+            errors=self.ledger.totals(reading.devices),
             sources=(SourceStatus(name="nvml", up=True, why=""),),
         )
         return encode_text(self.plan.builders[0].to_families(shot)).decode()

@@ -6,18 +6,24 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from gpuscope.model.readings import ABSENT, Device, Driver, MigInstance, Snapshot, SourceStatus, Uuid, XidTotal
+from gpuscope.model.readings import ABSENT, Device, Driver, ErrorTotal, Snapshot, SourceStatus, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_device, make_instance
 
 MIB = 1048576.0
-DRIVER = Driver(driver_version="550.163.01", nvml_version="12.550.163.01", cuda_version="12.4")
+DRIVER = Driver(driver_version="550.163.01", library_versions={"nvml": "12.550.163.01", "cuda": "12.4"})
 
 
 def snapshot(
-    *devices: Device, at: float = 1_700_000_000.0, xids: Sequence[XidTotal] = (), up: str = "nvml"
+    *devices: Device, at: float = 1_700_000_000.0, xids: Sequence[ErrorTotal] = (), up: str = "nvml"
 ) -> Snapshot:
     sources = (SourceStatus(name=up, up=True, why=""),) if up else ()
     return Snapshot(
-        node="node1", taken_at=at, driver=DRIVER, devices=devices, xids=tuple(xids), sources=sources
+        node="node1",
+        taken_at=at,
+        drivers={NVIDIA: DRIVER},
+        devices=devices,
+        errors=tuple(xids),
+        sources=sources,
     )
 
 
@@ -54,19 +60,16 @@ def h100(index: int, **readings: Any) -> Device:
             ("uncorrected", "aggregate"): 0.0,
         },
         "violation_seconds": {"power": 1.5, "thermal": 0.0, "sync_boost": 0.0},
-        "throttle_reasons": 0x4,
-        "graphics_engine_active_ratio": 0.5812345678,
-        "sm_active_ratio": 0.5,
+        "throttle_mask": 0x4,
+        "engine_active_ratio": {"graphics": 0.5812345678, "sm": 0.5, "tensor": 0.412, "dram": 0.0},
         "sm_occupancy_ratio": 0.25,
-        "tensor_active_ratio": 0.412,
-        "dram_active_ratio": 0.0,
         "profiled_pcie_bytes_per_second": {"tx": 123456789.9, "rx": 98765432.0},
         "profiled_nvlink_bytes_per_second": {"tx": 1.5e9, "rx": 2.5e9},
-        "nvlink_errors": {("0", "crc_flit"): 1.0, ("1", "crc_flit"): 2.0, ("0", "replay"): 0.0},
-        "nvlink_up": {"0": 1.0, "1": 1.0},
+        "link_errors": {("0", "crc_flit"): 1.0, ("1", "crc_flit"): 2.0, ("0", "replay"): 0.0},
+        "link_up": {"0": 1.0, "1": 1.0},
     }
     uuid = Uuid(f"GPU-0000000{index}-aaaa-bbbb-cccc-dddddddddddd")
-    return Device(uuid=uuid, index=index, **(values | readings))
+    return make_device(uuid=uuid, index=index, **(values | readings))
 
 
 def a100_mig() -> Device:
@@ -79,7 +82,7 @@ def a100_mig() -> Device:
         mig_enabled=1.0,
     )
     instances = (
-        MigInstance(
+        make_instance(
             uuid=Uuid("MIG-11111111-0000-5000-8000-000000000001"),
             gpu_instance=1,
             compute_instance=0,
@@ -87,9 +90,9 @@ def a100_mig() -> Device:
             memory_used_bytes=13 * MIB,
             memory_free_bytes=19955 * MIB,
             memory_total_bytes=19968 * MIB,
-            graphics_engine_active_ratio=0.125,
+            engine_active_ratio={"graphics": 0.125},
         ),
-        MigInstance(
+        make_instance(
             uuid=Uuid("MIG-22222222-0000-5000-8000-000000000002"),
             gpu_instance=13,
             compute_instance=0,
@@ -102,7 +105,7 @@ def a100_mig() -> Device:
 
 
 def t4() -> Device:
-    return Device(
+    return make_device(
         uuid=Uuid("GPU-44444444-aaaa-bbbb-cccc-dddddddddddd"),
         index=0,
         model="Tesla T4",
@@ -123,7 +126,7 @@ def t4() -> Device:
 
 def geforce() -> Device:
     """A GPU without ECC, NVLink and profiling."""
-    return Device(
+    return make_device(
         uuid=Uuid("GPU-66666666-aaaa-bbbb-cccc-dddddddddddd"),
         index=0,
         model="NVIDIA GeForce RTX 4080 SUPER",

@@ -10,22 +10,23 @@ from gpuscope.model.readings import (
     IDLE,
     UNKNOWN,
     Device,
+    Instance,
     Maybe,
-    MigInstance,
     Owner,
     Pid,
     Process,
     Snapshot,
     Uuid,
 )
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 
 GIB = float(1 << 30)
 MIB = float(1 << 20)
 TAKEN_AT = 1_700_000_000.0
 
 
-def instance(gpu: int, gi: int, used: float) -> MigInstance:
-    return MigInstance(
+def instance(gpu: int, gi: int, used: float) -> Instance:
+    return make_instance(
         uuid=Uuid(f"MIG-{gpu}-{gi}"),
         gpu_instance=gi,
         compute_instance=0,
@@ -35,8 +36,8 @@ def instance(gpu: int, gi: int, used: float) -> MigInstance:
     )
 
 
-def device(node: str, index: int, busy: Maybe[float], used: float, *instances: MigInstance) -> Device:
-    return Device(
+def device(node: str, index: int, busy: Maybe[float], used: float, *instances: Instance) -> Device:
+    return make_device(
         uuid=Uuid(f"GPU-{node}-{index}"),
         index=index,
         utilization_ratio=ABSENT if instances else busy,
@@ -56,7 +57,7 @@ def process(
     *,
     state: str = ACTIVE,
     command: str = "python3",
-    on: MigInstance | None = None,
+    on: Instance | None = None,
     age: float = 60.0,
 ) -> Process:
     return Process(

@@ -14,13 +14,15 @@ from gpuscope.agent.families import load_family
 from gpuscope.agent.owners.job_files import read_job_files
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
-from gpuscope.model.readings import ABSENT, Device, MigInstance, Ownership, Snapshot, Uuid, XidTotal
+from gpuscope.model.readings import ABSENT, Device, ErrorTotal, Ownership, Snapshot, Uuid
 from gpuscope.serve.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.vendors.nvidia.families.dcgm.builder import DcgmBuilder, build_with
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import each_once
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.vendors.nvidia.families.dcgm.hpc_jobs import MAX_JOBS
 from gpuscope.vendors.nvidia.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
+from tests.fakes import replace_readings, xid_total
 from tests.goldens import check_golden
 from tests.metrics.dcgm_machines import a100_mig, geforce, h100, snapshot, t4
 
@@ -115,14 +117,16 @@ def test_dcgms_value_is_preferred_to_a_computed_value() -> None:
 
 
 def test_blank_markers_of_dcgm_are_no_samples() -> None:
-    blank = replace(t4(), power_watts=ABSENT, dcgm_fields={155: 140737488355330.0, 1009: 9223372036854775794})
+    blank = replace_readings(
+        t4(), power_watts=ABSENT, dcgm_fields={155: 140737488355330.0, 1009: 9223372036854775794}
+    )
     output = default_text(blank)
     assert series(output, "DCGM_FI_DEV_POWER_USAGE") == []
     assert series(output, "DCGM_FI_PROF_PCIE_TX_BYTES") == []
 
 
 def test_a_lost_gpu_does_not_affect_other_gpus() -> None:
-    lost = Device(uuid=h100(0).uuid, index=0, lost=True)
+    lost = make_device(uuid=h100(0).uuid, index=0, lost=True)
     output = default_text(lost, h100(1))
     assert len(series(output, "DCGM_FI_DEV_GPU_TEMP")) == 1
     assert 'gpu="1"' in series(output, "DCGM_FI_DEV_GPU_TEMP")[0]
@@ -145,7 +149,7 @@ def test_an_instance_repeats_the_gpus_temperature_but_not_its_profiling() -> Non
 
 
 def test_an_instance_read_by_dcgm_has_the_values_of_its_row() -> None:
-    instance = MigInstance(
+    instance = make_instance(
         uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, profile="1g.10gb", dcgm_fields={150: 33, 252: 5}
     )
     output = default_text(h100(0, instances=(instance,)))
@@ -179,8 +183,8 @@ def test_device_selection(selector: str, expected: list[str | None]) -> None:
     assert [match[1] if match else None for match in found] == expected
 
 
-def xid(device: Device, code: int, at: float) -> XidTotal:
-    return XidTotal(gpu_uuid=device.uuid, xid=code, count=1, last_at=at)
+def xid(device: Device, code: int, at: float) -> ErrorTotal:
+    return xid_total(code, gpu_uuid=device.uuid, count=1, last_at=at)
 
 
 def test_the_xid_gauge_sticks_to_the_last_code() -> None:
@@ -344,14 +348,14 @@ def test_xids_known_from_dcgm_alone_are_counted_when_the_code_changes() -> None:
 def test_clock_events_are_counted_by_bit() -> None:
     builder = own("DCGM_EXP_CLOCK_EVENTS_COUNT")
     for n, reasons in enumerate([0x4, 0x44, 0x0]):
-        output = text(builder, snapshot(h100(0, throttle_reasons=reasons), at=NOW + 30 * n))
+        output = text(builder, snapshot(h100(0, throttle_mask=reasons), at=NOW + 30 * n))
     found = dict(re.findall(r'clock_event="(\w+)",window_size_in_ms="300000"} (\d+)', output))
     assert found == {"power_cap": "2", "hw_thermal": "1"}
 
 
 def test_clocks_never_held_back_have_no_series_and_unknown_ones_a_zero() -> None:
     builder = own("DCGM_EXP_CLOCK_EVENTS_COUNT")
-    output = text(builder, snapshot(h100(0, throttle_reasons=0), h100(1, throttle_reasons=ABSENT)))
+    output = text(builder, snapshot(h100(0, throttle_mask=0), h100(1, throttle_mask=ABSENT)))
     (line,) = series(output, "DCGM_EXP_CLOCK_EVENTS_COUNT")
     assert 'gpu="1"' in line
     assert line.endswith('window_size_in_ms="300000"} 0')
@@ -378,7 +382,7 @@ def test_health_of_a_bad_gpu() -> None:
         0,
         pcie_replays=20.0,
         violation_seconds={"power": 1.6, "thermal": 0.1},
-        nvlink_up={"0": 1.0, "1": 0.0},
+        link_up={"0": 1.0, "1": 0.0},
         row_remap_failed=1.0,
     )
     found = health(builder, snapshot(worse, at=NOW + 10, xids=[xid(device, 95, NOW)]))
@@ -428,7 +432,7 @@ def test_p2p_status_has_the_peer_and_the_reason(tmp_path: Path) -> None:
 def test_p2p_status_is_of_whole_gpus_and_absent_if_not_read() -> None:
     builder = own("DCGM_EXP_P2P_STATUS")
     assert text(builder, snapshot(a100_mig(), h100(1))) == ""
-    output = text(builder, snapshot(replace(a100_mig(), p2p_nvlink_status={"1": 5.0}), h100(1)))
+    output = text(builder, snapshot(replace_readings(a100_mig(), p2p_nvlink_status={"1": 5.0}), h100(1)))
     assert len(series(output, "DCGM_EXP_P2P_STATUS")) == 1
     assert "GPU_I_ID" not in output
 
@@ -437,7 +441,7 @@ def test_nvlink_throughput_from_the_drivers_counters() -> None:
     builder = build_with(Settings(), options())
 
     def shot(second: float, total: float) -> Snapshot:
-        quiet = h100(0, profiled_nvlink_bytes_per_second={}, nvlink_bytes={"tx": total, "rx": total})
+        quiet = h100(0, profiled_nvlink_bytes_per_second={}, link_bytes={"tx": total, "rx": total})
         return snapshot(quiet, at=NOW + second)
 
     name = "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL"
@@ -450,7 +454,7 @@ def test_nvlink_throughput_from_the_drivers_counters() -> None:
 def test_nvlink_throughput_of_a_counter_at_0_is_0_at_once() -> None:
     """As DCGM has it: the driver's own total counts, not the sum over the links."""
     links = {(link, way): 7e9 for link in "01" for way in ("tx", "rx")}
-    device = h100(0, nvlink_aggregate_bytes={"tx": 0.0, "rx": 0.0}, nvlink_link_bytes=links)
+    device = h100(0, nvlink_aggregate_bytes={"tx": 0.0, "rx": 0.0}, link_bytes_each=links)
     assert series(default_text(device), "DCGM_FI_DEV_NVLINK_BANDWIDTH_TOTAL")[0].endswith(" 0")
 
 

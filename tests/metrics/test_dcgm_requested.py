@@ -19,6 +19,7 @@ from gpuscope.vendors.nvidia.families.dcgm.counters_csv import parse_counters
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.vendors.nvidia.families.dcgm.table import OPT_IN_COUNTERS, counter_id
 from gpuscope.vendors.nvidia.fields import all_fields
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_device
 from tests.metrics.dcgm_machines import h100, snapshot
 
 NOW = 1_700_000_000.0
@@ -72,7 +73,7 @@ def test_nvlink_errors_and_bytes_of_each_link(link: int) -> None:
     """DCGM's ids are not in order; its names contain the link."""
     errors = {(str(n), error): float(100 * n + k) for n in range(18) for k, error in enumerate(ERRORS.values())}
     profiled = {(str(n), way): 1000.0 * n + k + 0.9 for n in range(18) for k, way in enumerate(("tx", "rx"))}
-    device = h100(0, nvlink_errors=errors, profiled_nvlink_link_bytes_per_second=profiled)
+    device = h100(0, link_errors=errors, profiled_nvlink_link_bytes_per_second=profiled)
     for number, name in enumerate(ERRORS):
         assert one_value(f"DCGM_FI_DEV_NVLINK_{name}_ERROR_COUNT_L{link}", device) == str(100 * link + number)
     assert one_value(f"DCGM_FI_PROF_NVLINK_L{link}_TX_BYTES", device) == str(1000 * link)
@@ -90,7 +91,7 @@ def test_nvlink_throughput_of_each_link_is_the_growth_of_its_counters(link: int)
             for n in range(18)
             for way, share in (("tx", 30), ("rx", 70))
         }
-        return snapshot(h100(0, nvlink_link_bytes=links), at=NOW + second)
+        return snapshot(h100(0, link_bytes_each=links), at=NOW + second)
 
     values(made, shot(10))
     found = values(made, shot(20))
@@ -124,10 +125,10 @@ def test_further_fields_of_the_driver(name: str, expected: str) -> None:
         p2p_nvlink_status={"1": 0.0, "2": 0.0, "3": 5.0},
         tensor_pipe_active_ratio={"imma": 0.3, "hmma": 0.2, "dfma": 0.1},
     )
-    driver = Driver(cuda_version="12.4", confidential_compute=1)
-    assert one_value(name, device, driver=driver) == expected
-    bare = Device(uuid=device.uuid, index=0, power_watts=1.0)
-    assert one_value(name, bare, driver=Driver()) is None, "absent is never 0"
+    driver = Driver(library_versions={"cuda": "12.4"}, modes={"confidential_compute": 1})
+    assert one_value(name, device, drivers={NVIDIA: driver}) == expected
+    bare = make_device(uuid=device.uuid, index=0, power_watts=1.0)
+    assert one_value(name, bare, drivers={}) is None, "absent is never 0"
 
 
 def test_the_rows_only_dcgm_can_fill_are_named_in_one_warning(caplog: pytest.LogCaptureFixture) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import fields
 
 import pytest
 from hypothesis import given, settings
@@ -15,7 +15,9 @@ from gpuscope.vendors.nvidia.dcgm_fields import FIELD_READINGS, TEXT_READINGS, d
 from gpuscope.vendors.nvidia.dcgm_names import ids_by_name, names_by_id
 from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity
 from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues
+from gpuscope.vendors.nvidia.nvidia_values import OWN_NAMES
 from tests.examples import examples
+from tests.fakes import replace_readings
 from tests.metrics.dcgm_machines import snapshot
 
 ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}
@@ -23,7 +25,7 @@ ALIVE: dict[int, Value] = {54: "GPU-1", 100: 1}
 
 def without_dcgm(values: dict[int, Value]) -> Device:
     (device,) = DeviceBuilder().to_devices({DmonEntity("GPU", 0): {**ALIVE, **values}}, ())
-    return replace(device, dcgm_fields={})
+    return replace_readings(device, dcgm_fields={})
 
 
 @settings(max_examples=examples(200), deadline=None)
@@ -47,7 +49,7 @@ def test_texts(field_id: int) -> None:
 
 
 def test_every_row_names_a_field_and_a_reading() -> None:
-    attributes = {field.name for field in fields(Device)}
+    attributes = {*(field.name for field in fields(Device)), *OWN_NAMES}
     rows = {row.id: row.reading for row in FIELD_READINGS} | TEXT_READINGS
     assert len(rows) == len(FIELD_READINGS) + len(TEXT_READINGS)
     for field_id, reading in rows.items():

@@ -11,7 +11,7 @@ from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings, load_settings
 from gpuscope.demo import MODELS, DemoFleet
 from gpuscope.model.exposition.text import encode_text
-from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
+from gpuscope.model.readings import Snapshot, SourceStatus
 from tests.goldens import check_golden
 
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
@@ -27,12 +27,12 @@ def snapshot_of(model: str) -> Snapshot:
     for at in (AT - 1, AT):
         reading = fleet.reading(0, at, at - 1)
         counters = integrator.advance(reading.devices, at)
-    assert reading.driver is not ABSENT
+    assert reading.drivers
     return Snapshot(
         node=fleet.node_names[0],
         taken_at=AT,
         simulated=True,
-        driver=reading.driver,
+        drivers=reading.drivers,
         devices=reading.devices,
         processes=reading.processes,
         counters=counters,

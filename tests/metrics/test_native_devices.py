@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from gpuscope.agent.families.native.device_metrics import DeviceMetrics
 from gpuscope.model.exposition.text import encode_text
-from gpuscope.model.readings import ABSENT, Counters, Device, MigInstance, Snapshot, Uuid
+from gpuscope.model.readings import ABSENT, Counters, Device, Snapshot, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_instance
 from tests.fakes import gpu
 
 ECC: tuple[dict[tuple[str, str], float], ...] = (
@@ -23,7 +24,7 @@ readings = st.fixed_dictionaries(
         "power_watts": st.sampled_from([0.0, 300.0, ABSENT]),
         "temperature_celsius": st.sampled_from([{"gpu": 0.0}, {"gpu": 61.0, "memory": 70.0}, {}]),
         "ecc_errors": st.sampled_from(ECC),
-        "throttle_reasons": st.sampled_from([0, 4, ABSENT]),
+        "throttle_mask": st.sampled_from([0, 4, ABSENT]),
         "lost": st.booleans(),
     },
 )
@@ -44,7 +45,7 @@ def test_a_used_builder_has_the_output_of_a_new_one(cycles: list[list[dict[str, 
 
 def test_instances_come_and_go_and_their_numbers_with_them() -> None:
     metrics = DeviceMetrics()
-    instance = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, memory_used_bytes=5.0)
+    instance = make_instance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0, memory_used_bytes=5.0)
     device = gpu(0, instances=(instance,))
     for now, expected in (
         (device, b'gpuscope_gpu_memory_used_bytes{gpu="0_7_0",uuid="MIG-1"} 5\n'),

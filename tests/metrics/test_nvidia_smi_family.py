@@ -18,32 +18,32 @@ from gpuscope.model.readings import (
     Device,
     Driver,
     Maybe,
-    MigInstance,
     Pid,
     Process,
     Snapshot,
     SourceStatus,
     Uuid,
-    XidTotal,
 )
 from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
 from gpuscope.vendors.nvidia.families.nvidia_smi.columns import cells_of_devices
 from gpuscope.vendors.nvidia.families.nvidia_smi.naming import RESERVED, usable_names
 from gpuscope.vendors.nvidia.families.nvidia_smi.table import SMI_COLUMNS, print_cells
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, OWN_NAMES, make_device, make_instance
+from tests.fakes import replace_readings, xid_total
 
 GPU = Uuid("GPU-AAAA-01")
 OTHER = Uuid("GPU-bbbb-02")
-INSTANCE = MigInstance(
+INSTANCE = make_instance(
     uuid=Uuid("MIG-CCCC"),
     gpu_instance=2,
     compute_instance=0,
     profile="1c.3g.40gb",
     memory_total_bytes=40e9,
     memory_used_bytes=0.0,
-    sm_active_ratio=0.5,
+    engine_active_ratio={"sm": 0.5},
     profiled_pcie_bytes_per_second={"tx": 1e6},
 )
-DEVICE = Device(
+DEVICE = make_device(
     uuid=GPU,
     index=0,
     model="NVIDIA L40S",
@@ -54,18 +54,19 @@ DEVICE = Device(
     power_limit_watts={"enforced": 350.0},
     clock_hertz={"sm": 1980e6},
     performance_state=8.0,
-    throttle_reasons=0x24,
+    throttle_mask=0x24,
     throttled_seconds={"sw_power_cap": 2.500031},
     energy_joules=12345.678,
     pcie_bytes_per_second={"tx": 1000.0, "rx": 0.0},
 )
 NVML = SourceStatus(name="nvml", up=True, why="", code=0, duration_seconds=0.25, last_success_at=1700000000.9)
 SMI = replace(NVML, name="nvidia-smi")
+READINGS = {*Device.__dataclass_fields__, *OWN_NAMES}
 
 
 def snapshot(*devices: Device, status: SourceStatus = NVML, **more: object) -> Snapshot:
-    driver = Driver(driver_version="550.90.07", cuda_version="12.4")
-    parts: dict[str, object] = {"driver": driver, "devices": devices, "sources": (status,), **more}
+    driver = Driver(driver_version="550.90.07", library_versions={"cuda": "12.4"})
+    parts: dict[str, object] = {"drivers": {NVIDIA: driver}, "devices": devices, "sources": (status,), **more}
     return Snapshot(node="n", taken_at=0.0, **parts)  # type: ignore[arg-type]
 
 
@@ -112,13 +113,13 @@ def test_readings_are_printed_as_nvidia_smi_would() -> None:
 
 
 def test_identity_and_position_are_printed_as_by_an_h100() -> None:
-    device = Device(
+    device = make_device(
         uuid=GPU,
         index=0,
         pci_ids={"device": 0x233010DE, "sub_device": 0x16C110DE, "base_class": 3, "sub_class": 2},
         pcie_link_generation_gpu_max=5.0,
         accounting_buffer_size=4000.0,
-        throttle_reasons_supported=0x1FF,
+        throttle_mask_supported=0x1FF,
         encoder_frames_per_second=60.0,
         encoder_latency_seconds=0.00125,
         gsp_firmware={"current": 1.0, "default": 0.0},
@@ -186,16 +187,16 @@ def test_every_column_has_a_name_of_its_own() -> None:
 
 def test_columns_read_attributes_that_exist() -> None:
     for column in SMI_COLUMNS:
-        assert hasattr(DEVICE, column.reading.partition(".")[0]), column
+        assert column.reading.partition(".")[0] in READINGS, column
 
 
 @given(st.sampled_from([column.reading for column in SMI_COLUMNS]), st.floats())
 def test_no_number_breaks_the_printer(path: str, number: float) -> None:
     attribute, *keys = path.split(".")
-    if attribute == "throttle_reasons" or isinstance(getattr(DEVICE, attribute), str):
+    if attribute.startswith("throttle_mask") or isinstance(getattr(DEVICE, attribute, ABSENT), str):
         return
     value = {keys[0] if len(keys) == 1 else tuple(keys): number} if keys else number
-    print_cells(replace(DEVICE, **{attribute: value}), Driver(), 1)
+    print_cells(replace_readings(DEVICE, **{attribute: value}), Driver(), 1)
 
 
 # Failure metrics.
@@ -244,7 +245,7 @@ def test_the_source_of_the_health_metrics(statuses: tuple[SourceStatus, ...], me
 
 def test_a_requested_backend_is_the_source_of_the_health_metrics() -> None:
     """As when NVML runs beside nvidia-smi and one of them fails: the exporter knows only its own backend."""
-    cells = replace(DEVICE, smi_cells={"uuid": GPU, "utilization.gpu [%]": "99 %"})
+    cells = replace_readings(DEVICE, smi_cells={"uuid": GPU, "utilization.gpu [%]": "99 %"})
     both = replace(snapshot(cells), sources=(NVML, SMI))
     ratio = 'utilization_gpu_ratio{{uuid="aaaa-01"}} {}'.format
     command, driver = (lines(both, Options(backend=backend)) for backend in ("exec", "nvml"))
@@ -260,7 +261,7 @@ def test_a_requested_backend_is_the_source_of_the_health_metrics() -> None:
 
 
 def test_a_lost_gpu_costs_its_own_series_only() -> None:
-    lost = Device(uuid=OTHER, index=1, lost=True)
+    lost = make_device(uuid=OTHER, index=1, lost=True)
     found = lines(snapshot(DEVICE, lost))
     assert not any("bbbb-02" in line for line in found)
     assert named("count", found) == ['count{uuid="aaaa-01"} 2']
@@ -270,7 +271,7 @@ def test_a_lost_gpu_costs_its_own_series_only() -> None:
 
 
 def test_cells_come_before_readings() -> None:
-    device = replace(DEVICE, smi_cells={"uuid": GPU, "utilization.gpu [%]": "99 %"})
+    device = replace_readings(DEVICE, smi_cells={"uuid": GPU, "utilization.gpu [%]": "99 %"})
     found = lines(snapshot(device, status=SMI))
     assert named("utilization", found) == ['utilization_gpu_ratio{uuid="aaaa-01"} 0.99']
     assert named("energy", found) == []
@@ -279,19 +280,21 @@ def test_cells_come_before_readings() -> None:
 def test_columns_are_rebuilt_only_for_new_cells() -> None:
     builder = NvidiaSmiBuilder()
     cells = {"uuid": GPU, "utilization.gpu [%]": "99 %"}
-    device = replace(DEVICE, smi_cells=cells)
+    device = replace_readings(DEVICE, smi_cells=cells)
     first, second = (
         next(f for f in builder.to_families(snapshot(device, status=SMI)) if "utilization" in f.name)
         for _ in range(2)
     )
     assert first is second
-    changed = replace(DEVICE, smi_cells={**cells, "utilization.gpu [%]": "1 %"})
+    changed = replace_readings(DEVICE, smi_cells={**cells, "utilization.gpu [%]": "1 %"})
     text = encode_text(builder.to_families(snapshot(changed, status=SMI))).decode()
     assert 'nvidia_smi_utilization_gpu_ratio{uuid="aaaa-01"} 0.01' in text
 
 
 def test_columns_left_out_by_name() -> None:
-    device = replace(DEVICE, smi_cells={"uuid": GPU, "name": "T4", "a.b [W]": "1 W", "a.c": "2", "d": "3"})
+    device = replace_readings(
+        DEVICE, smi_cells={"uuid": GPU, "name": "T4", "a.b [W]": "1 W", "a.c": "2", "d": "3"}
+    )
     shot = snapshot(device, status=SMI)
     only = lines(shot, Options(query_field_names=("a.b",)))
     assert named("a", only) == ['a_b_watts{uuid="aaaa-01"} 1']
@@ -317,7 +320,7 @@ def test_processes_are_off_by_default() -> None:
 
 
 def test_processes() -> None:
-    idle = Device(uuid=OTHER, index=1)
+    idle = make_device(uuid=OTHER, index=1)
     processes = (
         app(9),
         app(10, memory_bytes=ABSENT),
@@ -342,7 +345,7 @@ def test_an_unreadable_process_list_is_not_an_empty_one() -> None:
 
 
 def test_a_process_on_two_instances_is_summed_without_mig_labels() -> None:
-    second = replace(INSTANCE, uuid=Uuid("MIG-DDDD"), compute_instance=1)
+    second = replace(INSTANCE, uuid=Uuid("MIG-DDDD"), ids=(2, 1))
     device = replace(DEVICE, instances=(INSTANCE, second))
     processes = (app(1, instance_uuid=INSTANCE.uuid), app(1, instance_uuid=second.uuid))
     shot = snapshot(device, processes=processes)
@@ -375,10 +378,10 @@ def test_a_hostile_process_name_is_unchanged(name: str) -> None:
 
 
 def test_extras() -> None:
-    second = replace(INSTANCE, uuid=Uuid("MIG-DDDD"), compute_instance=1)
+    second = replace(INSTANCE, uuid=Uuid("MIG-DDDD"), ids=(2, 1))
     device = replace(DEVICE, instances=(INSTANCE, second))
-    xids = (XidTotal(gpu_uuid=GPU, xid=79, count=2, last_at=1700000000.5),)
-    found = lines(snapshot(device, xids=xids), Options(pcie_throughput=True))
+    xids = (xid_total(79, gpu_uuid=GPU, count=2, last_at=1700000000.5),)
+    found = lines(snapshot(device, errors=xids), Options(pcie_throughput=True))
     assert [*named("energy", found), *named("pcie_throughput", found), *named("xid", found)] == [
         'energy_joules_total{uuid="aaaa-01"} 12345.678',
         'pcie_throughput_rx_bytes_per_second{uuid="aaaa-01"} 0',
@@ -401,16 +404,16 @@ def test_extras() -> None:
 
 
 def test_xids_stay_when_no_gpu_can_be_read() -> None:
-    xids = (XidTotal(gpu_uuid=GPU, xid=79, count=1, last_at=1.0),)
-    assert named("xid_errors", lines(snapshot(status=replace(NVML, up=False, code=15), xids=xids)))
-    assert not named("xid_errors", lines(snapshot(status=replace(SMI, up=False, code=15), xids=xids)))
+    xids = (xid_total(79, gpu_uuid=GPU, count=1, last_at=1.0),)
+    assert named("xid_errors", lines(snapshot(status=replace(NVML, up=False, code=15), errors=xids)))
+    assert not named("xid_errors", lines(snapshot(status=replace(SMI, up=False, code=15), errors=xids)))
 
 
 def test_own_names_are_reserved() -> None:
     device = replace(DEVICE, instances=(INSTANCE,))
-    xids = (XidTotal(gpu_uuid=GPU, xid=79, count=1, last_at=1.0),)
+    xids = (xid_total(79, gpu_uuid=GPU, count=1, last_at=1.0),)
     options = Options(compute_apps=True, pcie_throughput=True)
-    shot = snapshot(device, processes=(app(1),), xids=xids)
+    shot = snapshot(device, processes=(app(1),), errors=xids)
     columns = {name.name for name in usable_names(cells_of_devices(shot, command=False)[0]).values()}
     own = {family.name for family in NvidiaSmiBuilder(options).to_families(shot)} - columns
     assert own <= RESERVED
@@ -430,7 +433,7 @@ def test_own_names_are_reserved() -> None:
     ],
 )
 def test_clock_reasons_are_spelled_as_the_drivers_nvidia_smi_does(driver: Maybe[str], spelling: str) -> None:
-    shot = replace(snapshot(DEVICE), driver=Driver(driver_version=driver))
+    shot = replace(snapshot(DEVICE), drivers={NVIDIA: Driver(driver_version=driver)})
     names = {family.name for family in NvidiaSmiBuilder().to_families(shot)}
     pattern = re.compile(r"nvidia_smi_clocks_(event|throttle)_reasons_(?!counters)")
     reasons = {name for name in names if pattern.match(name)}
@@ -443,14 +446,14 @@ def test_clock_reasons_are_spelled_as_the_drivers_nvidia_smi_does(driver: Maybe[
 )
 def test_fields_that_newer_drivers_have_removed(driver: str, is_there: bool) -> None:
     clocks = {"graphics": 1.095e9, "memory": 1.215e9}
-    device = replace(
+    device = replace_readings(
         DEVICE,
         clock_application_hertz=clocks,
         clock_default_application_hertz=clocks,
         power_management=1.0,
         display_attached=0.0,
     )
-    shot = replace(snapshot(device), driver=Driver(driver_version=driver))
+    shot = replace(snapshot(device), drivers={NVIDIA: Driver(driver_version=driver)})
     values = {family.name: family.samples[0][1] for family in NvidiaSmiBuilder().to_families(shot)}
     wanted = {
         "nvidia_smi_clocks_applications_graphics_clock_hz": 1.095e9,
@@ -463,7 +466,7 @@ def test_fields_that_newer_drivers_have_removed(driver: str, is_there: bool) -> 
 
 
 def test_clock_reasons_requested_by_name_keep_their_name() -> None:
-    shot = replace(snapshot(DEVICE), driver=Driver(driver_version="590.48.01"))
+    shot = replace(snapshot(DEVICE), drivers={NVIDIA: Driver(driver_version="590.48.01")})
     fields = ("clocks_throttle_reasons.active", "clocks_event_reasons.gpu_idle")
     names = {family.name for family in NvidiaSmiBuilder(Options(query_field_names=fields)).to_families(shot)}
     assert {name for name in names if "_reasons_" in name} == {
@@ -473,7 +476,7 @@ def test_clock_reasons_requested_by_name_keep_their_name() -> None:
 
 
 def test_inactive_remapped_rows() -> None:
-    device = replace(DEVICE, remapped_rows_inactive={"correctable": 0.0, "uncorrectable": 3.0})
+    device = replace_readings(DEVICE, remapped_rows_inactive={"correctable": 0.0, "uncorrectable": 3.0})
     series = [line for line in lines(snapshot(device)) if "_inactive{" in line]
     found = {line.split("{")[0]: line.rpartition(" ")[2] for line in series}
     assert found == {
@@ -483,7 +486,9 @@ def test_inactive_remapped_rows() -> None:
 
 
 def test_families_and_series_come_by_the_alphabet() -> None:
-    families = NvidiaSmiBuilder(APPS).to_families(snapshot(Device(uuid=OTHER, index=0), DEVICE, processes=()))
+    families = NvidiaSmiBuilder(APPS).to_families(
+        snapshot(make_device(uuid=OTHER, index=0), DEVICE, processes=())
+    )
     names = [family.name for family in families]
     assert names == sorted(names)
     for family in families:

@@ -16,10 +16,11 @@ from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
-from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus, XidTotal
+from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
 from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
 from tests.fake_smi import CAPTURES, SHARED_CAPTURES, FakeSmi
+from tests.fakes import replace_readings, xid_total
 from tests.goldens import check_golden
 
 CHANGES_ON_EVERY_RUN = (
@@ -37,11 +38,11 @@ def collect(fake: FakeSmi) -> Snapshot:
     reading = worker.fresh()
     status = worker.status()
     assert reading is not ABSENT, status.why
-    assert reading.driver is not ABSENT
+    assert reading.drivers
     return Snapshot(
         node="node",
         taken_at=0.0,
-        driver=reading.driver,
+        drivers=reading.drivers,
         devices=reading.devices,
         processes=reading.processes,
         sources=(status,),
@@ -86,7 +87,7 @@ def _without_cells(snapshot: Snapshot) -> Snapshot:
     """The same machine as NVML would read it."""
     return replace(
         snapshot,
-        devices=tuple(replace(device, smi_cells={}) for device in snapshot.devices),
+        devices=tuple(replace_readings(device, smi_cells={}) for device in snapshot.devices),
         sources=tuple(replace(status, name="nvml") for status in snapshot.sources),
     )
 
@@ -106,16 +107,16 @@ def test_readings_of_another_source_give_the_driver_reading_exporter(tmp_path: P
         collect(FakeSmi(tmp_path, CAPTURES / "linux-x86_64__a100-mig-mixed__550.90.07.txt", "load"))
     )
     cut, whole = snapshot.devices
-    activity = {"graphics_engine_active_ratio": 0.875, "sm_active_ratio": 0.5, "tensor_active_ratio": 0.0}
+    activity = {"graphics": 0.875, "sm": 0.5, "tensor": 0.0}
     cut = replace(
         cut,
         energy_joules=987654.321,
         pcie_bytes_per_second={"tx": 1.5e9, "rx": 0.0},
-        instances=tuple(replace(instance, **activity) for instance in cut.instances),
+        instances=tuple(replace(instance, engine_active_ratio=activity) for instance in cut.instances),
     )
     status = SourceStatus(name="nvml", up=True, why="", code=0)
-    xids = (XidTotal(gpu_uuid=whole.uuid, xid=63, count=2, last_at=1_700_000_000.25),)
-    snapshot = replace(snapshot, devices=(cut, whole), sources=(status,), xids=xids)
+    xids = (xid_total(63, gpu_uuid=whole.uuid, count=2, last_at=1_700_000_000.25),)
+    snapshot = replace(snapshot, devices=(cut, whole), sources=(status,), errors=xids)
     options = Options(compute_apps=True, compute_apps_mig=True, pcie_throughput=True)
     text = encode_text(NvidiaSmiBuilder(options).to_families(snapshot))
     check_golden(Path("nvidia_smi") / "a100-mig-mixed__from-readings.metrics", text)

@@ -13,7 +13,8 @@ from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.sample import LabelSet
 from gpuscope.model.exposition.text import encode_text
-from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance, Owner, Pid, Process, Snapshot, Uuid
+from gpuscope.model.readings import ABSENT, Instance, Maybe, Owner, Pid, Process, Snapshot, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests.goldens import check_golden
 from tests.metrics.sessions_scene import GIB, first_node, second_node
 
@@ -52,14 +53,14 @@ def test_idle_gpus_and_instances_count_0_and_a_split_gpu_does_not_count() -> Non
 
 
 def test_a_split_gpu_without_instances_has_no_count() -> None:
-    split = Device(uuid=Uuid("GPU-0"), index=0, mig_enabled=1.0)
+    split = make_device(uuid=Uuid("GPU-0"), index=0, mig_enabled=1.0)
     snapshot = Snapshot(node="n", taken_at=0.0, devices=(split,), processes=())
     assert values(snapshot, "gpu_session_count") == {}
     assert values(snapshot, "gpu_total_sessions") == {(): 0}
 
 
 def test_a_process_on_two_gpus_counts_twice() -> None:
-    devices = tuple(Device(uuid=Uuid(f"GPU-{n}"), index=n) for n in range(2))
+    devices = tuple(make_device(uuid=Uuid(f"GPU-{n}"), index=n) for n in range(2))
     processes = tuple(Process(pid=Pid(9), gpu_uuid=device.uuid) for device in devices)
     snapshot = Snapshot(node="n", taken_at=0.0, devices=devices, processes=processes)
     assert values(snapshot, "gpu_total_sessions") == {(): 2}
@@ -81,8 +82,8 @@ def test_unknown_processes_have_no_samples() -> None:
     assert exposition(snapshot) == b""
 
 
-def crowd(count: int, instance: MigInstance | None = None) -> Snapshot:
-    device = Device(uuid=Uuid("GPU-0"), index=0, memory_total_bytes=80 * GIB)
+def crowd(count: int, instance: Instance | None = None) -> Snapshot:
+    device = make_device(uuid=Uuid("GPU-0"), index=0, memory_total_bytes=80 * GIB)
     processes = tuple(
         Process(pid=Pid(n), gpu_uuid=device.uuid, memory_bytes=float(n), owner=Owner(user=f"u{n}"))
         for n in range(1, count + 1)
@@ -129,7 +130,7 @@ def test_live_series_and_kept_labels_stay_flat_while_processes_come_and_go() -> 
 def test_hostile_names_survive_the_way_to_a_parser() -> None:
     name = 'a"b\\c\nd{}=,\u202e\U0001f4a9'
     owner = Owner(user=name, pod=name, namespace=name, container=name, job=name)
-    device = Device(uuid=Uuid("GPU-0"), index=0, memory_total_bytes=GIB)
+    device = make_device(uuid=Uuid("GPU-0"), index=0, memory_total_bytes=GIB)
     process = Process(
         pid=Pid(1), gpu_uuid=device.uuid, command=name, owner=owner, memory_bytes=1.0, sm_ratio=0.5
     )
@@ -144,7 +145,7 @@ def test_a_pod_without_labels_has_a_series_if_that_is_known(
     known: Maybe[tuple[tuple[str, str], ...]], expected: dict[tuple[str, ...], float]
 ) -> None:
     owner = Owner(namespace="ml", pod="a", pod_labels=known)
-    device = Device(uuid=Uuid("GPU-0"), index=0)
+    device = make_device(uuid=Uuid("GPU-0"), index=0)
     process = Process(pid=Pid(1), gpu_uuid=device.uuid, owner=owner)
     snapshot = Snapshot(node="n", taken_at=0.0, devices=(device,), processes=(process,))
     assert values(snapshot, "gpuscope_pod_labels", "native") == expected
@@ -162,7 +163,7 @@ def test_further_labels_of_a_process() -> None:
         job_account="physics",
         job_partition="gpu",
     )
-    device = Device(uuid=Uuid("GPU-0"), index=0)
+    device = make_device(uuid=Uuid("GPU-0"), index=0)
     process = Process(pid=Pid(1), gpu_uuid=device.uuid, owner=owner, program="u/train")
     snapshot = Snapshot(node="n", taken_at=0.0, devices=(device,), processes=(process,))
     text = exposition(snapshot, "native").decode()

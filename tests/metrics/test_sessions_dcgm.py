@@ -145,7 +145,7 @@ def test_virtual_gpus_copy_every_series_and_split_two_of_them() -> None:
 def test_instances_by_their_gpu_instance(form: str) -> None:
     gpu = a100_mig()
     instance = gpu.instances[-1]
-    device_id = instance.uuid if form == "uuid" else f"nvidia{gpu.index}/gi{instance.gpu_instance}"
+    device_id = instance.uuid if form == "uuid" else f"nvidia{gpu.index}/gi{instance.ids[0]}"
     allocation = given_to(gpu, "mig", device_id, instance_uuid=instance.uuid, resource="nvidia.com/mig-1g.5gb")
     lines = series(scene([gpu], allocation), "DCGM_FI_DEV_FB_USED", "-k")
     assert len(lines) == len(gpu.instances)

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.owners.device_ids import ID_PATTERNS, DeviceIndex
-from gpuscope.model.readings import ABSENT, Device, MigInstance, Uuid
+from gpuscope.agent.owners.device_ids import DeviceIndex, id_forms
+from gpuscope.model.readings import ABSENT, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 
 FIRST = "GPU-5a5a7118-e550-79a1-597e-7631e126c57a"
 SPLIT = "GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"
@@ -16,15 +17,15 @@ MIG_12 = "MIG-0ba78a14-3ac2-55ab-8a26-8ab5bb1c1a5b"
 
 # nvidia-smi's order (index) and the device files' (minor) are not the same here, as on many real machines.
 DEVICES = (
-    Device(uuid=Uuid(FIRST), index=0, minor_number=1, pci_bus_id="00000000:C5:00.0"),
-    Device(
+    make_device(uuid=Uuid(FIRST), index=0, minor_number=1, pci_bus_id="00000000:C5:00.0"),
+    make_device(
         uuid=Uuid(SPLIT),
         index=1,
         minor_number=0,
         pci_bus_id="00000000:8D:00.0",
         instances=(
-            MigInstance(uuid=Uuid(MIG_7), gpu_instance=7, compute_instance=0, profile="2g.47gb"),
-            MigInstance(uuid=Uuid(MIG_12), gpu_instance=12, compute_instance=0, profile="1g.24gb"),
+            make_instance(uuid=Uuid(MIG_7), gpu_instance=7, compute_instance=0, profile="2g.47gb"),
+            make_instance(uuid=Uuid(MIG_12), gpu_instance=12, compute_instance=0, profile="1g.24gb"),
         ),
     ),
 )
@@ -80,12 +81,12 @@ def test_an_id_nobody_here_answers_to(device_id: str) -> None:
 
 
 def test_every_row_of_the_table_is_shown_by_a_form() -> None:
-    shown = {row.used_by for row in ID_PATTERNS for form in FORMS if row.pattern.fullmatch(form)}
-    assert shown == {row.used_by for row in ID_PATTERNS}
+    shown = {row.used_by for row, pattern in id_forms() for form in FORMS if pattern.fullmatch(form)}
+    assert shown == {row.used_by for row, _ in id_forms()}
 
 
 def test_without_minor_numbers_the_index_has_to_do() -> None:
-    target = DeviceIndex([Device(uuid=Uuid(FIRST), index=3)]).find("nvidia3")
+    target = DeviceIndex([make_device(uuid=Uuid(FIRST), index=3)]).find("nvidia3")
     assert target is not None
     assert target.gpu.uuid == FIRST
 

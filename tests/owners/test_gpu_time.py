@@ -11,8 +11,8 @@ from gpuscope.model.readings import (
     ABSENT,
     Allocation,
     Device,
+    Instance,
     Maybe,
-    MigInstance,
     Owner,
     OwnerKey,
     Ownership,
@@ -21,12 +21,13 @@ from gpuscope.model.readings import (
     Process,
     Uuid,
 )
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 
 GPU = Uuid("GPU-0")
 
 
-def instance(number: int, profile: Maybe[str] = "1g.10gb") -> MigInstance:
-    return MigInstance(uuid=Uuid(f"MIG-{number}"), gpu_instance=number, compute_instance=0, profile=profile)
+def instance(number: int, profile: Maybe[str] = "1g.10gb") -> Instance:
+    return make_instance(uuid=Uuid(f"MIG-{number}"), gpu_instance=number, compute_instance=0, profile=profile)
 
 
 def process(
@@ -58,7 +59,7 @@ class Cycles:
         known: bool = True,
     ) -> Ownership:
         self._at += 1
-        devices = (device or Device(uuid=GPU, index=0),)
+        devices = (device or make_device(uuid=GPU, index=0),)
         uses, left = self._accounts.advance(
             processes, devices, allocations, {}, self._at, processes_known=known
         )
@@ -130,13 +131,13 @@ def test_a_kind_that_appears_late_has_its_sum_right() -> None:
 def test_time_with_an_unknown_process_list_is_not_observed(is_known: bool) -> None:
     cycles = Cycles()
     cycles.second()
-    found = cycles.second(device=Device(uuid=GPU, index=0, processes_known=not is_known), known=is_known)
+    found = cycles.second(device=make_device(uuid=GPU, index=0, processes_known=not is_known), known=is_known)
     assert parts(found, "user")[0] == 1
     assert found.times[0].units[0].free_seconds == 1
 
 
 def test_mig_counts_by_compute_slices() -> None:
-    board = Device(uuid=GPU, index=0, model="NVIDIA H100", instances=(instance(7, "3g.40gb"), instance(9)))
+    board = make_device(uuid=GPU, index=0, model="NVIDIA H100", instances=(instance(7, "3g.40gb"), instance(9)))
     found = Cycles().second(process(1, on=Uuid("MIG-7")), device=board)
     assert shares(found) == pytest.approx({"ann": 3 / 7})
     assert found.times[0].stranded_seconds == pytest.approx(3 / 7)
@@ -154,7 +155,7 @@ def test_mig_counts_by_compute_slices() -> None:
     ],
 )
 def test_the_weight_of_a_profile(model: str, profile: Maybe[str], weight: float) -> None:
-    board = Device(uuid=GPU, index=0, model=model, instances=(instance(1, profile),))
+    board = make_device(uuid=GPU, index=0, model=model, instances=(instance(1, profile),))
     found = Cycles().second(device=board)
     assert found.times[0].units[0].free_seconds == pytest.approx(weight)
     assert found.times[0].stranded_seconds == pytest.approx(1 - weight)
@@ -163,7 +164,7 @@ def test_the_weight_of_a_profile(model: str, profile: Maybe[str], weight: float)
 def test_a_lost_gpu_is_not_observed() -> None:
     cycles = Cycles()
     cycles.second()
-    found = cycles.second(device=Device(uuid=GPU, index=0, lost=True))
+    found = cycles.second(device=make_device(uuid=GPU, index=0, lost=True))
     assert found.times[0].observed_seconds == 1
 
 
@@ -179,11 +180,11 @@ processes = st.builds(
     on=units,
 )
 boards = st.one_of(
-    st.just(Device(uuid=GPU, index=0)),
-    st.just(Device(uuid=GPU, index=0, lost=True)),
-    st.just(Device(uuid=GPU, index=0, processes_known=False)),
+    st.just(make_device(uuid=GPU, index=0)),
+    st.just(make_device(uuid=GPU, index=0, lost=True)),
+    st.just(make_device(uuid=GPU, index=0, processes_known=False)),
     st.builds(
-        lambda profiles: Device(
+        lambda profiles: make_device(
             uuid=GPU, index=0, instances=tuple(instance(i + 1, one) for i, one in enumerate(profiles))
         ),
         st.lists(st.sampled_from(["1g.10gb", "2g.20gb", "3g.40gb", ABSENT]), min_size=1, max_size=2),

@@ -20,16 +20,16 @@ from gpuscope.model.readings import (
     Counters,
     Device,
     Maybe,
-    MigInstance,
     Owner,
     OwnerUse,
     Pid,
     Process,
     Uuid,
 )
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 
 GPU = Uuid("GPU-0")
-IDLE_GPU = Device(
+IDLE_GPU = make_device(
     uuid=GPU,
     index=0,
     utilization_ratio=0.0,
@@ -95,7 +95,7 @@ def test_the_mps_server_reports_the_work_of_its_clients() -> None:
 
 
 def test_under_mig_the_engines_of_the_board_say_nothing() -> None:
-    instance = MigInstance(uuid=Uuid("MIG-1"), gpu_instance=1, compute_instance=0)
+    instance = make_instance(uuid=Uuid("MIG-1"), gpu_instance=1, compute_instance=0)
     device = gpu(utilization_ratio=0.9, instances=(instance,))
     assert working([process(sm=ABSENT, instance_uuid=instance.uuid)], [device]) == [ABSENT]
 

@@ -14,7 +14,8 @@ from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.base.errors import SourceError
 from gpuscope.base.files import read_regular_file
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import ABSENT, Device, Uuid
+from gpuscope.model.readings import ABSENT, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests.fakes import FakeClock
 
 
@@ -95,7 +96,7 @@ def test_a_folder_that_hangs_stops_nothing(monkeypatch: pytest.MonkeyPatch) -> N
     clock = FakeClock()
     worker = job_files_worker(Settings(job_map_dir="/dead"), clock)
     join = OwnerJoin(job_files=worker)
-    devices = (Device(uuid=Uuid("GPU-0"), index=0),)
+    devices = (make_device(uuid=Uuid("GPU-0"), index=0),)
 
     def lines() -> object:
         _, ownership = join.advance(ABSENT, devices, {}, simulated=False, now=0.0, monotonic=0.0)

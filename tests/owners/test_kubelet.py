@@ -23,7 +23,8 @@ from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, index_pods
 from gpuscope.agent.owners.pods_api import decode_pods
 from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import ABSENT, Device, Uuid
+from gpuscope.model.readings import ABSENT, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests.fakes import FakeClock
 from tests.owners.fake_kubelet import claimed, container, devices, field, pod, running_kubelet
 from tests.owners.trees import CONTAINER, POD_UID, add_log_link, add_pod_log
@@ -376,14 +377,14 @@ def test_claims_are_matched_anew_only_when_something_changed() -> None:
     )
     pods = index_pods([EXPECTED])
     allocations = AllocationMatcher([lambda: claims, lambda: ABSENT], lambda: pods)
-    devices = [Device(uuid=Uuid("GPU-0"), index=0)]
+    devices = [make_device(uuid=Uuid("GPU-0"), index=0)]
     made = allocations.allocations(devices)
     assert made is not ABSENT
     first, unknown = made
     assert (first.gpu_uuid, first.replica, first.pod_uid) == ("GPU-0", "1", POD_UID)
     assert (unknown.gpu_uuid, unknown.device_id) == (ABSENT, "GPU-x")
-    assert allocations.allocations([Device(uuid=Uuid("GPU-0"), index=0, power_watts=5.0)]) is made
-    assert allocations.allocations([Device(uuid=Uuid("GPU-x"), index=0)]) is not made
+    assert allocations.allocations([make_device(uuid=Uuid("GPU-0"), index=0, power_watts=5.0)]) is made
+    assert allocations.allocations([make_device(uuid=Uuid("GPU-x"), index=0)]) is not made
 
 
 def test_a_pod_known_to_have_ended_holds_nothing() -> None:

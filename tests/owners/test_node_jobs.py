@@ -24,9 +24,9 @@ from gpuscope.agent.owners.unallocated_use import NEW_SECONDS
 from gpuscope.model.readings import (
     ABSENT,
     Device,
+    Instance,
     JobFacts,
     Maybe,
-    MigInstance,
     Owner,
     OwnerKey,
     Ownership,
@@ -36,6 +36,7 @@ from gpuscope.model.readings import (
     Uuid,
 )
 from gpuscope.model.readings.slurm import RUNNING, Gres, JobPlacement, SlurmJob, SlurmNode
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 from tests.fakes import FakeClock
 
 SLUID = "s8FXKTA79XAR00"
@@ -182,13 +183,13 @@ def test_the_files_of_three_prologs(tmp_path: Path) -> None:
     assert "job-41" not in files.lines, "dcgm-exporter's labels come from the GPUs' files only"
 
 
-def gpu(number: int, *instances: MigInstance) -> Device:
+def gpu(number: int, *instances: Instance) -> Device:
     """nvidia-smi counts the other way round than the device files."""
-    return Device(uuid=Uuid(f"GPU-{number}"), index=9 - number, minor_number=number, instances=instances)
+    return make_device(uuid=Uuid(f"GPU-{number}"), index=9 - number, minor_number=number, instances=instances)
 
 
-def instance(board: int, gi: int, profile: str) -> MigInstance:
-    return MigInstance(uuid=Uuid(f"MIG-{board}-{gi}"), gpu_instance=gi, compute_instance=0, profile=profile)
+def instance(board: int, gi: int, profile: str) -> Instance:
+    return make_instance(uuid=Uuid(f"MIG-{board}-{gi}"), gpu_instance=gi, compute_instance=0, profile=profile)
 
 
 def job(job_id: int, user: str = "alice", **changes: object) -> SlurmJob:

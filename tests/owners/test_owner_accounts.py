@@ -14,7 +14,6 @@ from gpuscope.model.readings import (
     Allocation,
     Counters,
     Maybe,
-    MigInstance,
     Owner,
     OwnerKey,
     OwnerUse,
@@ -23,6 +22,7 @@ from gpuscope.model.readings import (
     Unattributed,
     Uuid,
 )
+from gpuscope.vendors.nvidia.nvidia_values import make_instance
 from tests.fakes import gpu
 
 GIB = float(1 << 30)
@@ -96,8 +96,8 @@ def test_several_processes_of_one_owner_add_up_and_a_process_has_all_its_owners(
 def test_under_mig_memory_is_told_by_instance_and_work_is_absent_not_zero() -> None:
     first, second = Uuid("MIG-7"), Uuid("MIG-7b")
     instances = (
-        MigInstance(uuid=first, gpu_instance=7, compute_instance=0, memory_used_bytes=8 * GIB),
-        MigInstance(uuid=second, gpu_instance=7, compute_instance=1, memory_used_bytes=8 * GIB),
+        make_instance(uuid=first, gpu_instance=7, compute_instance=0, memory_used_bytes=8 * GIB),
+        make_instance(uuid=second, gpu_instance=7, compute_instance=1, memory_used_bytes=8 * GIB),
     )
     device = gpu(0, memory_used_bytes=20 * GIB, instances=instances)
     counters = OwnerAccounts()

@@ -12,8 +12,8 @@ from gpuscope.model.readings import (
     Allocation,
     Counters,
     Device,
+    Instance,
     Maybe,
-    MigInstance,
     Owner,
     Ownership,
     OwnerUse,
@@ -22,6 +22,7 @@ from gpuscope.model.readings import (
     Snapshot,
     Uuid,
 )
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 
 GPU = Uuid("GPU-0")
 FIRST, SECOND = Uuid("MIG-1"), Uuid("MIG-2")
@@ -31,18 +32,18 @@ def process(pid: int, user: str, sm: Maybe[float] = ABSENT, on: Maybe[Uuid] = AB
     return Process(pid=Pid(pid), gpu_uuid=GPU, instance_uuid=on, sm_ratio=sm, owner=Owner(user=user))
 
 
-def instance(uuid: Uuid, profile: Maybe[str], activity: Maybe[float] = ABSENT) -> MigInstance:
-    return MigInstance(
+def instance(uuid: Uuid, profile: Maybe[str], activity: Maybe[float] = ABSENT) -> Instance:
+    return make_instance(
         uuid=uuid,
         gpu_instance=int(uuid[-1]),
         compute_instance=0,
         profile=profile,
-        graphics_engine_active_ratio=activity,
+        engine_active_ratio={} if activity is ABSENT else {"graphics": activity},
     )
 
 
-def split_gpu(*instances: MigInstance) -> Device:
-    return Device(uuid=GPU, index=0, model="NVIDIA H100", instances=instances)
+def split_gpu(*instances: Instance) -> Device:
+    return make_device(uuid=GPU, index=0, model="NVIDIA H100", instances=instances)
 
 
 class Cycles:
@@ -66,7 +67,7 @@ class Cycles:
             self._at, self._joules = self._at + 1, self._joules + watts
             uses, left = self._accounts.advance(
                 processes,
-                () if gone else (device or Device(uuid=GPU, index=0),),
+                () if gone else (device or make_device(uuid=GPU, index=0),),
                 allocations,
                 {GPU: Counters(energy_joules=self._joules)},
                 self._at,
@@ -161,7 +162,7 @@ def test_counters_of_a_removed_instance_stay_under_their_labels_for_the_last_scr
     """With another `gpu` label they would be another series, and a report would count everything twice."""
     cycles, metrics, device = Cycles(), OwnerMetrics(), split_gpu(instance(FIRST, "3g.40gb"))
     before = series_of(cycles.run(70, process(1, "ann", on=FIRST), device=device), (device,), metrics)
-    whole = Device(uuid=GPU, index=0, model="NVIDIA H100")
+    whole = make_device(uuid=GPU, index=0, model="NVIDIA H100")
     after = series_of(cycles.run(1, device=whole), (whole,), metrics)
     assert {name: value for name, value in before.items() if "gpu_seconds_total" in name and "ann" in name}
     for name, value in before.items():

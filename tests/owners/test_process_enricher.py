@@ -30,6 +30,7 @@ from gpuscope.model.readings import (
     ProcessWork,
     Uuid,
 )
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import BOOTED_AT, CONTAINER, POD_UID, ProcTree, pod_cgroup
 
@@ -274,4 +275,4 @@ def test_before_a_gpu_was_read_nothing_is_said_of_allocations() -> None:
         return join.advance(ABSENT, devices, {}, simulated=False, now=1.0, monotonic=1.0)[1].allocations
 
     assert allocations() is ABSENT
-    assert allocations(Device(uuid=Uuid("GPU-0"), index=0)) == Given().allocations(())
+    assert allocations(make_device(uuid=Uuid("GPU-0"), index=0)) == Given().allocations(())

@@ -12,7 +12,8 @@ from gpuscope.agent.owners.process_enricher import NoNames, ProcessEnricher
 from gpuscope.agent.owners.process_labels import OWNER_WAIT_SECONDS
 from gpuscope.agent.owners.process_lookup import ProcessLookup
 from gpuscope.agent.owners.users import UserNames
-from gpuscope.model.readings import ABSENT, Device, Pid, Process, Snapshot, Uuid
+from gpuscope.model.readings import ABSENT, Pid, Process, Snapshot, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests.owners.immediate_lookup import ImmediateLookup
 from tests.owners.trees import CONTAINER, POD_UID, ProcTree, pod_cgroup
 
@@ -54,7 +55,7 @@ class Published:
         given = Process(pid=Pid(7), gpu_uuid=GPU, sm_ratio=sm, memory_bytes=1.0, **more)  # type: ignore[arg-type]
         processes = self.enricher.advance([given], simulated=False, now=self.at, monotonic=self.at)
         snapshot = Snapshot(
-            node="n", taken_at=self.at, devices=(Device(uuid=GPU, index=0),), processes=processes
+            node="n", taken_at=self.at, devices=(make_device(uuid=GPU, index=0),), processes=processes
         )
         values = {}
         for family in self.metrics.to_families(snapshot):

@@ -12,7 +12,7 @@ import pytest
 
 from gpuscope.agent.collect.composer import SnapshotComposer
 from gpuscope.agent.collect.counters import Integrator
-from gpuscope.agent.collect.xid_ledger import XidLedger
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.owners.proc import Proc
@@ -58,7 +58,7 @@ class Agent:
         lookup = ImmediateLookup(ProcessLookup(proc, UserNames("/")))
         composing = SnapshotComposer(
             "n1",
-            ledger=XidLedger(None),
+            ledger=ErrorLedger(None),
             integrator=Integrator(max_gap_seconds=60.0),
             owners=OwnerJoin(ProcessEnricher(IDLE_AFTER, proc, lookup)),
         )

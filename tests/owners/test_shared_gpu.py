@@ -8,15 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.source_worker import SourceWorker
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.agent.families import load_family
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.owners import build_owner_join
 from gpuscope.cli.wiring.run_agent import CollectorThreads
 from gpuscope.model.exposition.text import encode_text
-from gpuscope.model.readings import ABSENT, Device, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
+from gpuscope.model.readings import ABSENT, OwnerKey, Pid, Process, Reading, Snapshot, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests import waiting
 from tests.fakes import FakeSource, spec_of
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
@@ -53,7 +54,9 @@ class Node:
             for n, sm in enumerate(SHARES.values())
         ]
         processes.append(Process(pid=Pid(200), gpu_uuid=GPU, memory_bytes=GIB, sm_ratio=0.0))
-        device = Device(uuid=GPU, index=0, memory_used_bytes=12 * GIB, utilization_ratio=0.9, power_watts=400.0)
+        device = make_device(
+            uuid=GPU, index=0, memory_used_bytes=12 * GIB, utilization_ratio=0.9, power_watts=400.0
+        )
         return Reading(devices=(device,), processes=tuple(processes))
 
     def allocated(self, *names: str) -> bytes:
@@ -73,7 +76,7 @@ def collecting(node: Node) -> Iterator[Collector]:
         node="n",
         interval=node.settings.interval,
         clock=clock,
-        ledger=XidLedger(None),
+        ledger=ErrorLedger(None),
         owners=owners,
         owner_workers=owner_workers,
     )

@@ -6,7 +6,8 @@ import pytest
 
 from gpuscope.agent.owners.gpu_units import unlisted_memory
 from gpuscope.agent.owners.owner_join import OwnerJoin
-from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance, Pid, Process, Uuid
+from gpuscope.model.readings import ABSENT, Device, Instance, Maybe, Pid, Process, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import make_instance
 from tests.fakes import gpu
 
 GIB = float(1 << 30)
@@ -16,9 +17,9 @@ def process(memory: Maybe[float], on: Maybe[Uuid] = ABSENT, pid: int = 4_000_001
     return Process(pid=Pid(pid), gpu_uuid=Uuid("GPU-0"), instance_uuid=on, memory_bytes=memory)
 
 
-def instance(uuid: str, gpu_instance: int, **more: object) -> MigInstance:
+def instance(uuid: str, gpu_instance: int, **more: object) -> Instance:
     values = {"memory_used_bytes": 3 * GIB, **more}
-    return MigInstance(uuid=Uuid(uuid), gpu_instance=gpu_instance, compute_instance=0, **values)  # type: ignore[arg-type]
+    return make_instance(uuid=Uuid(uuid), gpu_instance=gpu_instance, compute_instance=0, **values)  # type: ignore[arg-type]
 
 
 USED = gpu(memory_used_bytes=3 * GIB)

@@ -28,7 +28,6 @@ from gpuscope.model.readings import (
     Counters,
     Device,
     Maybe,
-    MigInstance,
     Owner,
     Ownership,
     Pid,
@@ -37,6 +36,7 @@ from gpuscope.model.readings import (
     Uuid,
 )
 from gpuscope.model.series import Labels, Matcher, Series
+from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 from tests.reports.test_counter_growth import Samples
 from tests.rules.rig import HeldClock, KeptAlerts, LabelTemplates
 
@@ -167,16 +167,18 @@ class SimulatedUsage:
 
     def _new_device(self, layout: Layout) -> Device:
         instances = tuple(
-            MigInstance(
+            make_instance(
                 uuid=self._instance(layout.gpu, number),
                 gpu_instance=number + 7,
                 compute_instance=0,
                 profile=profile,
-                graphics_engine_active_ratio=layout.activity,
+                engine_active_ratio={"graphics": layout.activity},
             )
             for number, profile in enumerate(layout.profiles)
         )
-        return Device(uuid=self._board(layout.gpu), index=layout.gpu, model=self.model, instances=instances)
+        return make_device(
+            uuid=self._board(layout.gpu), index=layout.gpu, model=self.model, instances=instances
+        )
 
     def _process(self, run: Run) -> Process:
         return Process(

@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from gpuscope.agent.collect.identities import IDENTITY, Identities
+from gpuscope.agent.collect.identities import Identities
 from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.errors import SourceError, SourceMissing, UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Device, Reading
+from gpuscope.model.readings.device import identity_names
 from gpuscope.model.source import Tier, load_source
 from gpuscope.vendors.nvidia import dcgm as dcgm_module
 from gpuscope.vendors.nvidia.dcgm import DcgmSource
@@ -30,6 +31,7 @@ from gpuscope.vendors.nvidia.dcgm.field_ids import (
     wanted_ids,
 )
 from gpuscope.vendors.nvidia.dcgm.hierarchy import MigSlot, parse_hierarchy
+from gpuscope.vendors.nvidia.nvidia_values import make_device, own
 from tests.waiting import wait_for
 
 FAKE = Path(__file__).parents[1] / "fake_dcgmi" / "dcgmi.py"
@@ -157,15 +159,15 @@ def test_devices_in_base_units_and_word_for_word(
     assert first.memory_used_bytes == 40960 * 1048576
     assert first.energy_joules == pytest.approx(5000)
     assert first.ecc_errors == {("corrected", "volatile"): 0}
-    assert first.tensor_active_ratio == 0.412
+    assert first.engine_active_ratio.get("tensor", ABSENT) == 0.412
     assert first.memory_free_bytes is ABSENT
     assert not first.lost
     assert second.temperature_celsius == {"gpu": 69}
-    assert first.dcgm_fields[100] == 1755
-    assert first.dcgm_fields[155] == 417.98
-    assert 251 not in first.dcgm_fields
-    assert reading.driver is not ABSENT
-    assert (reading.driver.driver_version, reading.driver.cuda_version) == ("550.163.01", "12.8")
+    assert own(first).dcgm_fields[100] == 1755
+    assert own(first).dcgm_fields[155] == 417.98
+    assert 251 not in own(first).dcgm_fields
+    (driver,) = reading.drivers.values()
+    assert (driver.driver_version, driver.library_versions["cuda"]) == ("550.163.01", "12.8")
     assert reading.processes is ABSENT
 
 
@@ -177,7 +179,7 @@ def test_numbers_follow_the_stream(machine: Machine, open_source: Callable[[Mach
     source = open_source(machine)
     machine.save(gpus=[h100(0, **{"203": 0})])
     reading = read_until(source, lambda reading: reading.devices[0].utilization_ratio == 0)
-    assert reading.devices[0].dcgm_fields[203] == 0
+    assert own(reading.devices[0]).dcgm_fields[203] == 0
 
 
 def test_ids_unknown_to_this_dcgm_are_not_requested(
@@ -185,7 +187,7 @@ def test_ids_unknown_to_this_dcgm_are_not_requested(
 ) -> None:
     machine.save(known=[54, 100, 150])
     device = open_source(machine).read(FAST).devices[0]
-    assert device.dcgm_fields.keys() == {0, 54, 100, 150}
+    assert own(device).dcgm_fields.keys() == {0, 54, 100, 150}
     assert machine.commands()[-1].endswith("-e 54,100,150")
 
 
@@ -198,7 +200,11 @@ def test_more_ids_than_one_stream_takes(
     )
     machine.save(known=sorted({*DEFAULT_IDS, *extra}), gpus=[h100(0, **{"403": 3, "488": 8})])
     device = open_source(machine).read(FAST).devices[0]
-    assert (device.dcgm_fields[403], device.dcgm_fields[488], device.dcgm_fields[100]) == (3, 8, 1755)
+    assert (own(device).dcgm_fields[403], own(device).dcgm_fields[488], own(device).dcgm_fields[100]) == (
+        3,
+        8,
+        1755,
+    )
 
 
 @pytest.mark.parametrize(
@@ -215,7 +221,7 @@ def test_refused_profiling_costs_profiling_only(
     machine.save(refused=refused)
     device = open_source(machine).read(FAST).devices[0]
     assert device.utilization_ratio == pytest.approx(0.98)
-    assert (device.tensor_active_ratio is not ABSENT) == left
+    assert (device.engine_active_ratio.get("tensor", ABSENT) is not ABSENT) == left
     assert "profiling refused" in caplog.text
 
 
@@ -237,10 +243,10 @@ def test_mig_instances_have_their_own_uuid_and_the_drivers_ids(
     first, second = open_source(machine).read(FAST).devices
     assert second.instances == ()
     big, small = first.instances
-    assert (big.uuid, big.gpu_instance, big.compute_instance, big.profile) == ("MIG-aaaa-1", 1, 0, "3g.20gb")
+    assert (big.uuid, big.ids[0], big.ids[1], big.profile) == ("MIG-aaaa-1", 1, 0, "3g.20gb")
     assert big.memory_used_bytes == 9843 * 1048576
-    assert big.dcgm_fields[150] == 33
-    assert big.dcgm_fields[0] == 2, "the number DCGM gives it"
+    assert own(big).dcgm_fields[150] == 33
+    assert own(big).dcgm_fields[0] == 2, "the number DCGM gives it"
     assert small.uuid == "MIG-GPU-00000000-aaaa-bbbb-cccc-000000000000/5/0"
     assert first.utilization_ratio is ABSENT
     assert not first.lost
@@ -267,7 +273,7 @@ def test_a_lost_gpu_keeps_its_name_and_costs_no_other(
     machine.save(gpus=[{"id": 0, "values": blank}, h100(1)])
     reading = read_until(source, lambda reading: reading.devices[0].lost)
     lost, alive = reading.devices
-    assert lost == Device(uuid=lost.uuid, index=0, lost=True, dcgm_fields={0: 0})
+    assert lost == make_device(uuid=lost.uuid, index=0, lost=True, dcgm_fields={0: 0})
     assert lost.uuid.startswith("GPU-00000000")
     assert alive.temperature_celsius == {"gpu": 69}
 
@@ -282,7 +288,9 @@ def test_a_lost_gpu_keeps_its_identity_in_the_snapshot(
     lost = identities.complete(read_until(source, lambda reading: reading.devices[0].lost).devices)[0]
     assert lost.lost
     assert before.model is not ABSENT
-    assert [getattr(lost, name) for name in IDENTITY] == [getattr(before, name) for name in IDENTITY]
+    names = identity_names(Device)
+    assert [getattr(lost, name) for name in names] == [getattr(before, name) for name in names]
+    assert own(lost).inforom_versions == own(before).inforom_versions
     assert lost.memory_used_bytes is ABSENT
 
 
@@ -418,9 +426,9 @@ def test_a_counters_file_that_changes_is_followed(
     )
     machine.save(known=[*machine.state["known"], 440], gpus=[h100(0, **{"440": 77})])
     source = open_source(machine)
-    assert 440 not in source.read(frozenset(Tier)).devices[0].dcgm_fields
+    assert 440 not in own(source.read(frozenset(Tier)).devices[0]).dcgm_fields
     counters.write_text("DCGM_FI_DEV_NVLINK_BANDWIDTH_L0, counter, x\n")
-    assert source.read(frozenset(Tier)).devices[0].dcgm_fields[440] == 77
+    assert own(source.read(frozenset(Tier)).devices[0]).dcgm_fields[440] == 77
 
 
 def test_another_host_engine(machine: Machine, open_source: Callable[[Machine], DcgmSource]) -> None:

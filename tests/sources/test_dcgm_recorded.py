@@ -12,6 +12,7 @@ from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder
 from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, DmonTable, Value
 from gpuscope.vendors.nvidia.dcgm.hierarchy import parse_hierarchy
 from gpuscope.vendors.nvidia.dcgm_fields import dcgm_fields
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 OURS = Path(__file__).parents[1] / "captures" / "dcgmi"
 SHARED = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
@@ -70,7 +71,7 @@ def test_our_recording_of_a_gpu_that_is_lost() -> None:
 def test_our_recording_of_mig() -> None:
     hierarchy = recorded(OURS, "4.6/mig.discovery-c.txt")
     ((first, second),) = samples(recorded(OURS, "4.6/mig.dmon.txt"), hierarchy)
-    assert [(instance.gpu_instance, instance.profile) for instance in first.instances] == [
+    assert [(instance.ids[0], instance.profile) for instance in first.instances] == [
         (3, "2g.10gb"),
         (9, "1g.5gb"),
     ]
@@ -98,7 +99,7 @@ def test_a_gpu_falls_off_the_bus_and_recovers() -> None:
 
 def test_an_xid_sticks() -> None:
     codes = [
-        [device.dcgm_fields.get(230) for device in devices]
+        [own(device).dcgm_fields.get(230) for device in devices]
         for devices in samples(recorded(SHARED, "4.6.0/h100-busy.x-xid.txt"))
     ]
     assert codes[0] == [None] * 8
@@ -108,7 +109,7 @@ def test_an_xid_sticks() -> None:
 def test_three_mig_instances() -> None:
     hierarchy = recorded(SHARED, "4.6.0/a100-mig3.discovery-c.txt")
     devices = list(samples(recorded(SHARED, "4.6.0/a100-mig3.dmon-mig-all.txt"), hierarchy))[-1]
-    found = {instance.gpu_instance: instance.uuid for device in devices for instance in device.instances}
+    found = {instance.ids[0]: instance.uuid for device in devices for instance in device.instances}
     assert sorted(found) == [1, 5, 13]
     assert len(set(found.values())) == 3
     assert all(uuid.startswith("MIG-") for uuid in found.values())

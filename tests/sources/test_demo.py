@@ -16,8 +16,9 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.demo import MODELS, SOURCE, DemoFleet, open_node
 from gpuscope.demo.fleet import MIX
-from gpuscope.model.readings import ABSENT, Device, MigInstance, Process, Reading
+from gpuscope.model.readings import ABSENT, Device, Instance, Process, Reading
 from gpuscope.model.source import Tier, load_source
+from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.examples import examples
 
 NOW = 1_800_000_000.0
@@ -128,7 +129,7 @@ def test_counters_are_the_integral_of_what_is_shown(node: int, at: float, lasts:
             busy = sum(d.utilization_ratio for d in shown) * step  # type: ignore[misc]
             gained = after.utilization_mean_ratio * count * step
             assert gained == pytest.approx(busy, abs=slack + 0.005 * lasts)  # shown in whole percents
-        capped = sum(bool(d.throttle_reasons & 0x4) for d in shown) * step  # type: ignore[operator]
+        capped = sum(bool(own(d).throttle_mask & 0x4) for d in shown) * step  # type: ignore[operator]
         counted = after.throttled_seconds["sw_power_cap"] - before.throttled_seconds["sw_power_cap"]
         assert counted == pytest.approx(capped, abs=slack)
 
@@ -170,8 +171,12 @@ def check_device(device: Device) -> None:
     for clock, hertz in device.clock_hertz.items():
         assert 0 < hertz <= device.clock_max_hertz[clock]
     assert sum(i.memory_total_bytes for i in device.instances) <= device.memory_total_bytes  # type: ignore[misc, operator]
-    if device.utilization_ratio is not ABSENT and device.sm_active_ratio is not ABSENT:
-        assert device.tensor_active_ratio <= device.sm_active_ratio <= device.utilization_ratio + 0.01  # type: ignore[operator]
+    if device.utilization_ratio is not ABSENT and device.engine_active_ratio.get("sm", ABSENT) is not ABSENT:
+        assert (
+            device.engine_active_ratio.get("tensor", ABSENT)
+            <= device.engine_active_ratio.get("sm", ABSENT)
+            <= device.utilization_ratio + 0.01
+        )  # type: ignore[operator]
 
 
 def check_processes(device: Device, processes: list[Process], at: float) -> None:
@@ -196,14 +201,14 @@ def test_a_model_tells_what_it_can_and_nothing_else(key: str) -> None:
     assert device.memory_total_bytes == model.memory_mib * 1024 * 1024
     assert ("memory" in device.temperature_celsius) == model.hbm
     assert bool(device.fan_speed_ratio) == bool(model.fans)
-    assert bool(device.nvlink_up) == bool(device.nvlink_bytes) == bool(model.nvlinks)
-    assert len(device.nvlink_link_bytes) == 2 * model.nvlinks
+    assert bool(device.link_up) == bool(device.link_bytes) == bool(model.nvlinks)
+    assert len(device.link_bytes_each) == 2 * model.nvlinks
     assert bool(device.ecc_errors) == model.ecc
-    assert (device.sm_active_ratio is ABSENT) == (not model.profiling)
+    assert (device.engine_active_ratio.get("sm", ABSENT) is ABSENT) == (not model.profiling)
     assert (device.serial is ABSENT) == (model.brand == "GeForce")
-    assert (device.mig_enabled is ABSENT) == (not model.mig)
-    assert bool(device.remapped_rows) == bool(model.row_remap_banks)
-    assert bool(device.retired_pages) == (model.ecc and not model.row_remap_banks)
+    assert (own(device).mig_enabled is ABSENT) == (not model.mig)
+    assert bool(own(device).remapped_rows) == bool(model.row_remap_banks)
+    assert bool(own(device).retired_pages) == (model.ecc and not model.row_remap_banks)
     assert (device.temperature_margin_celsius is ABSENT) == (not model.reports_margin)
 
 
@@ -219,25 +224,28 @@ def test_idle_is_zero_and_not_absent() -> None:
     for device in idle:
         assert device.utilization_ratio == 0.0
         assert device.utilization_mean_ratio == 0.0
-        assert device.throttle_reasons == 0x1
+        assert own(device).throttle_mask == 0x1
         assert device.clock_hertz["sm"] < 0.25 * device.clock_max_hertz["sm"]
 
 
 def mig_device() -> tuple[Reading, list[Device]]:
     reading = fleet(demo_model="a100-mig").reading(0, NOW, NOW - 1)
-    return reading, [d for d in reading.devices if d.mig_enabled == 1]
+    return reading, [d for d in reading.devices if own(d).mig_enabled == 1]
 
 
 def test_mig_has_sparse_instances_and_hides_what_the_driver_hides() -> None:
     reading, split = mig_device()
     assert [d.index for d in split] == [6, 7]
-    assert [i.gpu_instance for i in split[0].instances] == [2, 3, 9, 10]
-    assert [i.gpu_instance for i in split[1].instances] == [7, 12]
+    assert [i.ids[0] for i in split[0].instances] == [2, 3, 9, 10]
+    assert [i.ids[0] for i in split[1].instances] == [7, 12]
     for device in split:
         assert device.utilization_ratio is ABSENT
         assert device.utilization_mean_ratio is ABSENT
-        assert not device.nvlink_bytes
-        assert all(isinstance(i, MigInstance) and i.sm_active_ratio is not ABSENT for i in device.instances)
+        assert not device.link_bytes
+        assert all(
+            isinstance(i, Instance) and i.engine_active_ratio.get("sm", ABSENT) is not ABSENT
+            for i in device.instances
+        )
     known = {i.uuid for d in split for i in d.instances}
     placed = {p.instance_uuid for p in reading.processes if p.instance_uuid is not ABSENT}  # type: ignore[union-attr]
     assert placed
@@ -258,7 +266,7 @@ def test_everyday_life_has_every_kind_of_owner_and_sharing() -> None:
     busy = [d.utilization_ratio for r in readings for d in r.devices if d.utilization_ratio is not ABSENT]
     assert min(busy) == 0
     assert max(busy) >= 0.99
-    assert any(xid for node in range(4) for xid in FLEET.reading(node, NOW, NOW - 10 * 86_400).xids)
+    assert any(xid for node in range(4) for xid in FLEET.reading(node, NOW, NOW - 10 * 86_400).errors)
 
 
 def test_jobs_come_and_go_and_keep_their_names_while_they_run() -> None:

@@ -6,6 +6,7 @@ import pytest
 
 from gpuscope.base.settings import Settings
 from gpuscope.demo.fleet import DemoFleet
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 AT = 1_700_000_000.0
 
@@ -13,7 +14,7 @@ AT = 1_700_000_000.0
 def statuses(model: str, gpus: int, scenario: tuple[str, ...] = (), at: float = AT) -> list[dict[str, float]]:
     settings = Settings(demo_model=model, demo_gpus=gpus, scenario=scenario)
     reading = DemoFleet(settings, started_at=AT).reading(0, at)
-    return [dict(device.p2p_nvlink_status) for device in reading.devices]
+    return [dict(own(device).p2p_nvlink_status) for device in reading.devices]
 
 
 @pytest.mark.parametrize("model", ["h100", "b200", "a100-80"])

@@ -14,8 +14,8 @@ from gpuscope.base.settings import Settings
 from gpuscope.demo import MODELS, SCENARIOS, DemoFleet, check_settings, open_node
 from gpuscope.demo.scenarios import parse_scenario
 from gpuscope.model.readings import ABSENT, Device, Process, Reading
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, own
 from tests.examples import examples
 
 NOW = 1_800_000_000.0
@@ -59,7 +59,7 @@ def test_held_idle_has_memory_and_an_owner_and_does_nothing() -> None:
 def test_thermal_slows_down_and_counts_it() -> None:
     gpu, later = (read("thermal", after=after).devices[2] for after in (0.0, 60.0))
     assert gpu.temperature_celsius["gpu"] >= gpu.temperature_threshold_celsius["slowdown"]
-    assert gpu.throttle_reasons & THROTTLE_REASONS["sw_thermal_slowdown"]  # type: ignore[operator]
+    assert own(gpu).throttle_mask & THROTTLE_BITS["sw_thermal_slowdown"]  # type: ignore[operator]
     assert gpu.clock_hertz["sm"] < 0.6 * gpu.clock_max_hertz["sm"]
     assert gpu.utilization_ratio == 1.0
     gained = {r: later.throttled_seconds[r] - gpu.throttled_seconds[r] for r in gpu.throttled_seconds}
@@ -77,9 +77,9 @@ def test_thermal_on_cue_warms_first() -> None:
 
 def test_xid79_is_reported_and_the_gpu_lost() -> None:
     reading = read("xid79")
-    assert [(event.xid, event.at, event.gpu_uuid) for event in reading.xids if event.xid == 79] == [
-        (79, NOW, reading.devices[3].uuid)
-    ]
+    assert [
+        (int(event.code), event.at, event.gpu_uuid) for event in reading.errors if int(event.code) == 79
+    ] == [(79, NOW, reading.devices[3].uuid)]
     lost, next_to_it = reading.devices[3], reading.devices[4]
     assert lost.lost
     assert (lost.index, lost.model) == (3, next_to_it.model)  # as from NVML: who it was is remembered
@@ -95,7 +95,7 @@ def test_an_xid_reaches_a_source_exactly_once() -> None:
     source = open_node(Settings(scenario=("xid79",)), 0, lambda: now[0])
     found = 0
     for _ in range(10):
-        found += sum(event.xid == 79 for event in source.read(frozenset(Tier)).xids)
+        found += sum(int(event.code) == 79 for event in source.read(frozenset(Tier)).errors)
         now[0] += 0.3
     assert found == 1
 
@@ -104,7 +104,7 @@ def test_a_lost_gpu_says_nothing() -> None:
     reading = read("lost-gpu")
     assert reading.devices[5].lost
     assert reading.devices[5].utilization_ratio is ABSENT
-    assert [event for event in reading.xids if event.gpu_uuid == reading.devices[5].uuid] == []
+    assert [event for event in reading.errors if event.gpu_uuid == reading.devices[5].uuid] == []
 
 
 @pytest.mark.parametrize("model", ["h100", "v100"])
@@ -115,8 +115,8 @@ def test_ecc_storm_counts_up(model: str) -> None:
     assert 0 < one.ecc_errors["uncorrected", "volatile"] < two.ecc_errors["uncorrected", "volatile"]
     assert one.ecc_location_errors["uncorrected", "volatile", "device_memory"] > 0
     expected = {48, 63, 94} if model == "h100" else {48, 63}
-    assert expected <= {event.xid for event in late.xids if event.gpu_uuid == two.uuid}
-    assert (two.row_remap_pending if model == "h100" else two.retired_pages_pending) == 1.0
+    assert expected <= {int(event.code) for event in late.errors if event.gpu_uuid == two.uuid}
+    assert (own(two).row_remap_pending if model == "h100" else own(two).retired_pages_pending) == 1.0
     assert early.devices[0].ecc_errors["corrected", "volatile"] == 0.0
 
 
@@ -162,7 +162,7 @@ def test_a_slow_sibling_works_as_much_as_the_others_at_a_lower_clock() -> None:
     assert clocks[3] == pytest.approx(0.6 * clocks[0], rel=0.02)
     assert len(set(clocks)) == 2
     assert {device.utilization_ratio for device in devices} == {0.97}
-    assert devices[3].throttle_reasons == 0
+    assert own(devices[3]).throttle_mask == 0
 
 
 def test_orphan_memory_belongs_to_no_process() -> None:
@@ -180,7 +180,7 @@ def test_a_failing_gpu_ends_every_program_with_an_xid() -> None:
         reading = simulated.reading(0, NOW + 60 * minute + 1, NOW + 60 * minute - 299)
         (process,) = processes_of(reading, reading.devices[1])
         pids.add((process.pid, process.owner.job))
-        xids += [event.xid for event in reading.xids if event.gpu_uuid == reading.devices[1].uuid]
+        xids += [int(event.code) for event in reading.errors if event.gpu_uuid == reading.devices[1].uuid]
     assert len(pids) == 5
     assert xids == [31] * 4
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.collect.xid_ledger import XidLedger
-from gpuscope.agent.collect.xid_state import LogPosition
+from gpuscope.agent.collect.error_ledger import ErrorLedger
+from gpuscope.agent.collect.error_state import LogPosition
 from gpuscope.agent.sources import kernel_log
 from gpuscope.agent.sources.kernel_log import KernelLog, commands, kmsg, open_reader
 from gpuscope.agent.sources.kernel_log.commands import (
@@ -26,8 +26,10 @@ from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader, parse_kmsg_record
 from gpuscope.agent.sources.kernel_log.record import KernelLogRecord, LogReader
 from gpuscope.base.errors import SourceError, SourceMissing
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import ABSENT, Device, Uuid, XidEvent
+from gpuscope.model.readings import ABSENT, ErrorEvent, Uuid
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import make_device
+from tests.fakes import xid_event
 
 XID = "NVRM: Xid (PCI:0000:8d:00): 79, pid=1, name=x, GPU has fallen off the bus."
 UUID = "GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d"
@@ -75,11 +77,11 @@ def source_of(device: FakeKmsg, clock: FakeClock) -> KernelLog:
 POSITIONS: WeakKeyDictionary[KernelLog, LogPosition] = WeakKeyDictionary()
 
 
-def read(source: KernelLog) -> tuple[XidEvent, ...]:
+def read(source: KernelLog) -> tuple[ErrorEvent, ...]:
     """The new events: readings repeat events, which are recognised by their position in the log."""
     position = POSITIONS.setdefault(source, LogPosition())
     new = []
-    for event in source.read(frozenset(Tier)).xids:
+    for event in source.read(frozenset(Tier)).errors:
         if not position.has_passed(event):
             position.advance(event)
             new.append(event)
@@ -89,8 +91,8 @@ def read(source: KernelLog) -> tuple[XidEvent, ...]:
 def test_an_xid_with_its_place_and_time() -> None:
     source = source_of(FakeKmsg(b"6,1,5,-;Linux version\n", record(40), b"6,41,9,-;eth0: up\n"), FakeClock())
     assert read(source) == (
-        XidEvent(
-            xid=79,
+        xid_event(
+            79,
             at=1040.0,
             monotonic=40.0,
             reporter="kernel_log",
@@ -104,15 +106,15 @@ def test_an_xid_with_its_place_and_time() -> None:
 
 
 def test_an_event_is_repeated_in_case_a_reading_was_overtaken_and_counted_once() -> None:
-    gpu = Device(uuid=Uuid(UUID), index=0, pci_bus_id="00000000:8D:00.0")
-    device, ledger = FakeKmsg(record(1), record(2)), XidLedger(boot_id="boot-1")
+    gpu = make_device(uuid=Uuid(UUID), index=0, pci_bus_id="00000000:8D:00.0")
+    device, ledger = FakeKmsg(record(1), record(2)), ErrorLedger(boot_id="boot-1")
     source = source_of(device, FakeClock())
     source.read(frozenset(Tier))  # nobody made a snapshot of this one
     device.answers.append(record(3))
     for _ in range(4):
-        ledger.add(source.read(frozenset(Tier)).xids)
+        ledger.add(source.read(frozenset(Tier)).errors)
     assert [total.count for total in ledger.totals([gpu])] == [3]
-    assert source.read(frozenset(Tier)).xids == (), "not for ever"
+    assert source.read(frozenset(Tier)).errors == (), "not for ever"
 
 
 def test_the_gpu_is_known_by_the_line_before() -> None:
@@ -123,7 +125,7 @@ def test_the_gpu_is_known_by_the_line_before() -> None:
 def test_overwritten_records_are_a_failure_and_reading_continues() -> None:
     source = source_of(FakeKmsg(errno.EPIPE, record(7), errno.EINVAL, record(9)), FakeClock())
     reading = source.read(frozenset(Tier))
-    assert [event.log_sequence for event in reading.xids] == [7, 9]
+    assert [event.log_sequence for event in reading.errors] == [7, 9]
     assert reading.failures == {"/dev/kmsg overrun": 2}
 
 
@@ -356,11 +358,11 @@ def test_this_machines_log_is_read_where_it_may_be() -> None:
 
 def test_a_log_read_again_after_a_restart_is_counted_once(tmp_path: Path) -> None:
     """From the device to the totals, with a restart of the agent."""
-    gpu = Device(uuid=Uuid(UUID), index=0, pci_bus_id="00000000:8D:00.0")
+    gpu = make_device(uuid=Uuid(UUID), index=0, pci_bus_id="00000000:8D:00.0")
     state = tmp_path / "xids.json"
     log = [record(n) for n in range(5)]
     for life in range(3):
-        source, ledger = source_of(FakeKmsg(*log), FakeClock()), XidLedger(state, "boot-1")
+        source, ledger = source_of(FakeKmsg(*log), FakeClock()), ErrorLedger(state, "boot-1")
         ledger.add(read(source))
         assert [total.count for total in ledger.totals([gpu])] == [5 + life]
         log.append(record(5 + life))

@@ -4,7 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.sources.kernel_log.xid_line import MAX_MESSAGE_CHARACTERS, parse_gpu_line, parse_xid_line
+from gpuscope.model.readings import ABSENT, Uuid
+from gpuscope.model.vendor import KernelLogLine
+from gpuscope.vendors.nvidia.kernel_lines import MAX_MESSAGE_CHARACTERS, parse_kernel_line
 
 # As drivers from 470 to 610 write them; the last ones as older drivers and as other tools quote them.
 LINES = [
@@ -37,14 +39,14 @@ LINES = [
 
 @pytest.mark.parametrize(("line", "xid", "bus"), LINES)
 def test_every_form_of_the_line(line: str, xid: int, bus: int) -> None:
-    found = parse_xid_line(line)
+    found = parse_kernel_line(line)
     assert found is not None
-    assert (found.xid, found.pci_bus_id) == (xid, f"00000000:{bus:02X}:00.0")
+    assert (found.code, found.pci_bus_id) == (str(xid), f"00000000:{bus:02X}:00.0")
     assert found.message == line.removeprefix("NVRM: ").rstrip()
 
 
 def test_a_wide_pci_domain_as_virtual_machines_have_it() -> None:
-    found = parse_xid_line("NVRM: Xid (PCI:10001:00:1f): 79, GPU has fallen off the bus.")
+    found = parse_kernel_line("NVRM: Xid (PCI:10001:00:1f): 79, GPU has fallen off the bus.")
     assert found is not None
     assert found.pci_bus_id == "00010001:00:1F.0"
 
@@ -66,20 +68,23 @@ def test_a_wide_pci_domain_as_virtual_machines_have_it() -> None:
     ],
 )
 def test_other_lines_are_no_xid(line: str) -> None:
-    assert parse_xid_line(line) is None
+    assert parse_kernel_line(line) is None
 
 
 def test_a_process_named_like_an_xid_changes_nothing() -> None:
-    found = parse_xid_line("NVRM: Xid (PCI:0000:01:00): 31, pid=5, name=NVRM: Xid (PCI:0000:02:00): 79, Ch 1")
+    found = parse_kernel_line(
+        "NVRM: Xid (PCI:0000:01:00): 31, pid=5, name=NVRM: Xid (PCI:0000:02:00): 79, Ch 1"
+    )
     assert found is not None
-    assert (found.xid, found.pci_bus_id) == (31, "00000000:01:00.0")
+    assert (found.code, found.pci_bus_id) == ("31", "00000000:01:00.0")
 
 
 def test_the_line_that_names_a_gpu() -> None:
-    found = parse_gpu_line("NVRM: GPU at PCI:0000:8d:00: GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d")
-    assert found == ("00000000:8D:00.0", "GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d")
-    assert parse_gpu_line("NVRM: GPU at PCI:0000:17:00.0 has fallen off the bus.") is None
-    assert parse_gpu_line("NVRM: GPU at PCI:0000:8d:00: GPU-rubbish") is None
+    found = parse_kernel_line("NVRM: GPU at PCI:0000:8d:00: GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d")
+    assert found == KernelLogLine("00000000:8D:00.0", uuid=Uuid("GPU-44ec53bd-277c-984f-fa9f-cded30fbfd5d"))
+    assert found.code is ABSENT
+    assert parse_kernel_line("NVRM: GPU at PCI:0000:17:00.0 has fallen off the bus.") is None
+    assert parse_kernel_line("NVRM: GPU at PCI:0000:8d:00: GPU-rubbish") is None
 
 
 @given(
@@ -94,14 +99,14 @@ def test_written_records_are_parsed_exactly(
     domain: int, bus: int, device: int, mig: str, xid: int, rest: str
 ) -> None:
     line = f"NVRM: Xid (PCI:{domain:04x}:{bus:02x}:{device:02x}{mig}): {xid}, {rest}"
-    found = parse_xid_line(line)
+    found = parse_kernel_line(line)
     assert found is not None
-    assert (found.xid, found.pci_bus_id) == (xid, f"{domain:08X}:{bus:02X}:{device:02X}.0")
+    assert (found.code, found.pci_bus_id) == (str(xid), f"{domain:08X}:{bus:02X}:{device:02X}.0")
     assert len(found.message) <= MAX_MESSAGE_CHARACTERS
 
 
 @given(st.text() | st.text(st.sampled_from("NVRM: Xid(PC0123456789abcdef:.,)GU-I \n"), max_size=80))
 def test_any_text_is_survived(text: str) -> None:
-    parse_xid_line(text)
-    parse_xid_line("NVRM: Xid (" + text)
-    parse_gpu_line("NVRM: GPU at " + text)
+    parse_kernel_line(text)
+    parse_kernel_line("NVRM: Xid (" + text)
+    parse_kernel_line("NVRM: GPU at " + text)

@@ -31,6 +31,7 @@ from gpuscope.vendors.nvidia.nvidia_smi.query_fields import (
 )
 from gpuscope.vendors.nvidia.nvidia_smi.query_text import parse_query_text
 from gpuscope.vendors.nvidia.nvidia_smi.version import parse_version
+from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_smi import CAPTURES
 from tests.fake_smi.replay import read_sections
 
@@ -142,14 +143,14 @@ def test_zero_stays_zero_and_missing_stays_absent() -> None:
     device = to_device(cells, 0)
     assert device is not None
     assert (device.index, device.utilization_ratio, device.memory_used_bytes) == (4, 0.0, ABSENT)
-    assert device.smi_cells == cells
+    assert own(device).smi_cells == cells
 
 
 def test_both_names_of_the_throttle_reasons_are_read() -> None:
     for prefix in ("clocks_event_reasons", "clocks_throttle_reasons"):
         device = to_device({"uuid": "GPU-1", f"{prefix}.active": "0x0000000000000024"}, 0)
         assert device is not None
-        assert device.throttle_reasons == 0x24
+        assert own(device).throttle_mask == 0x24
 
 
 def test_a_lost_gpu_keeps_its_identity_and_nothing_else() -> None:
@@ -257,7 +258,7 @@ def test_the_list_has_instances_and_skips_a_lost_gpu() -> None:
 def test_an_instance_in_only_one_output_is_left_out() -> None:
     listed = parse_list(A100["capabilities :: list (-L)"][1])[Uuid("GPU-a3f0c6d2-6a57-4f0e-b8a1-00a100000040")]
     logged = parse_query_text(A100["idle :: query (-q)"][1])["00000000:07:00.0"]
-    assert [i.gpu_instance for i in to_instances(listed.migs[1:], logged.migs[:3])] == [1, 5]
+    assert [i.ids[0] for i in to_instances(listed.migs[1:], logged.migs[:3])] == [1, 5]
 
 
 @pytest.mark.parametrize(
@@ -266,13 +267,13 @@ def test_an_instance_in_only_one_output_is_left_out() -> None:
         (
             "NVIDIA-SMI version  : 590.48.01\nNVML version : 590.48\n"
             "DRIVER version : 590.48.01\nCUDA Version : 13.1\n",
-            Driver(driver_version="590.48.01", nvml_version="590.48", cuda_version="13.1"),
+            Driver(driver_version="590.48.01", library_versions={"nvml": "590.48", "cuda": "13.1"}),
         ),
         (
             'DRIVER version : Deprecated, see "KMD version" instead\n'
             'CUDA version : Deprecated, see "CUDA UMD version" instead\n'
             "KMD version : 610.57.04\nCUDA UMD version : 13.3\n",
-            Driver(driver_version="610.57.04", cuda_version="13.3"),
+            Driver(driver_version="610.57.04", library_versions={"cuda": "13.3"}),
         ),
         ("Invalid combination of input arguments.\n", Driver()),
         ("CUDA version : 12.4.1\n", Driver()),

@@ -16,6 +16,7 @@ from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
 from gpuscope.vendors.nvidia.nvidia_smi.command import SmiCommand
 from gpuscope.vendors.nvidia.nvidia_smi.query_fields import BUILT_IN_FIELDS
 from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi
+from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_smi import CAPTURES, FakeSmi
 
 T4 = CAPTURES / "linux-x86_64__tesla-t4-x2__535.183.06.txt"
@@ -59,7 +60,7 @@ def test_two_runs_a_cycle_with_mig_and_the_layout_only_when_it_changed(tmp_path:
     )
     reading, runs = runs_of(fake, source, FAST)
     assert runs == ["--query-gpu", "-q", "-L"]
-    assert [instance.gpu_instance for instance in reading.devices[0].instances] == [1, 1, 13]
+    assert [instance.ids[0] for instance in reading.devices[0].instances] == [1, 1, 13]
     assert runs_of(fake, source, FAST)[1] == ["--query-gpu", "-q"]
 
 
@@ -106,13 +107,13 @@ def test_devices_of_an_older_driver(tmp_path: Path) -> None:
     assert reading.driver is not ABSENT
     assert (reading.driver.driver_version, reading.driver.cuda_version) == ("535.183.06", "12.2")
     assert (busy.uuid, idle.uuid) == T4_UUIDS
-    assert (busy.throttle_reasons, idle.throttle_reasons) == (0x24, 0x01)
+    assert (own(busy).throttle_mask, own(idle).throttle_mask) == (0x24, 0x01)
     assert (busy.utilization_ratio, idle.utilization_ratio) == (0.97, 0.0)
     assert busy.power_average_watts is ABSENT
     assert busy.fan_speed_ratio == {}
     assert idle.ecc_errors["uncorrected", "aggregate"] == 3
-    assert idle.retired_pages == {"single_bit": 0.0, "double_bit": 1.0}
-    assert (idle.retired_pages_pending, idle.compute_mode, idle.pcie_link_width) == (1.0, 3.0, 8.0)
+    assert own(idle).retired_pages == {"single_bit": 0.0, "double_bit": 1.0}
+    assert (own(idle).retired_pages_pending, own(idle).compute_mode, idle.pcie_link_width) == (1.0, 3.0, 8.0)
     assert (busy.architecture, idle.minor_number, idle.pcie_replays) == ("Turing", 1, 4.0)
     assert busy.temperature_threshold_celsius == {"shutdown": 96.0, "slowdown": 93.0, "gpu_max": 85.0}
     assert busy.clock_max_hertz == {"graphics": 1.59e9, "sm": 1.59e9, "memory": 5.001e9, "video": 1.47e9}
@@ -128,7 +129,7 @@ def test_instances_and_the_processes_on_them(tmp_path: Path) -> None:
     reading = open_source(FakeSmi(tmp_path, A100, "load")).read(EVERY_TIER)
     cut, whole = reading.devices
     assert cut.utilization_ratio is ABSENT
-    assert [(i.gpu_instance, i.compute_instance, i.profile) for i in cut.instances] == [
+    assert [(i.ids[0], i.ids[1], i.profile) for i in cut.instances] == [
         (1, 0, "1c.3g.20gb"),
         (1, 1, "1c.3g.20gb"),
         (5, 0, "2g.10gb"),
@@ -255,7 +256,7 @@ def test_noise_around_the_answer_is_no_failure(tmp_path: Path) -> None:
     assert reading.failures == {}
     assert reading.processes is not ABSENT
     assert (len(reading.devices), len(reading.processes)) == (2, 3)
-    assert "clocks_throttle_reasons.active" in reading.devices[0].smi_cells
+    assert "clocks_throttle_reasons.active" in own(reading.devices[0]).smi_cells
 
 
 def test_without_the_help_the_built_in_fields_are_queried(tmp_path: Path) -> None:
@@ -266,7 +267,7 @@ def test_without_the_help_the_built_in_fields_are_queried(tmp_path: Path) -> Non
     reading, runs = runs_of(fake, source, FAST)
     # This driver refuses the newer name of the throttle reasons, so the second run has the older one.
     assert runs == ["--query-gpu", "--query-gpu", "--query-compute-apps"]
-    assert reading.devices[0].throttle_reasons == 0x01
+    assert own(reading.devices[0]).throttle_mask == 0x01
     assert runs_of(fake, source, FAST)[1] == ["--query-gpu", "--query-compute-apps"]
     asked = set(fake.runs()[-2][0].partition("=")[2].split(","))
     assert {field for field in BUILT_IN_FIELDS if not field.startswith("clocks_event")} <= asked

@@ -22,10 +22,10 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
 
 
 def xids(rig: Rig) -> list[tuple[int, object]]:
-    events = rig.tick(1, FAST).xids
+    events = rig.tick(1, FAST).errors
     assert all(event.reporter == "nvml" for event in events)
     assert all(abs(event.at - rig.clocks.now()) < 1 for event in events)
-    return [(event.xid, event.gpu_uuid) for event in events]
+    return [(int(event.code), event.gpu_uuid) for event in events]
 
 
 def test_an_xid_is_reported_once_with_its_gpu(rig: Rig) -> None:

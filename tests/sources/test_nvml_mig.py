@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.model.readings import ABSENT
+from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -29,10 +30,8 @@ def test_instances_with_the_drivers_ids(rig: Rig) -> None:
         0, [Mig(gi=7, profile="1g.10gb", memory_used=3 * GIB), Mig(gi=2, ci=1, profile="1c.3g.40gb")]
     )
     whole, other = rig.read().devices
-    assert whole.mig_enabled == 1
-    assert [
-        (each.uuid, each.gpu_instance, each.compute_instance, each.profile) for each in whole.instances
-    ] == [
+    assert own(whole).mig_enabled == 1
+    assert [(each.uuid, each.ids[0], each.ids[1], each.profile) for each in whole.instances] == [
         (uuids[0], 7, 0, "1g.10gb"),
         (uuids[1], 2, 1, "1c.3g.40gb"),
     ]
@@ -42,7 +41,7 @@ def test_instances_with_the_drivers_ids(rig: Rig) -> None:
     assert whole.utilization_mean_ratio is ABSENT
     assert whole.power_watts == 62
     assert other.instances == ()
-    assert other.mig_enabled == 0
+    assert own(other).mig_enabled == 0
     assert other.utilization_ratio == 0
 
 
@@ -84,12 +83,12 @@ def test_a_destroyed_instance_is_gone_at_once_and_a_new_one_within_the_medium_ti
     assert len(rig.device().instances) == 2
     rig.driver.mig(0, [Mig(gi=2)])
     reading = rig.tick(1, FAST)
-    assert [each.gpu_instance for each in reading.devices[0].instances] == [2]
+    assert [each.ids[0] for each in reading.devices[0].instances] == [2]
     assert not reading.devices[0].lost
     assert reading.failures == {}
     rig.driver.mig(0, [Mig(gi=2), Mig(gi=5, profile="3g.40gb")])
     new = rig.tick(10).devices[0].instances
-    assert [(each.gpu_instance, each.profile) for each in new] == [(2, "1g.10gb"), (5, "3g.40gb")]
+    assert [(each.ids[0], each.profile) for each in new] == [(2, "1g.10gb"), (5, "3g.40gb")]
     assert new[1].memory_total_bytes is not ABSENT
 
 
@@ -119,8 +118,10 @@ def test_profiling_per_instance(rig: Rig) -> None:
     rig.driver.mig(0, [Mig(gi=1, busy=25), Mig(gi=2, busy=0), Mig(gi=2, ci=1, profile="1c.2g.20gb")])
     rig.read()
     instances = rig.tick().devices[0].instances
-    assert [each.graphics_engine_active_ratio for each in instances[:2]] == [0.25, 0.0]
-    assert instances[2].graphics_engine_active_ratio == instances[1].graphics_engine_active_ratio
+    assert [each.engine_active_ratio.get("graphics", ABSENT) for each in instances[:2]] == [0.25, 0.0]
+    assert instances[2].engine_active_ratio.get("graphics", ABSENT) == instances[1].engine_active_ratio.get(
+        "graphics", ABSENT
+    )
 
 
 def test_profiling_ends_with_its_instance(rig: Rig) -> None:
@@ -129,7 +130,7 @@ def test_profiling_ends_with_its_instance(rig: Rig) -> None:
         rig.driver.mig(0, [Mig(gi=1 + round_number, busy=50)])
         rig.tick()
         (instance,) = rig.tick().devices[0].instances
-        assert instance.graphics_engine_active_ratio == 0.5
+        assert instance.engine_active_ratio.get("graphics", ABSENT) == 0.5
         assert len(rig.source.gpus[0].profilers) == 2
 
 

@@ -38,7 +38,7 @@ def exposed(rig: Rig) -> Numbers:
         reading = rig.tick()
     up = (SourceStatus(name="nvml", up=True, why=""),)
     shot = Snapshot(
-        node="node", taken_at=rig.clocks.now(), driver=reading.driver, devices=reading.devices, sources=up
+        node="node", taken_at=rig.clocks.now(), drivers=reading.drivers, devices=reading.devices, sources=up
     )
     dcgm = build_with(Settings(), parse_dcgm_exporter_args((), {})[0])
     others = [load_family(name).build(Settings()) for name in ("nvidia_smi", "dcgm_legacy")]

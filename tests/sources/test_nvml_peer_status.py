@@ -9,6 +9,7 @@ import pytest
 
 from gpuscope.model.readings import Reading
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -27,7 +28,7 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
 
 
 def statuses(reading: Reading) -> list[dict[str, float]]:
-    return [dict(device.p2p_nvlink_status) for device in reading.devices]
+    return [dict(own(device).p2p_nvlink_status) for device in reading.devices]
 
 
 def test_every_ordered_pair_is_read(rig: Rig) -> None:
@@ -81,8 +82,8 @@ def test_a_lost_peer_is_removed_at_once_and_returns(rig: Rig) -> None:
 
 
 def test_it_is_read_in_the_slow_tier_and_repeated_as_it_is(rig: Rig) -> None:
-    first = rig.read().devices[0].p2p_nvlink_status
+    first = own(rig.read().devices[0]).p2p_nvlink_status
     rig.driver.peer(0, 1, 6)
-    second = rig.tick(10, frozenset({Tier.FAST, Tier.MEDIUM})).devices[0].p2p_nvlink_status
+    second = own(rig.tick(10, frozenset({Tier.FAST, Tier.MEDIUM})).devices[0]).p2p_nvlink_status
     assert second is first
     assert statuses(rig.tick(60))[0] == {"1": 6, "2": 0}

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.model.readings import ABSENT
+from gpuscope.vendors.nvidia.nvidia_values import own, reader
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -15,19 +16,19 @@ from tests.sources.nvml_rig import FAST, Rig
 __all__ = ["driver"]
 
 METRICS = {
-    "util": ("graphics_engine_active_ratio", None, 0.01),
-    "sm_active": ("sm_active_ratio", None, 0.01),
-    "sm_occupancy": ("sm_occupancy_ratio", None, 0.01),
-    "tensor": ("tensor_active_ratio", None, 0.01),
-    "dram": ("dram_active_ratio", None, 0.01),
-    "fp64": ("fp64_active_ratio", None, 0.01),
-    "fp32": ("fp32_active_ratio", None, 0.01),
-    "fp16": ("fp16_active_ratio", None, 0.01),
-    "integer": ("integer_active_ratio", None, 0.01),
-    "pcie_tx_kbps": ("profiled_pcie_bytes_per_second", "tx", 1000),
-    "pcie_rx_kbps": ("profiled_pcie_bytes_per_second", "rx", 1000),
-    "nvlink_tx_kibps": ("profiled_nvlink_bytes_per_second", "tx", 1024),
-    "nvlink_rx_kibps": ("profiled_nvlink_bytes_per_second", "rx", 1024),
+    "util": ("engine_active_ratio.graphics", 0.01),
+    "sm_active": ("engine_active_ratio.sm", 0.01),
+    "sm_occupancy": ("sm_occupancy_ratio", 0.01),
+    "tensor": ("engine_active_ratio.tensor", 0.01),
+    "dram": ("engine_active_ratio.dram", 0.01),
+    "fp64": ("engine_active_ratio.fp64", 0.01),
+    "fp32": ("engine_active_ratio.fp32", 0.01),
+    "fp16": ("engine_active_ratio.fp16", 0.01),
+    "integer": ("engine_active_ratio.integer", 0.01),
+    "pcie_tx_kbps": ("profiled_pcie_bytes_per_second.tx", 1000),
+    "pcie_rx_kbps": ("profiled_pcie_bytes_per_second.rx", 1000),
+    "nvlink_tx_kibps": ("profiled_nvlink_bytes_per_second.tx", 1024),
+    "nvlink_rx_kibps": ("profiled_nvlink_bytes_per_second.rx", 1024),
 }
 
 
@@ -42,15 +43,14 @@ def test_every_metric_between_two_readings(rig: Rig) -> None:
     rig.driver.set(0, **values)
     rig.read()
     device = rig.tick().devices[0]
-    for key, (attribute, label, unit) in METRICS.items():
-        read = getattr(device, attribute)
-        assert (read if label is None else read[label]) == pytest.approx(values[key] * unit), key
+    for key, (path, unit) in METRICS.items():
+        assert reader(path)(device) == pytest.approx(values[key] * unit), key
 
 
 def test_the_first_reading_has_none(rig: Rig) -> None:
     device = rig.device()
-    assert device.sm_active_ratio is ABSENT
-    assert not device.profiled_pcie_bytes_per_second
+    assert device.engine_active_ratio.get("sm", ABSENT) is ABSENT
+    assert not own(device).profiled_pcie_bytes_per_second
 
 
 def test_a_mean_over_exactly_the_time_between(rig: Rig) -> None:
@@ -58,8 +58,8 @@ def test_a_mean_over_exactly_the_time_between(rig: Rig) -> None:
     rig.read()
     rig.driver.advance(1)
     rig.driver.set(0, sm_active=90)
-    assert rig.tick(0.5).devices[0].sm_active_ratio == pytest.approx(0.3)
-    assert rig.tick(1).devices[0].sm_active_ratio == pytest.approx(0.9)
+    assert rig.tick(0.5).devices[0].engine_active_ratio.get("sm", ABSENT) == pytest.approx(0.3)
+    assert rig.tick(1).devices[0].engine_active_ratio.get("sm", ABSENT) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("model", ["A100", "T4", "RTX 4090"])
@@ -67,7 +67,7 @@ def test_older_cards_have_none(rig: Rig, model: str) -> None:
     rig.driver.gpus(1, model=model)
     rig.read()
     reading = rig.tick()
-    assert reading.devices[0].sm_active_ratio is ABSENT
+    assert reading.devices[0].engine_active_ratio.get("sm", ABSENT) is ABSENT
     assert reading.failures == {}
 
 
@@ -75,7 +75,7 @@ def test_readings_too_close_repeat_the_last(rig: Rig) -> None:
     rig.driver.set(0, sm_active=50)
     rig.read()
     rig.tick(1)
-    assert rig.tick(0.01, FAST).devices[0].sm_active_ratio == 0.5
+    assert rig.tick(0.01, FAST).devices[0].engine_active_ratio.get("sm", ABSENT) == 0.5
 
 
 def test_a_failed_sample_is_a_gap_of_its_own_length(rig: Rig) -> None:
@@ -84,12 +84,12 @@ def test_a_failed_sample_is_a_gap_of_its_own_length(rig: Rig) -> None:
     rig.tick()
     rig.driver.fail("nvmlGpmSampleGet", 0, "UNKNOWN")
     failed = rig.tick()
-    assert failed.devices[0].sm_active_ratio is ABSENT
-    assert failed.devices[1].sm_active_ratio == 0
+    assert failed.devices[0].engine_active_ratio.get("sm", ABSENT) is ABSENT
+    assert failed.devices[1].engine_active_ratio.get("sm", ABSENT) == 0
     assert failed.failures == {"nvmlGpmSampleGet": 1}
     rig.driver.heal()
     rig.tick()
-    assert rig.tick().devices[0].sm_active_ratio == 0.5
+    assert rig.tick().devices[0].engine_active_ratio.get("sm", ABSENT) == 0.5
 
 
 def test_samples_are_allocated_twice_per_gpu_and_freed(rig: Rig) -> None:

@@ -10,6 +10,7 @@ import pytest
 
 from gpuscope.model.readings import ABSENT, Device
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, OWN_NAMES, own
 from tests.fake_nvml.driver import FakeDriver, Link
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import FAST, Rig
@@ -108,7 +109,7 @@ LEVELS: dict[str, tuple[str, Any, float]] = {
     "accounting_mode": ("accounting_enabled", None, 1),
     "accounting_buffer": ("accounting_buffer_size", None, 1),
     "pcie_gen_device_max": ("pcie_link_generation_gpu_max", None, 1),
-    "reasons_supported": ("throttle_reasons_supported", None, 1),
+    "reasons_supported": ("throttle_mask_supported", None, 1),
     "gsp_mode": ("gsp_firmware", "current", 1),
     "protected_total": ("protected_memory_bytes", "total", 1),
     "protected_used": ("protected_memory_bytes", "used", 1),
@@ -128,7 +129,7 @@ MODELS = ("H100", "A100", "T4", "RTX 4090", "V100", "GB200")
 
 
 def reading_of(device: Device, attribute: str, label: Any) -> Any:
-    value = getattr(device, attribute)
+    value = getattr(own(device) if attribute in OWN_NAMES else device, attribute)
     return value if label is None else value.get(label, ABSENT)
 
 
@@ -212,10 +213,9 @@ def test_identity(rig: Rig) -> None:
     assert device.minor_number == 1
     assert device.vbios_version == card.texts["vbios"]
     assert device.board_part_number == card.texts["part_number"]
-    assert device.inforom_versions["ecc"] == "7.16"
-    driver_said = rig.read().driver
-    assert driver_said is not ABSENT
-    assert (driver_said.driver_version, driver_said.cuda_version) == ("580.95.05", "13.0")
+    assert own(device).inforom_versions["ecc"] == "7.16"
+    driver_said = rig.read().drivers[NVIDIA]
+    assert (driver_said.driver_version, driver_said.library_versions["cuda"]) == ("580.95.05", "13.0")
 
 
 def test_geforce_has_no_serial_and_two_fans(rig: Rig) -> None:
@@ -226,18 +226,18 @@ def test_geforce_has_no_serial_and_two_fans(rig: Rig) -> None:
     assert device.brand == "GeForce"
     assert dict(device.fan_speed_ratio) == {"0": 0.43, "1": 0.43}
     assert not device.ecc_errors
-    assert device.mig_enabled is ABSENT
+    assert own(device).mig_enabled is ABSENT
 
 
 def test_throttle_reasons_and_their_time(rig: Rig) -> None:
     rig.driver.set(0, reasons=["sw_power_cap", "hw_thermal"])
     before = rig.device()
     after = rig.tick(30).devices[0]
-    assert after.throttle_reasons == 0x04 | 0x40
+    assert own(after).throttle_mask == 0x04 | 0x40
     for reason, seconds in {"sw_power_cap": 30, "hw_thermal_slowdown": 30, "sync_boost": 0}.items():
         gained = after.throttled_seconds[reason] - before.throttled_seconds[reason]
         assert gained == pytest.approx(seconds), reason
-    assert after.violation_seconds["power"] - before.violation_seconds["power"] == pytest.approx(30)
+    assert own(after).violation_seconds["power"] - own(before).violation_seconds["power"] == pytest.approx(30)
 
 
 @pytest.mark.parametrize(
@@ -279,19 +279,19 @@ def test_nvlinks(rig: Rig) -> None:
     rig.driver.link(0, 17, Link(crc_flit=21, replay=23, recovery=24))
     before = rig.device()
     after = rig.tick(10).devices[0]
-    assert sorted(after.nvlink_up, key=int) == [str(link) for link in range(18)]
-    assert after.nvlink_up["3"] == 0
-    assert after.nvlink_up["17"] == 1
-    assert after.nvlink_bytes["tx"] - before.nvlink_bytes["tx"] == pytest.approx(18 * 1000 * 1024 * 10)
-    assert after.nvlink_bytes["rx"] == before.nvlink_bytes["rx"]
-    link_bytes = after.nvlink_link_bytes["4", "tx"] - before.nvlink_link_bytes["4", "tx"]
+    assert sorted(after.link_up, key=int) == [str(link) for link in range(18)]
+    assert after.link_up["3"] == 0
+    assert after.link_up["17"] == 1
+    assert after.link_bytes["tx"] - before.link_bytes["tx"] == pytest.approx(18 * 1000 * 1024 * 10)
+    assert after.link_bytes["rx"] == before.link_bytes["rx"]
+    link_bytes = after.link_bytes_each["4", "tx"] - before.link_bytes_each["4", "tx"]
     assert link_bytes == pytest.approx(1000 * 1024 * 10, rel=1e-3)
-    assert after.nvlink_errors["3", "crc_flit"] == 11
-    assert after.nvlink_errors["3", "crc_data"] == 12
-    assert after.nvlink_errors["3", "replay"] == 13
-    assert after.nvlink_errors["3", "recovery"] == 14
-    assert after.nvlink_errors["17", "replay"] == 23
-    assert after.nvlink_errors["17", "recovery"] == 24
+    assert after.link_errors["3", "crc_flit"] == 11
+    assert after.link_errors["3", "crc_data"] == 12
+    assert after.link_errors["3", "replay"] == 13
+    assert after.link_errors["3", "recovery"] == 14
+    assert after.link_errors["17", "replay"] == 23
+    assert after.link_errors["17", "recovery"] == 24
 
 
 def test_nvlink_5_counts_bytes_per_link(rig: Rig) -> None:
@@ -300,16 +300,16 @@ def test_nvlink_5_counts_bytes_per_link(rig: Rig) -> None:
     before = rig.device()
     after = rig.tick(10).devices[0]
     for link in ("0", "17"):
-        gained = after.nvlink_link_bytes[link, "tx"] - before.nvlink_link_bytes[link, "tx"]
+        gained = after.link_bytes_each[link, "tx"] - before.link_bytes_each[link, "tx"]
         assert gained == pytest.approx(1000 * 1024 * 10, rel=1e-3)
 
 
 def test_no_links_no_nvlink_series(rig: Rig) -> None:
     rig.driver.gpus(1, model="T4")
     device = rig.device()
-    assert not device.nvlink_up
-    assert not device.nvlink_bytes
-    assert not device.nvlink_errors
+    assert not device.link_up
+    assert not device.link_bytes
+    assert not device.link_errors
 
 
 def test_retired_pages(rig: Rig) -> None:
@@ -317,7 +317,7 @@ def test_retired_pages(rig: Rig) -> None:
     rig.driver.retire_page(0, 0x1000)
     rig.driver.retire_page(0, 0x2000)
     rig.driver.retire_page(0, 0x3000, double_bit=True)
-    assert dict(rig.device().retired_pages) == {"single_bit": 2, "double_bit": 1}
+    assert dict(own(rig.device()).retired_pages) == {"single_bit": 2, "double_bit": 1}
 
 
 def test_ecc_totals(rig: Rig) -> None:
@@ -333,8 +333,8 @@ def test_slower_numbers_are_repeated_between_their_readings(rig: Rig) -> None:
     rig.driver.set(0, persistence_mode=0, temperature=50)
     device = rig.tick(1, FAST).devices[0]
     assert device.temperature_celsius["gpu"] == 50
-    assert device.persistence_mode == 1
-    assert rig.tick(60, frozenset({Tier.FAST, Tier.SLOW})).devices[0].persistence_mode == 0
+    assert own(device).persistence_mode == 1
+    assert own(rig.tick(60, frozenset({Tier.FAST, Tier.SLOW})).devices[0]).persistence_mode == 0
 
 
 def test_margins_may_be_negative(rig: Rig) -> None:
@@ -355,7 +355,7 @@ def test_older_names_of_a_call_are_tried(rig: Rig, missing: str) -> None:
     rig.driver.set(0, temperature=44, reasons=["sw_power_cap"])
     device = rig.device()
     assert device.temperature_celsius["gpu"] == 44
-    assert device.throttle_reasons == 4
+    assert own(device).throttle_mask == 4
 
 
 FABRIC = ("nvmlDeviceGetGpuFabricInfoV", "nvmlDeviceGetGpuFabricInfo")
@@ -367,21 +367,21 @@ def test_a_gpu_in_a_fabric(rig: Rig, missing: tuple[str, ...]) -> None:
         rig.driver.fail(function, error="FUNCTION_NOT_FOUND")
     rig.driver.set(0, fabric_state=3, fabric_status=0, fabric_clique=32766, fabric_cluster="0123456789abcdef")
     device = rig.device()
-    assert (device.fabric_state, device.fabric_status, device.fabric_clique) == (3, 0, 32766)
-    assert device.fabric_cluster == "30313233-3435-3637-3839-616263646566"
+    assert (own(device).fabric_state, own(device).fabric_status, own(device).fabric_clique) == (3, 0, 32766)
+    assert own(device).fabric_cluster == "30313233-3435-3637-3839-616263646566"
 
 
 def test_an_unfinished_fabric_registration_has_only_its_state(rig: Rig) -> None:
     rig.driver.set(0, fabric_state=2, fabric_status=0, fabric_clique=0)
     device = rig.device()
-    assert device.fabric_state == 2
-    assert {device.fabric_status, device.fabric_clique, device.fabric_cluster} == {ABSENT}
+    assert own(device).fabric_state == 2
+    assert {own(device).fabric_status, own(device).fabric_clique, own(device).fabric_cluster} == {ABSENT}
 
 
 def test_cards_without_a_fabric(rig: Rig) -> None:
     rig.driver.gpus(1, model="RTX 4090")
     device = rig.device()
-    assert {device.fabric_state, device.fabric_status, device.fabric_clique} == {ABSENT}
+    assert {own(device).fabric_state, own(device).fabric_status, own(device).fabric_clique} == {ABSENT}
     assert not device.platform
 
 
@@ -409,7 +409,7 @@ def test_a_binding_that_is_too_old_for_a_structure(rig: Rig, monkeypatch: pytest
     device = reading.devices[0]
     assert not device.platform
     assert device.pci_ids.keys() == {"device", "sub_device"}
-    assert device.fabric_state == 3, "the older call needs no version"
+    assert own(device).fabric_state == 3, "the older call needs no version"
     assert reading.failures == {}
 
 
@@ -424,5 +424,5 @@ def test_every_recovery_action_is_passed_on_and_documented(rig: Rig) -> None:
     (metric,) = [metric for metric in GPU_METRICS if metric.name.endswith("recovery_action")]
     for action in actions:
         rig.driver.set(0, recovery_action=action)
-        assert rig.device().recovery_action == action
+        assert own(rig.device()).recovery_action == action
         assert f" {action} " in metric.help

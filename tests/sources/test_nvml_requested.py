@@ -10,6 +10,7 @@ import pytest
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import Device
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import own
 from gpuscope.vendors.nvidia.nvml import open_nvml, warn_once
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from gpuscope.vendors.nvidia.nvml.tiers import NO_REQUESTS, TierPlan, plan_tiers
@@ -63,7 +64,7 @@ def test_a_plan_makes_nothing_slower() -> None:
     assert plan.tier_of(Tier.FAST, [("clock_hertz", "sm")]) is Tier.FAST
 
 
-def changed(rig: Rig, due: frozenset[Tier]) -> Device:
+def replace_readings(rig: Rig, due: frozenset[Tier]) -> Device:
     """A reading after everything on GPU 0 has got worse."""
     rig.read()
     rig.driver.set(0, ecc_uncorrected_volatile_dram=7, remapped_uncorrectable=3, pcie_replay=5, compute_mode=3)
@@ -72,26 +73,26 @@ def changed(rig: Rig, due: frozenset[Tier]) -> Device:
 
 def test_requested_fields_of_the_slow_tiers_follow_the_interval(one: FakeDriver, folder: Path) -> None:
     rig = PlannedRig(one, folder, plan_tiers([ECC_DBE_VOLATILE, REMAPPED], 1.0))
-    device = changed(rig, FAST)
+    device = replace_readings(rig, FAST)
     assert device.ecc_errors["uncorrected", "volatile"] == 7
-    assert device.remapped_rows["uncorrectable"] == 3
+    assert own(device).remapped_rows["uncorrectable"] == 3
     assert device.pcie_replays == 0, "nobody asked for it"
-    assert device.compute_mode == 0
+    assert own(device).compute_mode == 0
     assert device.ecc_errors["corrected", "aggregate"] == 0, "its siblings stay, from their own tier"
-    assert device.remapped_rows["correctable"] == 0
+    assert own(device).remapped_rows["correctable"] == 0
     rig.close()
 
 
 def test_at_30_s_they_are_read_with_the_medium_tier(one: FakeDriver, folder: Path) -> None:
     rig = PlannedRig(one, folder, plan_tiers([ECC_DBE_VOLATILE], 30.0))
-    assert changed(rig, FAST).ecc_errors["uncorrected", "volatile"] == 0
+    assert replace_readings(rig, FAST).ecc_errors["uncorrected", "volatile"] == 0
     assert rig.tick(9.0, MEDIUM).devices[0].ecc_errors["uncorrected", "volatile"] == 7
     rig.close()
 
 
 def test_without_requests_every_number_keeps_its_tier(one: FakeDriver, folder: Path) -> None:
     rig = PlannedRig(one, folder, NO_REQUESTS)
-    assert changed(rig, MEDIUM).ecc_errors["uncorrected", "volatile"] == 0
+    assert replace_readings(rig, MEDIUM).ecc_errors["uncorrected", "volatile"] == 0
     rig.close()
 
 
@@ -128,7 +129,7 @@ def test_peers_are_read_when_their_status_is_requested(driver: FakeDriver, folde
     rig = PlannedRig(driver, folder, plan_tiers([P2P], 1.0))
     rig.read()
     driver.peer(0, 1, 4)
-    assert rig.tick(1.0, FAST).devices[0].p2p_nvlink_status == {"1": 4.0}
+    assert own(rig.tick(1.0, FAST).devices[0]).p2p_nvlink_status == {"1": 4.0}
     rig.close()
 
 
@@ -155,11 +156,11 @@ def test_profiled_links_are_read_on_request_only(one: FakeDriver, folder: Path) 
     (folder / "b").mkdir()
     rig = PlannedRig(one, folder / "a", NO_REQUESTS)
     rig.read()
-    assert rig.tick().devices[0].profiled_nvlink_link_bytes_per_second == {}
+    assert own(rig.tick().devices[0]).profiled_nvlink_link_bytes_per_second == {}
     rig.close()
     rig = PlannedRig(one, folder / "b", plan_tiers([1040, 1041], 1.0))
     rig.read()
-    links = rig.tick().devices[0].profiled_nvlink_link_bytes_per_second
+    links = own(rig.tick().devices[0]).profiled_nvlink_link_bytes_per_second
     assert (links["0", "tx"], links["17", "rx"]) == pytest.approx((3 << 20, 5 << 20))
     rig.close()
 
@@ -179,9 +180,9 @@ def test_the_nvlink_total_is_the_sum_over_the_links(one: FakeDriver, folder: Pat
     for number, due in enumerate((MEDIUM, FAST, MEDIUM)):
         count_links(one, 10 + number)
         device = rig.tick(10.0, due).devices[0]
-        by_link = sum(count for (_, way), count in device.nvlink_link_bytes.items() if way == "tx")
-        assert device.nvlink_bytes["tx"] == by_link >= 18 * 10 * 1024
-        assert device.nvlink_aggregate_bytes["tx"] == 0
+        by_link = sum(count for (_, way), count in device.link_bytes_each.items() if way == "tx")
+        assert device.link_bytes["tx"] == by_link >= 18 * 10 * 1024
+        assert own(device).nvlink_aggregate_bytes["tx"] == 0
     rig.close()
 
 
@@ -191,9 +192,9 @@ def test_where_no_link_counts_the_drivers_own_total_is_the_total(one: FakeDriver
         for field in (138, 139):
             one.field(0, field, 0, scope=link, error="NOT_SUPPORTED")
     device = rig.device()
-    assert device.nvlink_link_bytes == {}
-    assert device.nvlink_bytes == device.nvlink_aggregate_bytes
-    assert set(device.nvlink_bytes) == {"tx", "rx"}
+    assert device.link_bytes_each == {}
+    assert device.link_bytes == own(device).nvlink_aggregate_bytes
+    assert set(device.link_bytes) == {"tx", "rx"}
     rig.close()
 
 
@@ -205,9 +206,9 @@ def test_the_numbers_of_dcgms_rarer_fields(one: FakeDriver, folder: Path) -> Non
     device = rig.tick().devices[0]
     assert device.cpu_affinity == {"0": 1, "1": 0, "2": 0, "3": 0}
     assert device.memory_affinity == {"0": 1, "1": 0, "2": 0, "3": 0}
-    assert device.tensor_pipe_active_ratio == pytest.approx({"dfma": 0.1, "hmma": 0.2, "imma": 0.3})
-    assert device.remapped_rows_inactive == {"correctable": 4, "uncorrectable": 0}
-    assert device.nvlink_errors["3", "replay"] == 6
+    assert own(device).tensor_pipe_active_ratio == pytest.approx({"dfma": 0.1, "hmma": 0.2, "imma": 0.3})
+    assert own(device).remapped_rows_inactive == {"correctable": 4, "uncorrectable": 0}
+    assert device.link_errors["3", "replay"] == 6
     rig.close()
 
 

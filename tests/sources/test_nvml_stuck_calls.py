@@ -19,6 +19,7 @@ import pytest
 from gpuscope.base.errors import NoAnswerYet, SourceError
 from gpuscope.model.readings import ABSENT, Device, Reading
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import own
 from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.job_runner import (
     CALL_DEADLINE_SECONDS,
@@ -354,7 +355,7 @@ def test_a_hanging_list_of_gpus_leaves_the_known_ones_and_their_xids(rig: Rig, c
     assert abandoned_threads() <= MAX_STUCK_CALLS
     if call == "nvmlDeviceGetCount":
         rig.driver.xid(5, 79)
-        assert [event.xid for event in read(rig).xids] == [79]
+        assert [int(event.code) for event in read(rig).errors] == [79]
     heal(rig)
     assert len(rig.tick(10).devices) == 8
 
@@ -366,7 +367,7 @@ def test_events_that_hang_cost_only_events(rig: Rig) -> None:
     assert [device.power_watts for device in read(rig).devices] == [71] * 8
     rig.driver.xid(5, 79)
     heal(rig)
-    assert [event.xid for event in rig.tick(1, FAST).xids] == [79]
+    assert [int(event.code) for event in rig.tick(1, FAST).errors] == [79]
 
 
 def test_a_mig_mode_that_hangs_keeps_the_instances(rig: Rig) -> None:
@@ -375,7 +376,7 @@ def test_a_mig_mode_that_hangs_keeps_the_instances(rig: Rig) -> None:
     rig.driver.hang("nvmlDeviceGetMigMode", 1)
     read_until_stuck(rig)
     device = read(rig).devices[1]
-    assert device.mig_enabled is ABSENT
+    assert own(device).mig_enabled is ABSENT
     assert len(device.instances) == 2
     assert device.instances[0].memory_total_bytes is not ABSENT
 
@@ -389,13 +390,15 @@ def test_calls_with_buffers_of_ours(rig: Rig, call: str) -> None:
     read_until_stuck(rig, 1 if of_one_gpu else 8)
     reading = read(rig)
     device = reading.devices[3]
-    assert (device.energy_joules if "Field" in call else device.graphics_engine_active_ratio) is ABSENT
+    assert (
+        device.energy_joules if "Field" in call else device.engine_active_ratio.get("graphics", ABSENT)
+    ) is ABSENT
     assert device.power_watts == 71
     heal(rig)
     for _ in range(3):
         again = rig.tick(1, FAST).devices[3]
     assert again.energy_joules is not ABSENT
-    assert again.graphics_engine_active_ratio is not ABSENT
+    assert again.engine_active_ratio.get("graphics", ABSENT) is not ABSENT
 
 
 def test_a_gpu_that_is_lost_while_a_call_hangs_is_lost(rig: Rig) -> None:

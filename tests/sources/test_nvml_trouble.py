@@ -17,6 +17,7 @@ from gpuscope.base.errors import SourceError, SourceMissing
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.source import SourceSpec, Tier, load_source
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
 from gpuscope.vendors.nvidia.nvml.gpu import REPROBE_SECONDS
 from gpuscope.vendors.nvidia.nvml.nvml_source import LOST_RETRY_SECONDS, NvmlSource
 from tests.examples import examples
@@ -116,7 +117,7 @@ def test_a_failing_call_does_not_affect_other_calls(rig: Rig, call: str) -> None
         rig.tick(REPROBE_SECONDS)
         again = rig.tick()
         assert again.failures == {}
-        assert again.devices[0].graphics_engine_active_ratio == 0
+        assert again.devices[0].engine_active_ratio.get("graphics", ABSENT) == 0
         assert again.devices[0].energy_joules is not ABSENT
 
 
@@ -126,10 +127,10 @@ def test_an_identity_that_could_not_be_read_is_read_later(rig: Rig) -> None:
     device = rig.device()
     assert device.model is ABSENT
     assert device.vbios_version is not ABSENT
-    assert not device.nvlink_up
+    assert not device.link_up
     rig.driver.heal()
     assert rig.tick(10).devices[0].model == "NVIDIA H100 80GB HBM3"
-    assert len(rig.tick(REPROBE_SECONDS).devices[0].nvlink_up) == 18
+    assert len(rig.tick(REPROBE_SECONDS).devices[0].link_up) == 18
 
 
 def test_every_call_fails_at_first_and_heals(rig: Rig) -> None:
@@ -279,7 +280,7 @@ def test_looking_for_a_lost_gpu_does_not_affect_the_others(rig: Rig) -> None:
         assert other.pcie_link_width == 16
         assert other.utilization_mean_ratio == 0.5
         assert reading.failures == {}
-    assert [event.xid for reading in readings for event in reading.xids] == [31]
+    assert [int(event.code) for reading in readings for event in reading.errors] == [31]
     assert other.busy_seconds - before.busy_seconds == pytest.approx(1.5, abs=0.1)
 
 
@@ -306,8 +307,7 @@ def test_unload_and_reload_is_survived(rig: Rig) -> None:
     reading = worker.fresh()
     assert reading is not ABSENT
     assert len(reading.devices) == 8
-    assert reading.driver is not ABSENT
-    assert reading.driver.driver_version == "590.44.01"
+    assert reading.drivers[NVIDIA].driver_version == "590.44.01"
     worker.close_reader()
 
 
@@ -437,7 +437,7 @@ def test_any_failure_raises_only_source_errors_and_recovers(
         reading = rig.tick()
         assert [device.power_watts for device in reading.devices] == [71, 71]
         assert [device.model for device in reading.devices] == ["NVIDIA H100 80GB HBM3"] * 2
-        assert [len(device.nvlink_errors) for device in reading.devices] == [66] * 2
+        assert [len(device.link_errors) for device in reading.devices] == [66] * 2
         assert len(reading.devices[1].instances) == 1
         assert reading.failures == {}
     finally:

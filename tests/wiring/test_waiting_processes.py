@@ -16,8 +16,8 @@ import pytest
 
 from gpuscope.agent.collect.composer import SnapshotComposer
 from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.gpu_trends import GpuTrends
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.owners.proc import Proc
 from gpuscope.agent.owners.process_enricher import ProcessEnricher
@@ -83,7 +83,7 @@ def composer() -> SnapshotComposer:
     )
     return SnapshotComposer(
         "n1",
-        ledger=XidLedger(None),
+        ledger=ErrorLedger(None),
         integrator=Integrator(max_gap_seconds=30.0),
         owners=OwnerJoin(enricher),
         trends=GpuTrends(),

@@ -1,4 +1,4 @@
-"""Explain an XID, a throttle reason, a GPU state, an alert or a metric: meaning, usual cause, next step.
+"""Explain an error, a throttle reason, a GPU state, an alert or a metric: meaning, usual cause, next step.
 
 With a running server it also shows how often this was seen, and on which GPUs.
 """
@@ -11,15 +11,18 @@ import json
 import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from gpuscope.base.errors import GpuscopeError, ServerUnreachable, UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.cli.output import BOLD, DIM, duration_text, fit_lines, paint, printable, wants_colour
 from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of
+from gpuscope.model.vendor import ErrorCatalogue, catalogues, throttle_reasons
 
 SETTINGS = ()
-USAGE = "gpuscope explain xid|throttle|state|alert|metric NAME [options]"
+_OF_ERRORS = "|".join(errors.key for errors in catalogues())
+USAGE = f"gpuscope explain {_OF_ERRORS}|throttle|state|alert|metric NAME [options]"
 
 EPILOG = """examples:
   gpuscope explain xid 79
@@ -143,51 +146,46 @@ def _with_model(expression: str) -> str:
     return f"sort_desc({of_model} or on (instance, uuid) ({expression}))"
 
 
-def _xid_names() -> list[str]:
-    from gpuscope.vendors.nvidia.xids import XIDS
-
-    return [str(code) for code in sorted(XIDS)]
+def _error_codes(errors: ErrorCatalogue) -> list[str]:
+    return sorted(errors.errors, key=lambda code: (len(code), code))
 
 
-def _explain_xid(name: str) -> Explanation:
-    from gpuscope.vendors.nvidia.xids import explain_xid
-
-    if not name.isascii() or not name.isdigit() or len(name) > 5:
-        raise UsageError(f"{name!r} is not an XID: XIDs are numbers, for example `gpuscope explain xid 79`")
-    xid = explain_xid(int(name))
+def _explain_error(errors: ErrorCatalogue, code: str) -> Explanation:
+    if not errors.is_code(code):
+        raise UsageError(
+            f"{code!r} is not an {errors.word}: {errors.code_form}, "
+            f"for example `gpuscope explain {errors.key} {errors.example}`"
+        )
+    error = errors.explain(code)
     facts = [
-        ("meaning", xid.meaning),
-        ("class", str(xid.xid_class)),
-        ("usual cause", xid.usual_cause),
-        ("next step", xid.next_step),
+        ("meaning", error.meaning),
+        ("class", error.error_class),
+        ("usual cause", error.usual_cause),
+        ("next step", error.next_step),
         (
             "healthy GPU",
             "yes: one program is hit"
-            if xid.is_application
+            if error.is_application
             else "it can go on; reset it at the next maintenance"
-            if xid.is_contained
+            if error.is_contained
             else "no, it is suspect"
-            if xid.blames_gpu
+            if error.blames_gpu
             else "yes",
         ),
     ]
-    if xid.related:
-        facts.append(("look at", ", ".join(xid.related)))
-    total = f'sum by (instance, gpu, uuid) (last_over_time(gpuscope_gpu_xid_errors_total{{xid="{xid.code}"}}'
-    seen = _with_model(f"{total}[{LOOKBACK}])) > 0")
-    return Explanation(f"XID {xid.code} {xid.name}".rstrip(), facts, seen, "{} times")
+    if error.related:
+        facts.append(("look at", ", ".join(error.related)))
+    counter = f'{errors.total_metric}{{{errors.key}="{error.code}"}}'
+    seen = _with_model(f"sum by (instance, gpu, uuid) (last_over_time({counter}[{LOOKBACK}])) > 0")
+    return Explanation(f"{errors.word} {error.code} {error.name}".rstrip(), facts, seen, "{} times")
 
 
 def _throttle_names() -> list[str]:
-    from gpuscope.vendors.nvidia.throttles import THROTTLES
-
-    return list(THROTTLES)
+    return list(throttle_reasons())
 
 
 def _explain_throttle(name: str) -> Explanation:
-    from gpuscope.vendors.nvidia.throttles import THROTTLES
-
-    row = THROTTLES[_known(name, THROTTLES, "throttle", "throttle reason")]
+    row = throttle_reasons()[_known(name, throttle_reasons(), "throttle", "throttle reason")]
     facts = [
         ("meaning", row.meaning),
         ("problem", "yes, it costs speed" if row.hinders else "no"),
@@ -205,8 +203,8 @@ def _seconds(counters: str) -> str:
 def _state_seen(state: str) -> str:
     """Seconds per GPU in a state: from counters if there are any, else sampled every five minutes."""
     from gpuscope.judge.checks.checks import CHECKS
+    from gpuscope.judge.checks.gpu_checks import HINDERING
     from gpuscope.judge.checks.states import STATE_OF_KIND
-    from gpuscope.vendors.nvidia.throttles import HINDERING
 
     counters = {
         "throttled": f'gpuscope_gpu_throttled_seconds_total{{reason=~"{"|".join(HINDERING)}"}}',
@@ -306,7 +304,7 @@ def _known(name: str, names: Iterable[str], kind: str, what: str) -> str:
 
 
 _KINDS: dict[str, tuple[Callable[[], list[str]], Callable[[str], Explanation]]] = {
-    "xid": (_xid_names, _explain_xid),
+    **{errors.key: (partial(_error_codes, errors), partial(_explain_error, errors)) for errors in catalogues()},
     "throttle": (_throttle_names, _explain_throttle),
     "state": (_state_names, _explain_state),
     "alert": (_alert_names, _explain_alert),

@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.cli.wiring import run_agent as wiring
     from gpuscope.vendors.nvidia.fields import Field, all_fields
+    from gpuscope.vendors.nvidia.nvidia_values import nvidia_driver
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
 
@@ -42,7 +43,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
     def has(field: Field) -> bool | None:
         """None if there is no GPU."""
-        return field.is_here(snapshot.devices, snapshot.driver) if snapshot.devices else None
+        return field.is_here(snapshot.devices, nvidia_driver(snapshot)) if snapshot.devices else None
 
     def matches(field: Field) -> bool:
         texts = (field.name, field.short_name, str(field.dcgm_id), *field.names.values())

@@ -18,7 +18,7 @@ from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.server_client import add_server_arguments, read_json, request_json, token_of
 
 if TYPE_CHECKING:
-    from gpuscope.model.readings import Device, MigInstance
+    from gpuscope.model.readings import Device, Instance
     from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
     from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
     from gpuscope.vendors.nvidia.load.kinds import Kind
@@ -169,7 +169,7 @@ class _Output:
             names = ", ".join(gpu.gpu for gpu in gpus)
             print(f"{self.kind.summary}, {load.duration:.0f} s on GPU {names}\n{header()}", flush=True)
 
-    def print_second(self, elapsed: float, gpu: LoadedGpu, reading: Device | MigInstance | None) -> None:
+    def print_second(self, elapsed: float, gpu: LoadedGpu, reading: Device | Instance | None) -> None:
         from gpuscope.vendors.nvidia.load.load_table import second_line
 
         if not self._as_json:

@@ -104,7 +104,7 @@ def _modes(model: Model, mig: bool) -> Fields:
         "display_active": 0.0,
         "display_attached": 0.0,
         "accounting_enabled": 0.0,
-        "throttle_reasons_supported": 0x1FF,
+        "throttle_mask_supported": 0x1FF,
     }
     gsp = float(model.architecture != "Volta")  # Volta has no GSP
     fields["gsp_firmware"] = {"current": gsp, "default": gsp}
@@ -115,6 +115,6 @@ def _modes(model: Model, mig: bool) -> Fields:
         fields |= {"mig_enabled": float(mig), "mig_pending": float(mig)}
     if model.nvlinks and not mig:
         links = [str(link) for link in range(model.nvlinks)]
-        fields["nvlink_up"] = dict.fromkeys(links, 1.0)
-        fields["nvlink_errors"] = {(link, error): 0.0 for link in links for error in _NVLINK_ERRORS}
+        fields["link_up"] = dict.fromkeys(links, 1.0)
+        fields["link_errors"] = {(link, error): 0.0 for link in links for error in _NVLINK_ERRORS}
     return fields

@@ -28,6 +28,7 @@ from gpuscope.demo.simulated_load import SimulatedLoads
 from gpuscope.demo.simulated_slurm import SimulatedSlurm
 from gpuscope.demo.track import Timeline
 from gpuscope.model.readings import ABSENT, Driver, Maybe, Reading, SlurmState
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
 
 DAY: Final = 86_400.0
 MIN_UPTIME_DAYS: Final = 35
@@ -49,8 +50,7 @@ MIX: Final = (
 )
 DRIVER: Final = Driver(
     driver_version=identity.DRIVER_VERSION,
-    nvml_version=identity.NVML_VERSION,
-    cuda_version=identity.CUDA_VERSION,
+    library_versions={"nvml": identity.NVML_VERSION, "cuda": identity.CUDA_VERSION},
 )
 
 
@@ -115,14 +115,14 @@ class DemoFleet:
         read = [gpu.read(at, since) for gpu in node.gpus]
         devices = tuple(device for device, _ in read)
         held = sum(1 for _, processes in read if processes)
-        xids = chain.from_iterable(gpu.xids(since, at) for gpu in node.gpus) if since is not None else ()
+        errors = chain.from_iterable(gpu.errors(since, at) for gpu in node.gpus) if since is not None else ()
         return Reading(
-            driver=DRIVER,
+            drivers={NVIDIA: DRIVER},
             devices=devices,
             processes=tuple(process for _, processes in read for process in processes),
             host=read_host(node.machine, at, node.busy_seconds, held),
             slurm=self.slurm_state(at) if node_index == SLURM_READER else ABSENT,
-            xids=tuple(sorted(xids, key=lambda event: event.at)),
+            errors=tuple(sorted(errors, key=lambda event: event.at)),
             simulated=True,
         )
 

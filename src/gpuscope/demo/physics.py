@@ -12,7 +12,7 @@ from random import Random
 from gpuscope.demo.curve import Curve, Phase
 from gpuscope.demo.models import Model
 from gpuscope.demo.workload import IDLE, Beat, Workload
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
 
 VARIANTS = 4  # different utilisation patterns of one workload
 CONTEXT_DRAW = 0.06  # of the power limit: an idle CUDA context keeps the clocks up
@@ -26,16 +26,16 @@ def load_phase(
     if work is IDLE:
         idle = (0.0, model.power_idle * chip_share, 0.0, 0.0, 0.0, 0.0)
         ratio = model.idle_graphics_mhz / model.graphics_mhz
-        return Phase(seconds, idle, ratio, THROTTLE_REASONS["gpu_idle"])
+        return Phase(seconds, idle, ratio, THROTTLE_BITS["gpu_idle"])
     limit = model.power_limit * chip_share
     floor = (model.power_idle + CONTEXT_DRAW * model.power_limit) * chip_share
     wanted = floor + (limit - floor) * work.intensity * utilization
     nvlink = work.nvlink * utilization * model.nvlinks * model.nvlink_bytes_per_second
     capped = wanted > 0.99 * limit
     watts = min(wanted, 0.99 * limit)
-    reasons = THROTTLE_REASONS["sw_power_cap"] if capped else 0
+    reasons = THROTTLE_BITS["sw_power_cap"] if capped else 0
     if utilization == 0:
-        reasons = THROTTLE_REASONS["gpu_idle"]
+        reasons = THROTTLE_BITS["gpu_idle"]
     clock = 0.985 - 0.06 * utilization * work.intensity - (0.05 if capped else 0.0)
     return Phase(seconds, (utilization, watts, nvlink, float(capped), 0.0, 0.0), clock, reasons)
 

@@ -32,7 +32,7 @@ from gpuscope.demo.workload import (
     WAITING_RANK,
     Workload,
 )
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
 
 LASTED_SECONDS: Final = 8 * 3600.0  # how long a state without a start time has lasted
 UNUSED_SECONDS: Final = 30 * 3600.0  # as above; a GPU is called unused after a day
@@ -122,11 +122,11 @@ def _thermal(node: ScenarioNode, at: float) -> None:
     gpu = node.gpu(2)
     full = load_phase(gpu.model, TRAINING, 60.0, 1.0, gpu.chip_shares[0])
     busy, watts, nvlink = full.rates[:3]
-    software, hardware = THROTTLE_REASONS["sw_thermal_slowdown"], THROTTLE_REASONS["hw_thermal_slowdown"]
+    software, hardware = THROTTLE_BITS["sw_thermal_slowdown"], THROTTLE_BITS["hw_thermal_slowdown"]
     slowed = (busy, watts * 0.55, nvlink * 0.5, 0.0)
     phases = [
         Phase(20.0, (*slowed, 1.0, 0.0), 0.58, software),
-        Phase(10.0, (*slowed, 1.0, 1.0), 0.42, software | hardware | THROTTLE_REASONS["hw_slowdown"]),
+        Phase(10.0, (*slowed, 1.0, 1.0), 0.42, software | hardware | THROTTLE_BITS["hw_slowdown"]),
     ]
     tenants = (Tenant(job=_job("thermal", TRAINING, 4), memory_share=0.8),)
     lag = gpu.model.cooling_seconds

@@ -29,14 +29,15 @@ from gpuscope.model.readings import (
     ABSENT,
     NO_WORK,
     Device,
+    ErrorEvent,
+    Instance,
     Maybe,
-    MigInstance,
     Pid,
     Process,
     ProcessWork,
     Uuid,
-    XidEvent,
 )
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_device, make_instance
 
 MEMORY_GRAIN = 2 * MIB  # the driver allocates memory in pages of 2 MiB
 _START_READS = 3e9  # bytes: libraries, and a model
@@ -104,10 +105,10 @@ class Gpu:
     def read(self, at: float, since: float | None) -> tuple[Device, list[Process]]:
         if at >= self.faults.lost_at:
             who = identity_fields(self.index, self.model, self.identity)
-            return Device(uuid=self.identity.uuid, index=self.index, lost=True, **who), []
+            return make_device(uuid=self.identity.uuid, index=self.index, lost=True, **who), []
         moments = [timeline.moment(at) for timeline in self.timelines]
         processes: list[Process] = []
-        instances: list[MigInstance] = []
+        instances: list[Instance] = []
         if self.instances:
             for instance, moment in zip(self.instances, moments, strict=True):
                 mine = list(self._processes(moment, at, instance))
@@ -118,7 +119,7 @@ class Gpu:
         used = _used(processes)
         orphaned = self.faults.orphaned_share(at) * self._usable // MEMORY_GRAIN * MEMORY_GRAIN
         state = self._state(moments, at, since, min(used + orphaned, max(used, self._usable)))
-        device = Device(
+        device = make_device(
             uuid=self.identity.uuid,
             index=self.index,
             instances=tuple(instances),
@@ -211,13 +212,14 @@ class Gpu:
             first_process = self._runs[key] = run_of(tenant.job, start, number)
         return first_process
 
-    def xids(self, since: float, until: float) -> Iterator[XidEvent]:
+    def errors(self, since: float, until: float) -> Iterator[ErrorEvent]:
         """The XIDs of [since, until). A lost GPU reports none."""
         found = [*self.faults.xids, *(x for t in self.timelines for x in t.xids(since, until))]
         for at, xid in found:
             if since <= at < min(until, self.faults.lost_at):
-                yield XidEvent(
-                    xid=xid,
+                yield ErrorEvent(
+                    vendor=NVIDIA,
+                    code=str(xid),
                     at=at,
                     reporter="nvml",
                     gpu_uuid=self.identity.uuid,
@@ -244,8 +246,8 @@ def _used(processes: Sequence[Process]) -> float:
     return sum(process.memory_bytes for process in processes if process.memory_bytes is not ABSENT)
 
 
-def _instance(model: Model, instance: SimulatedInstance, moment: Moment, used: float) -> MigInstance:
-    return MigInstance(
+def _instance(model: Model, instance: SimulatedInstance, moment: Moment, used: float) -> Instance:
+    return make_instance(
         uuid=instance.uuid,
         gpu_instance=instance.gpu_instance,
         compute_instance=0,

@@ -11,10 +11,11 @@ import threading
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
 from gpuscope.base.errors import UsageError
 from gpuscope.model.readings import ABSENT, Device, Maybe, Owner, Pid, Process, Reading, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 MAX_LOADS: Final = 64
 MAX_SECONDS: Final = 24 * 3600.0
@@ -25,11 +26,11 @@ DEFAULT_MEMORY_BYTES: Final = 2 << 30
 
 LOAD_PROFILES: Final[Mapping[str, Mapping[str, float]]] = MappingProxyType(
     {
-        "tensor": {"tensor_active_ratio": 0.8, "dram_active_ratio": 0.02},
-        "fp32": {"fp32_active_ratio": 0.9, "dram_active_ratio": 0.02},
-        "fp64": {"fp64_active_ratio": 0.9, "dram_active_ratio": 0.02},
-        "fp16": {"fp16_active_ratio": 0.6, "dram_active_ratio": 0.02},
-        "memory": {"dram_active_ratio": 0.85},
+        "tensor": {"tensor": 0.8, "dram": 0.02},
+        "fp32": {"fp32": 0.9, "dram": 0.02},
+        "fp64": {"fp64": 0.9, "dram": 0.02},
+        "fp16": {"fp16": 0.6, "dram": 0.02},
+        "memory": {"dram": 0.85},
     }
 )
 """Activity at full load, by kind of load; a GPU's SMs are active in all of them."""
@@ -41,7 +42,8 @@ LANE_BYTES_PER_SECOND: Final = 0.25e9
 """Of a PCIe lane of the first generation; each generation doubles it."""
 COPY_SHARE: Final = 0.8
 """Of the link's bandwidth that a copy reaches."""
-EVERY_KIND: Final = {"sm_active_ratio": 0.98, "graphics_engine_active_ratio": 1.0, "sm_occupancy_ratio": 0.9}
+EVERY_KIND: Final = {"sm": 0.98, "graphics": 1.0}
+OCCUPANCY: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +143,12 @@ class SimulatedLoads:
         if not load.began_at <= at < load.ends_at:
             return device
         activity = {**EVERY_KIND, **LOAD_PROFILES[load.kind]}
-        changed: dict[str, Any] = {
-            name: _mixed(getattr(device, name), load.target * share) for name, share in activity.items()
+        engines = {
+            engine: value + (1 - value) * load.target * activity.get(engine, 0.0)
+            for engine, value in device.engine_active_ratio.items()
         }
+        mine = own(device)
+        occupancy = _mixed(mine.sm_occupancy_ratio, load.target * OCCUPANCY)
         return replace(
             device,
             utilization_ratio=_mixed(device.utilization_ratio, load.target),
@@ -152,7 +157,8 @@ class SimulatedLoads:
             power_instant_watts=_plus(device.power_instant_watts, watts),
             memory_used_bytes=_plus(device.memory_used_bytes, load.memory_bytes),
             memory_free_bytes=_plus(device.memory_free_bytes, -load.memory_bytes),
-            **changed,
+            engine_active_ratio=engines,
+            vendor_values=replace(mine, sm_occupancy_ratio=occupancy),
         )
 
 
@@ -174,7 +180,9 @@ def _with_copies(device: Device, load: SimulatedLoad) -> Device:
     return replace(
         device,
         pcie_bytes_per_second=added(device.pcie_bytes_per_second),
-        profiled_pcie_bytes_per_second=added(device.profiled_pcie_bytes_per_second),
+        vendor_values=replace(
+            own(device), profiled_pcie_bytes_per_second=added(own(device).profiled_pcie_bytes_per_second)
+        ),
         memory_used_bytes=_plus(device.memory_used_bytes, load.memory_bytes),
         memory_free_bytes=_plus(device.memory_free_bytes, -load.memory_bytes),
     )

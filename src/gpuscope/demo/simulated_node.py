@@ -31,7 +31,7 @@ class SimulatedNode:
         while since + UNSTORED_STEP_SECONDS < at:
             self.compose_past(composer, since + UNSTORED_STEP_SECONDS, since)
             since += UNSTORED_STEP_SECONDS
-        composer.take_new_xids()
+        composer.take_new_errors()
         return composer
 
     def compose_past(self, composer: SnapshotComposer, at: float, since: float) -> Snapshot:
@@ -39,7 +39,7 @@ class SimulatedNode:
         reading = self.source.read_at(at, since)
         # The collector goes on with this composer in the present, so the past is in its monotonic time too.
         monotonic = at + self.clock.monotonic() - self.clock.now()
-        return composer.compose([reading], reading.xids, now=at, monotonic=monotonic, sources=SIMULATED)
+        return composer.compose([reading], reading.errors, now=at, monotonic=monotonic, sources=SIMULATED)
 
     def continue_from(self, composer: SnapshotComposer, composed_until: float) -> None:
         """Lets the collector go on where the past ends. Only between two of its snapshots."""
@@ -47,5 +47,5 @@ class SimulatedNode:
             self.compose_past(composer, self.source.read_until, composed_until)
         else:  # the next reading begins where the past ends, so that no XID is counted twice
             self.source.read_until = composed_until
-        composer.take_new_xids()  # events of the past are not reported
+        composer.take_new_errors()  # events of the past are not reported
         self.collector.composer = composer

@@ -18,10 +18,10 @@ from gpuscope.demo.physics import INLET_CELSIUS
 from gpuscope.demo.track import Moment
 from gpuscope.demo.workload import Workload
 from gpuscope.model.readings import Maybe
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
 
 _PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-_IDLE = THROTTLE_REASONS["gpu_idle"]
+_IDLE = THROTTLE_BITS["gpu_idle"]
 _WARMING_SECONDS = 60.0
 _OLD_ECC_PLACES = ("device_memory", "l1_cache", "l2_cache", "register_file")
 
@@ -149,7 +149,7 @@ def _clock_fields(state: SimulatedGpuState) -> Fields:
             "video": 15 * round(model.video_mhz * sm / model.graphics_mhz / 15) * MHZ,
         },
         "performance_state": float(model.idle_pstate) if idle else 0.0,
-        "throttle_reasons": reasons,
+        "throttle_mask": reasons,
     }
 
 
@@ -208,8 +208,8 @@ def _nvlink_fields(state: SimulatedGpuState) -> Fields:
     one = float(int(total / model.nvlinks))
     rate = state.moments[0].phase.rates[NVLINK]
     fields: Fields = {
-        "nvlink_bytes": {"tx": one * model.nvlinks, "rx": one * model.nvlinks},
-        "nvlink_link_bytes": {
+        "link_bytes": {"tx": one * model.nvlinks, "rx": one * model.nvlinks},
+        "link_bytes_each": {
             (str(link), direction): one for link in range(model.nvlinks) for direction in ("tx", "rx")
         },
     }
@@ -223,20 +223,13 @@ def _profile(model: Model, moments: tuple[Moment, ...], chip_shares: tuple[float
     busy = [moment.phase.rates[BUSY] * share for moment, share in zip(moments, chip_shares, strict=True)]
     works = [moment.activity.workload for moment in moments]
     loads = list(zip(busy, works, strict=True))
-    fields: Fields = {
-        "graphics_engine_active_ratio": round(sum(busy), 4),
-        "sm_active_ratio": round(sum(b * w.sm for b, w in loads), 4),
+    engines = ["sm", "tensor", "dram", "fp32", "fp16"]
+    engines += ["fp64"] * model.fp64_counter + ["integer"] * model.integer_counter
+    active = {name: round(sum(b * getattr(w, name) for b, w in loads), 4) for name in engines}
+    return {
+        "engine_active_ratio": {"graphics": round(sum(busy), 4), **active},
         "sm_occupancy_ratio": round(sum(b * w.occupancy for b, w in loads), 4),
-        "tensor_active_ratio": round(sum(b * w.tensor for b, w in loads), 4),
-        "dram_active_ratio": round(sum(b * w.dram for b, w in loads), 4),
-        "fp32_active_ratio": round(sum(b * w.fp32 for b, w in loads), 4),
-        "fp16_active_ratio": round(sum(b * w.fp16 for b, w in loads), 4),
     }
-    if model.fp64_counter:
-        fields["fp64_active_ratio"] = round(sum(b * w.fp64 for b, w in loads), 4)
-    if model.integer_counter:
-        fields["integer_active_ratio"] = round(sum(b * w.integer for b, w in loads), 4)
-    return fields
 
 
 def _ecc_fields(state: SimulatedGpuState, faults: Faults) -> Fields:

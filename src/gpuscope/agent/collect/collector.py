@@ -16,14 +16,14 @@ from typing import Any
 from gpuscope.agent.collect.composer import SnapshotComposer
 from gpuscope.agent.collect.cost import CostMeter
 from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.gpu_events import GpuEvents
 from gpuscope.agent.collect.source_worker import SourceWorker
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.worker import Worker
 from gpuscope.base.clock import Clock
 from gpuscope.base.source_plan import Wanted, always
-from gpuscope.model.readings import ABSENT, Maybe, Reading, Snapshot, XidEvent
+from gpuscope.model.readings import ABSENT, ErrorEvent, Maybe, Reading, Snapshot
 
 log = logging.getLogger("gpuscope.collect")
 
@@ -49,11 +49,10 @@ class Collector:
         node: str,
         interval: float,
         clock: Clock,
-        ledger: XidLedger,
+        ledger: ErrorLedger,
         expected_gpus: Maybe[int] = ABSENT,
         owners: OwnerJoin | None = None,
         owner_workers: Sequence[Worker[Any]] = (),
-        explain_xid: Callable[[int], str] = lambda code: "no meaning given",
         wait: Callable[[threading.Event, float], bool] = threading.Event.wait,
     ) -> None:
         self._plan = plan
@@ -71,7 +70,7 @@ class Collector:
             expected_gpus=expected_gpus,
         )
         """Replaced between two snapshots when a simulated node's past is complete."""
-        self._events = GpuEvents(clock.now(), explain_xid)
+        self._events = GpuEvents(clock.now())
         self._cost = CostMeter(clock.now())
         self._listeners: list[Listener] = []
         self._stop = threading.Event()
@@ -131,13 +130,15 @@ class Collector:
 
     def compose(self) -> Snapshot:
         """Makes and publishes a snapshot of what the workers have now."""
-        readings, xids = self._fresh_readings()
+        readings, errors = self._fresh_readings()
         composer, now = self.composer, self._clock.now()
         sources = tuple(worker.status() for worker in self.workers if worker.wanted)
-        composed = composer.compose(readings, xids, now=now, monotonic=self._clock.monotonic(), sources=sources)
+        composed = composer.compose(
+            readings, errors, now=now, monotonic=self._clock.monotonic(), sources=sources
+        )
         self.snapshot = replace(
             composed,
-            events=self._events.advance(composed.devices, composer.take_new_xids(), now),
+            events=self._events.advance(composed.devices, composer.take_new_errors(), now),
             agent=self._cost.read(),
         )
         for listener in self._listeners:
@@ -147,12 +148,12 @@ class Collector:
                 log.exception("a listener failed on a snapshot")
         return self.snapshot
 
-    def _fresh_readings(self) -> tuple[list[Reading], list[XidEvent]]:
+    def _fresh_readings(self) -> tuple[list[Reading], list[ErrorEvent]]:
         readings: list[Reading] = []
-        xids: list[XidEvent] = []
+        errors: list[ErrorEvent] = []
         for worker in self._sources:
-            xids += worker.take_xids()
+            errors += worker.take_errors()
             reading = worker.fresh()
             if reading is not ABSENT and worker.wanted:
                 readings.append(reading)
-        return readings, xids
+        return readings, errors

@@ -1,6 +1,6 @@
 """Composes one node's snapshots: readings go in, an immutable snapshot with counters and owners comes out.
 
-A composer remembers what one reading alone cannot tell: integrated counters, owners' accounts, counted XIDs,
+A composer remembers what one reading alone cannot tell: integrated counters, owners' accounts, counted errors,
 identities of lost GPUs. `now` and `monotonic` come from the caller, so that a simulated past takes the same
 path as the present. Log lines about events and the agent's own cost belong to the collector, not to this.
 """
@@ -11,13 +11,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.gpu_trends import GpuTrends
 from gpuscope.agent.collect.host_cpu import CpuMeter
 from gpuscope.agent.collect.identities import Identities
 from gpuscope.agent.collect.merge import merge_readings
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.agent.owners.owner_join import OwnerJoin
-from gpuscope.model.readings import ABSENT, Driver, Maybe, Reading, Snapshot, SourceStatus, XidEvent
+from gpuscope.model.readings import ABSENT, ErrorEvent, Maybe, Reading, Snapshot, SourceStatus
 
 
 class SnapshotComposer:
@@ -25,7 +25,7 @@ class SnapshotComposer:
         self,
         node: str,
         *,
-        ledger: XidLedger,
+        ledger: ErrorLedger,
         integrator: Integrator,
         owners: OwnerJoin,
         expected_gpus: Maybe[int] = ABSENT,
@@ -43,7 +43,7 @@ class SnapshotComposer:
     def compose(
         self,
         readings: Sequence[Reading],
-        xids: Iterable[XidEvent],
+        errors: Iterable[ErrorEvent],
         *,
         now: float,
         monotonic: float,
@@ -51,7 +51,7 @@ class SnapshotComposer:
     ) -> Snapshot:
         merged = merge_readings(readings)
         devices = self._identities.complete(merged.devices)
-        self._ledger.add(_with_monotonic(event, now, monotonic) for event in xids)
+        self._ledger.add(_with_monotonic(event, now, monotonic) for event in errors)
         counters = self._integrator.advance(devices, monotonic)
         processes, ownership = self._owners.advance(
             merged.processes,
@@ -70,7 +70,7 @@ class SnapshotComposer:
             taken_at=now,
             monotonic=monotonic,
             simulated=merged.simulated,
-            driver=Driver() if merged.driver is ABSENT else merged.driver,
+            drivers=merged.drivers,
             devices=devices,
             processes=processes,
             ownership=ownership,
@@ -80,13 +80,13 @@ class SnapshotComposer:
             cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,
             trends=trends,
-            xids=self._ledger.totals(devices),
+            errors=self._ledger.totals(devices),
             sources=sources,
             expected_gpus=self._expected_gpus,
         )
 
-    def take_new_xids(self) -> list[XidEvent]:
-        """The XIDs counted since the last call, each once."""
+    def take_new_errors(self) -> list[ErrorEvent]:
+        """The errors counted since the last call, each once."""
         return self._ledger.take_new()
 
     def stop_waiting(self) -> None:
@@ -94,7 +94,7 @@ class SnapshotComposer:
         self._owners.stop_waiting()
 
 
-def _with_monotonic(event: XidEvent, now: float, monotonic: float) -> XidEvent:
+def _with_monotonic(event: ErrorEvent, now: float, monotonic: float) -> ErrorEvent:
     """A simulated event brings only its time since the epoch, of the clock that `now` is from."""
     if event.monotonic is not ABSENT:
         return event

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuscope.model.readings import ABSENT, Counters, Device, Maybe, Uuid
-from gpuscope.model.readings.throttle import NOT_THROTTLING, THROTTLE_REASONS
+from gpuscope.model.vendor import idle_reasons
 
 
 @dataclass(slots=True)
@@ -80,9 +80,7 @@ def _add_throttled(totals: _Totals, device: Device, elapsed: float) -> None:
         gained = now - before if before is not None and now >= before else 0.0
         by_reason[reason] = by_reason.get(reason, 0.0) + gained
     totals.driver_throttled = device.throttled_seconds
-    if device.throttle_reasons is ABSENT:
-        return
-    for reason, bit in THROTTLE_REASONS.items():
-        if reason not in device.throttled_seconds and reason not in NOT_THROTTLING:
-            gained = elapsed if device.throttle_reasons & bit else 0.0
-            by_reason[reason] = by_reason.get(reason, 0.0) + gained
+    idle = idle_reasons()
+    for reason, is_active in device.throttle_reasons.items():
+        if reason not in device.throttled_seconds and reason not in idle:
+            by_reason[reason] = by_reason.get(reason, 0.0) + (elapsed if is_active else 0.0)

@@ -1,8 +1,8 @@
 """How many GPUs this machine should have, counted on the PCI bus, to compare with what the driver sees.
 
-Counts NVIDIA's display and 3D functions: a GPU that fell off the bus is still in sysfs. ABSENT if sysfs cannot
-be read. Virtual functions of a GPU and GPUs passed to a virtual machine are not counted: the driver of this
-machine never shows them.
+Counts the functions that are GPUs of a vendor with a folder: a GPU that fell off the bus is still in sysfs.
+ABSENT if sysfs cannot be read. Virtual functions of a GPU and GPUs passed to a virtual machine are not counted:
+the driver of this machine never shows them.
 """
 
 from __future__ import annotations
@@ -11,9 +11,8 @@ from pathlib import Path
 
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Maybe
+from gpuscope.model.vendor import vendors
 
-NVIDIA = "0x10de"
-DISPLAY_CLASSES = ("0x0300", "0x0302")  # VGA controller, 3D controller; the last two digits are the interface
 PASSTHROUGH_DRIVER = "vfio-pci"
 
 
@@ -29,10 +28,11 @@ def expected_gpus(settings: Settings) -> Maybe[int]:
 
 def _is_gpu(function: Path) -> bool:
     try:
-        vendor = (function / "vendor").read_text("ascii").strip()
-        if vendor.lower() != NVIDIA:
-            return False
-        if not (function / "class").read_text("ascii").strip().lower().startswith(DISPLAY_CLASSES):
+        pci_id = (function / "vendor").read_text("ascii").strip().lower()
+        classes = tuple(
+            start for vendor in vendors().values() if vendor.pci_id == pci_id for start in vendor.pci_classes
+        )
+        if not (function / "class").read_text("ascii").strip().lower().startswith(classes):
             return False
     except (OSError, UnicodeDecodeError):  # unplugged in the meantime, or not a PCI function
         return False

@@ -1,6 +1,6 @@
-"""The loss of a GPU, its return, and each XID: one log line and one event each.
+"""The loss of a GPU, its return, and each error: one log line and one event each.
 
-Input: a cycle's devices and the newly counted XIDs; output: the latest events for the snapshot. XIDs from
+Input: a cycle's devices and the newly counted errors; output: the latest events for the snapshot. Errors from
 before the agent's start are counted elsewhere but make no event: a restarted agent reads the kernel log again.
 A GPU that fails repeatedly may write `MAX_LINES` lines, and then one every `SECONDS_PER_LINE`, which says how
 many were left out.
@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.agent.collect.xid_ledger import normal_pci_bus_id
-from gpuscope.model.readings import ABSENT, Device, GpuEvent, Maybe, Uuid, XidEvent
+from gpuscope.agent.collect.error_ledger import normal_pci_bus_id
+from gpuscope.model.readings import ABSENT, Device, ErrorEvent, GpuEvent, Maybe, Uuid
+from gpuscope.model.vendor import vendor_of
 
 log = logging.getLogger("gpuscope.gpu")
 
@@ -44,10 +45,8 @@ class _LineAllowance:
 
 
 class GpuEvents:
-    def __init__(self, since: float, explain_xid: Callable[[int], str]) -> None:
-        """`explain_xid` gives the meaning of a code, for the log line."""
+    def __init__(self, since: float) -> None:
         self._since = since
-        self._explain_xid = explain_xid
         self._seen: dict[Uuid, Device] = {}
         self._at_address: dict[str, Uuid] = {}
         self._lost_at: dict[Uuid, float] = {}
@@ -56,12 +55,14 @@ class GpuEvents:
         self._latest: tuple[GpuEvent, ...] = ()
         self._added = 0
 
-    def advance(self, devices: Sequence[Device], xids: Sequence[XidEvent], now: float) -> tuple[GpuEvent, ...]:
+    def advance(
+        self, devices: Sequence[Device], errors: Sequence[ErrorEvent], now: float
+    ) -> tuple[GpuEvent, ...]:
         self._learn(devices)
         added = self._added
-        for xid in xids:  # before the loss, which the XID explains
-            if xid.at >= self._since:
-                self._add_xid(xid, now)
+        for error in errors:  # before the loss, which the error explains
+            if error.at >= self._since:
+                self._add_error(error, now)
         for device in devices:
             if device.lost != (device.uuid in self._lost_at):
                 self._add_change(device, now)
@@ -87,7 +88,7 @@ class GpuEvents:
             seconds = now - self._lost_at.pop(device.uuid)
             self._add("returned", f"{name} is back, {seconds:.0f} s after it was lost", device, now)
 
-    def _add_xid(self, event: XidEvent, now: float) -> None:
+    def _add_error(self, event: ErrorEvent, now: float) -> None:
         address = ABSENT if event.pci_bus_id is ABSENT else normal_pci_bus_id(event.pci_bus_id)
         uuid: Maybe[Uuid] = event.gpu_uuid
         if uuid is ABSENT and address is not ABSENT:
@@ -97,8 +98,14 @@ class GpuEvents:
             name = _name(device)
         else:
             name = str(uuid) if uuid is not ABSENT else f"the GPU at PCI address {address}"
-        text = f"XID {event.xid} on {name}: {self._explain_xid(event.xid)}"
-        self._add("xid", text, device, now, at=event.at, uuid=uuid, address=address, xid=event.xid)
+        vendor = vendor_of(event.vendor)
+        catalogue = None if vendor is None else vendor.errors
+        if catalogue is None:
+            kind, text = "error", f"error {event.code} on {name}: no meaning given"
+        else:
+            meaning = catalogue.explain(event.code).meaning
+            kind, text = catalogue.key, f"{catalogue.word} {event.code} on {name}: {meaning}"
+        self._add(kind, text, device, now, at=event.at, uuid=uuid, address=address, code=event.code)
 
     def _add(
         self,
@@ -110,7 +117,7 @@ class GpuEvents:
         at: float | None = None,
         uuid: Maybe[Uuid] = ABSENT,
         address: Maybe[str] = ABSENT,
-        xid: Maybe[int] = ABSENT,
+        code: Maybe[str] = ABSENT,
     ) -> None:
         self._added += 1
         self._events.append(
@@ -121,7 +128,7 @@ class GpuEvents:
                 gpu_uuid=uuid if device is None else device.uuid,
                 index=ABSENT if device is None else device.index,
                 pci_bus_id=address if device is None else device.pci_bus_id,
-                xid=xid,
+                code=code,
             )
         )
         gpu = "" if device is None else device.uuid  # GPUs that were never seen share one allowance

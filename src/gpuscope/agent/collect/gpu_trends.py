@@ -1,8 +1,8 @@
 """The recent past of a GPU: means over the last minute, how long it hangs, how long it has been free.
 
 Means come from the integrated counters, so that they include bursts between two readings. A GPU hangs while it
-reports full utilisation, draws little power and moves no data over PCIe or NVLink: a kernel spins and waits for
-something that does not come. Where power or PCIe traffic is not known, that is not known either.
+reports full utilisation, draws little power and moves no data over PCIe or to other GPUs: a kernel spins and
+waits for something that does not come. Where power or PCIe traffic is not known, that is not known either.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class _Beginning:
 class _GpuHistory:
     totals: deque[tuple[float, Maybe[float], Maybe[float]]] = field(default_factory=deque)
     """Monotonic time, busy seconds and joules."""
-    nvlink: Maybe[tuple[float, float]] = ABSENT
+    link_bytes: Maybe[tuple[float, float]] = ABSENT
     """Monotonic time and bytes."""
     hung: Maybe[_Beginning] = ABSENT
 
@@ -168,14 +168,14 @@ def _rate(first: Maybe[float], last: Maybe[float], seconds: float) -> Maybe[floa
 
 def _is_hung(one: _GpuHistory, device: Device, at: float) -> bool | None:
     """None where it is not known."""
-    nvlink = _nvlink_rate(one, device, at)
+    links = _link_rate(one, device, at)
     limit = device.power_limit_watts.get("enforced")
     if device.utilization_ratio is ABSENT or device.power_watts is ABSENT or not limit:
         return None
     if not device.pcie_bytes_per_second:
         return None
-    traffic = max(*device.pcie_bytes_per_second.values(), nvlink)
-    computes = device.dram_active_ratio is not ABSENT and device.dram_active_ratio > IDLE_DRAM_RATIO
+    traffic = max(*device.pcie_bytes_per_second.values(), links)
+    computes = device.engine_active_ratio.get("dram", 0.0) > IDLE_DRAM_RATIO
     return (
         device.utilization_ratio >= FULL_UTILIZATION
         and device.power_watts < HUNG_POWER_SHARE * limit
@@ -184,10 +184,10 @@ def _is_hung(one: _GpuHistory, device: Device, at: float) -> bool | None:
     )
 
 
-def _nvlink_rate(one: _GpuHistory, device: Device, at: float) -> float:
-    """Bytes per second since the last cycle; 0 without NVLink."""
-    if not device.nvlink_bytes:
+def _link_rate(one: _GpuHistory, device: Device, at: float) -> float:
+    """Bytes per second since the last cycle; 0 without links."""
+    if not device.link_bytes:
         return 0.0
-    before, total = one.nvlink, sum(device.nvlink_bytes.values())
-    one.nvlink = at, total
+    before, total = one.link_bytes, sum(device.link_bytes.values())
+    one.link_bytes = at, total
     return 0.0 if before is ABSENT or at <= before[0] else max(0.0, total - before[1]) / (at - before[0])

@@ -1,6 +1,6 @@
 """The identity of a lost GPU (model, serial number, PCI address, …), kept from when it answered.
 
-Some sources give no identity of a lost GPU (DCGM's row is empty, nvidia-smi has no line for it). Its info
+Some sources give no identity of a lost GPU (a row without values, or no row at all). Its info
 series must stay the same series, so missing fields are filled in here for every source. A lost GPU whose slot
 has another card was replaced: it is forgotten, though a source may remember it for as long as it runs.
 """
@@ -9,26 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
-from gpuscope.agent.collect.xid_ledger import normal_pci_bus_id
-from gpuscope.model.readings import ABSENT, Device, Uuid
+from gpuscope.agent.collect.error_ledger import normal_pci_bus_id
+from gpuscope.model.readings import ABSENT, Device, Uuid, VendorValues
+from gpuscope.model.readings.device import identity_names
 
 MAX_GPUS: Final = 256
-IDENTITY: Final = (
-    "model",
-    "brand",
-    "serial",
-    "architecture",
-    "compute_capability",
-    "pci_bus_id",
-    "pci_ids",
-    "minor_number",
-    "vbios_version",
-    "inforom_versions",
-    "board_part_number",
-    "platform",
-)
+R = TypeVar("R", Device, VendorValues)
 
 
 class Identities:
@@ -69,14 +57,20 @@ class Identities:
 
     def _complete(self, device: Device) -> Device:
         known = self._known.get(device.uuid)
-        if known is None:
-            return device
-        missing: dict[str, Any] = {}
-        for name in IDENTITY:
-            now, before = getattr(device, name), getattr(known, name)
-            if isinstance(now, Mapping):
-                if before.keys() - now.keys():
-                    missing[name] = {**before, **now}
-            elif now is ABSENT and before is not ABSENT:
-                missing[name] = before
-        return replace(device, **missing) if missing else device
+        return device if known is None else _completed(device, known)
+
+
+def _completed(lost: R, known: R) -> R:
+    """With the fields of its identity that it does not have any more."""
+    missing: dict[str, Any] = {}
+    for name in identity_names(type(known)):
+        now, before = getattr(lost, name, ABSENT), getattr(known, name)
+        if isinstance(before, Mapping):
+            if isinstance(now, Mapping) and before.keys() - now.keys():
+                missing[name] = {**before, **now}
+        elif now is ABSENT and before is not ABSENT:
+            missing[name] = before
+    if isinstance(lost, Device) and isinstance(known, Device):
+        mine, before = lost.vendor_values, known.vendor_values
+        missing["vendor_values"] = _completed(mine if type(mine) is type(before) else type(before)(), before)
+    return replace(lost, **missing) if missing else lost

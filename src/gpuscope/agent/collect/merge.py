@@ -3,7 +3,7 @@
 Readings come in order of trust: a value is that of the first source that has it. Devices are matched by UUID. A
 mapping is merged key by key: NVML may have the GPU's temperature and DCGM the memory's. The fields are those of
 the dataclasses, so that a new one is merged without a change here; `tests/collect/test_every_field.py` follows
-each of them to `/metrics`. XIDs are not merged: the workers hand on each of them once.
+each of them to `/metrics`. Errors are not merged: the workers hand on each of them once.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from gpuscope.model.readings import ABSENT, Device, Driver, MigInstance, Reading, Uuid
-from gpuscope.model.readings.device import GpuOrInstance
+from gpuscope.model.readings import ABSENT, Device, Driver, Instance, Reading, Uuid, VendorValues
+from gpuscope.model.readings.device import NO_VENDOR_VALUES, GpuOrInstance
 
-R = TypeVar("R", bound=GpuOrInstance | Driver | Reading)
-U = TypeVar("U", Device, MigInstance)
+R = TypeVar("R", bound=GpuOrInstance | Driver | Reading | VendorValues)
+U = TypeVar("U", Device, Instance)
 
 
 def merge_readings(readings: Sequence[Reading]) -> Reading:
@@ -46,13 +46,23 @@ def _fill(first: R, second: R) -> R:
         mine, theirs = getattr(first, name), getattr(second, name)
         if mine is theirs:
             continue
-        if mine is ABSENT:
+        if mine is ABSENT or mine is NO_VENDOR_VALUES:
             changes[name] = theirs
+        elif name == "drivers":
+            both = mine.keys() & theirs.keys()
+            changes[name] = {
+                **theirs,
+                **mine,
+                **{vendor: _fill(mine[vendor], theirs[vendor]) for vendor in both},
+            }
         elif isinstance(mine, Mapping):
             if not theirs.keys() <= mine.keys():
                 changes[name] = {**theirs, **mine}
-        elif isinstance(mine, Driver) and isinstance(theirs, Driver):
-            changes[name] = _fill(mine, theirs)
+        elif isinstance(mine, VendorValues):
+            if type(mine) is type(theirs):
+                changes[name] = _fill(mine, theirs)
+        elif name == "is_split":
+            changes[name] = mine or theirs
         elif name == "instances":
             changes[name] = _merge_units((*mine, *theirs))
     return replace(first, **changes) if changes else first

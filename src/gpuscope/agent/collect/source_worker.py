@@ -1,6 +1,6 @@
-"""A source as a `Worker[Reading]`: reads the tiers that are due, and hands each XID on exactly once.
+"""A source as a `Worker[Reading]`: reads the tiers that are due, and hands each error on exactly once.
 
-Input: a `SourceSpec`; output: readings. XIDs are taken from every reading, also from one that the next one
+Input: a `SourceSpec`; output: readings. Errors are taken from every reading, also from one that the next one
 replaced before a snapshot was made of it.
 """
 
@@ -11,22 +11,22 @@ from collections import deque
 from gpuscope.agent.worker import ReadResult, Timing, Worker
 from gpuscope.base.clock import Clock
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import Reading, XidEvent
+from gpuscope.model.readings import ErrorEvent, Reading
 from gpuscope.model.source import Source, SourceSpec, Tier
 
-MAX_WAITING_XIDS = 100_000  # a storm of XIDs while no snapshot is made must not fill the memory
+MAX_WAITING_ERRORS = 100_000  # a storm of errors while no snapshot is made must not fill the memory
 
 
 class SourceWorker(Worker[Reading]):
     def __init__(
         self, spec: SourceSpec, settings: Settings, clock: Clock, *, log_first_read: bool = True
     ) -> None:
-        self._xids: deque[XidEvent] = deque(maxlen=MAX_WAITING_XIDS)
+        self._errors: deque[ErrorEvent] = deque(maxlen=MAX_WAITING_ERRORS)
         slack = 0.5 * settings.interval
         super().__init__(
             spec.name,
             spec.summary,
-            lambda: _TierReader(spec.open(settings), clock, slack, self._xids),
+            lambda: _TierReader(spec.open(settings), clock, slack, self._errors),
             Timing(
                 interval=spec.interval_seconds(settings), deadline=spec.deadline_seconds(settings), slack=slack
             ),
@@ -34,27 +34,27 @@ class SourceWorker(Worker[Reading]):
             log_first_read=log_first_read,
         )
 
-    def take_xids(self) -> list[XidEvent]:
+    def take_errors(self) -> list[ErrorEvent]:
         """Every event since the last call."""
         taken = []
-        while self._xids:
-            taken.append(self._xids.popleft())
+        while self._errors:
+            taken.append(self._errors.popleft())
         return taken
 
 
 class _TierReader:
     """Reads a source with the tiers that are due. A source that was opened again is read whole first."""
 
-    def __init__(self, source: Source, clock: Clock, slack: float, xids: deque[XidEvent]) -> None:
+    def __init__(self, source: Source, clock: Clock, slack: float, errors: deque[ErrorEvent]) -> None:
         self._source = source
         self._clock = clock
         self._slack = slack
-        self._xids = xids
+        self._errors = errors
         self._tier_read_at: dict[Tier, float] = {}
 
     def read(self) -> ReadResult[Reading]:
         reading = self._source.read(self._due_tiers(self._clock.monotonic()))
-        self._xids.extend(reading.xids)
+        self._errors.extend(reading.errors)
         return ReadResult(reading, reading.failures, not reading.unfinished, reading.down)
 
     def close(self) -> None:

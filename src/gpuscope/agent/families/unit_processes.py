@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.agent.families.native.device_metrics import instance_name
-from gpuscope.model.readings import ABSENT, Device, Maybe, Process, Uuid, unit_uuid
+from gpuscope.model.readings import ABSENT, Device, Maybe, Process, Uuid, instance_name, unit_uuid
 
 MAX_PER_UNIT: Final = 64
 REST: Final = "other"

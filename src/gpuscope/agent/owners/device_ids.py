@@ -1,17 +1,26 @@
-"""From the device ids that schedulers use to the visible GPUs: one row of the table for each form of an id.
+"""From the device ids that schedulers use to the visible GPUs, by the forms of ids that are known.
 
-An id that matches no row, or that of a GPU that is not visible here, is no error: the allocation is shown
-without a GPU.
+Forms of every vendor are here, those of one vendor in its folder. An id that has no known form, or that of a
+GPU that is not visible here, is no error: the allocation is shown without a GPU.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Final
+from functools import cache
 
-from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance, Uuid
+from gpuscope.model.readings import ABSENT, Device, Instance, Maybe, Uuid
+from gpuscope.model.vendor import DeviceIdForm, vendors
+
+NUMBER = r"\d{1,4}"
+COMMON_FORMS = (
+    DeviceIdForm("dynamic resource allocation", rf"gpu-(?P<number>{NUMBER})"),
+    DeviceIdForm("PCI address", r"(?P<address>[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7])"),
+    DeviceIdForm("a number: Slurm's, or an index", rf"(?P<number>{NUMBER})"),
+    DeviceIdForm("Slurm's prolog, an instance", rf"(?P<number>{NUMBER})\.(?P<ids>{NUMBER})"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,7 +28,7 @@ class MatchedDevice:
     """A GPU or instance, and the number of the share if it is shared."""
 
     gpu: Device
-    instance: MigInstance | None = None
+    instance: Instance | None = None
     replica: Maybe[str] = ABSENT
 
 
@@ -42,22 +51,45 @@ class DeviceIndex:
             if device.pci_bus_id is not ABSENT:
                 self._by_address[_address(device.pci_bus_id)] = device
 
-    def by_number(self, number: int) -> Device | None:
-        """`/dev/nvidiaN`: the minor number, which need not be nvidia-smi's index."""
-        return self._by_minor.get(number) if self._by_minor else self._by_index.get(number)
-
-    def by_address(self, address: str) -> Device | None:
-        return self._by_address.get(_address(address))
-
     def find(self, device_id: str) -> MatchedDevice | None:
         known = self.by_uuid.get(device_id)
         if known is not None:
             return known
-        for row in ID_PATTERNS:
-            match = row.pattern.fullmatch(device_id)
+        for _, pattern in id_forms():
+            match = pattern.fullmatch(device_id)
             if match:
-                return row.resolve(self, match)
+                return self._resolve(match.groupdict())
         return None
+
+    def _resolve(self, parts: dict[str, str | None]) -> MatchedDevice | None:
+        unit = self._unit(parts)
+        if unit is None:
+            return None
+        if ids := parts.get("ids"):
+            unit = _with_ids(unit.gpu, tuple(map(int, re.split(r"\D", ids))))
+        elif profile := parts.get("profile"):
+            unit = _with_profile(unit.gpu, profile)
+        replica = parts.get("replica")
+        return unit if unit is None or replica is None else MatchedDevice(unit.gpu, unit.instance, replica)
+
+    def _unit(self, parts: dict[str, str | None]) -> MatchedDevice | None:
+        if uuid := parts.get("uuid"):
+            return self.by_uuid.get(uuid)
+        if address := parts.get("address"):
+            device = self._by_address.get(_address(address))
+        else:
+            device = self._by_number(int(parts["number"] or 0))
+        return None if device is None else MatchedDevice(device)
+
+    def _by_number(self, number: int) -> Device | None:
+        """That of the device file, which need not be the index."""
+        return self._by_minor.get(number) if self._by_minor else self._by_index.get(number)
+
+
+@cache
+def id_forms() -> tuple[tuple[DeviceIdForm, re.Pattern[str]], ...]:
+    forms = (*(form for vendor in vendors().values() for form in vendor.id_forms), *COMMON_FORMS)
+    return tuple((form, re.compile(form.pattern, re.ASCII)) for form in forms)
 
 
 def _address(text: str) -> str:
@@ -66,97 +98,21 @@ def _address(text: str) -> str:
     return f"{domain.lstrip('0') or '0'}:{rest}"
 
 
-Resolve = Callable[[DeviceIndex, re.Match[str]], MatchedDevice | None]
+def _with_ids(device: Device, ids: tuple[int, ...]) -> MatchedDevice | None:
+    """The first instance whose ids begin with these."""
+    fitting = (instance for instance in device.instances if instance.ids[: len(ids)] == ids)
+    instance = next(fitting, None)
+    return None if instance is None else MatchedDevice(device, instance)
 
 
-@dataclass(frozen=True, slots=True)
-class IdPattern:
-    used_by: str
-    pattern: re.Pattern[str]
-    resolve: Resolve
-
-
-def _instance(device: Device | None, gi: int, ci: int | None = None) -> MatchedDevice | None:
-    if device is None:
-        return None
-    for instance in device.instances:
-        if instance.gpu_instance == gi and ci in (None, instance.compute_instance):
-            return MatchedDevice(device, instance)
-    return None
-
-
-def _with_replica(target: MatchedDevice | None, replica: str | None) -> MatchedDevice | None:
-    if target is None or replica is None:
-        return target
-    return MatchedDevice(target.gpu, target.instance, replica)
-
-
-def _old_mig(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
-    parent = index.by_uuid.get(match["gpu"])
-    found = _instance(parent.gpu if parent else None, int(match["gi"]), int(match["ci"]))
-    return _with_replica(found, match["replica"])
-
-
-def _replica(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
-    return _with_replica(index.by_uuid.get(match["id"]), match["replica"])
-
-
-def _device_file(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
-    device, named = index.by_number(int(match["minor"])), match.groupdict()
-    if named["gi"] is not None:
-        return _with_replica(_instance(device, int(named["gi"])), named.get("replica"))
-    return _with_replica(None if device is None else MatchedDevice(device), named.get("replica"))
-
-
-def _dra_mig(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
-    device = index.by_number(int(match["minor"]))
-    if device is None:
-        return None
-    # The name has profile and placement but no id: the instance is known only if no other has its profile.
-    same_profile = [
-        i for i in device.instances if i.profile is not ABSENT and _plain(i.profile) == match["profile"]
+def _with_profile(device: Device, profile: str) -> MatchedDevice:
+    """The name has a profile and no id: the instance is known only if no other has its profile."""
+    same = [
+        instance
+        for instance in device.instances
+        if instance.profile is not ABSENT and re.sub(r"[^a-z0-9]", "", instance.profile.lower()) == profile
     ]
-    return MatchedDevice(device, same_profile[0]) if len(same_profile) == 1 else MatchedDevice(device)
-
-
-def _plain(profile: str) -> str:
-    return re.sub(r"[^a-z0-9]", "", profile.lower())
-
-
-def _number(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
-    device = index.by_number(int(match["minor"]))
-    return None if device is None else MatchedDevice(device)
-
-
-def _pci(index: DeviceIndex, match: re.Match[str]) -> MatchedDevice | None:
-    device = index.by_address(match[0])
-    return None if device is None else MatchedDevice(device)
-
-
-def _id_pattern(used_by: str, pattern: str, resolve: Resolve) -> IdPattern:
-    return IdPattern(used_by, re.compile(pattern, re.ASCII), resolve)
-
-
-_N: Final = r"\d{1,4}"
-ID_PATTERNS: Final[Sequence[IdPattern]] = (
-    _id_pattern(
-        "MIG before driver 470",
-        rf"MIG-(?P<gpu>GPU-[^/:]+)/(?P<gi>{_N})/(?P<ci>{_N})(?:::(?P<replica>{_N}))?",
-        _old_mig,
-    ),
-    _id_pattern("time-slicing and MPS", rf"(?P<id>(?:GPU|MIG)-.+)::(?P<replica>{_N})", _replica),
-    _id_pattern("HAMi", rf"(?P<id>GPU-\w+-\w+-\w+-\w+-\w+)-(?P<replica>{_N})", _replica),
-    _id_pattern("GKE", rf"nvidia(?P<minor>{_N})(?:/gi(?P<gi>{_N}))?(?:/vgpu(?P<replica>{_N}))?", _device_file),
-    _id_pattern("dynamic resource allocation", rf"gpu-(?P<minor>{_N})", _number),
-    _id_pattern(
-        "dynamic resource allocation, MIG",
-        rf"gpu-(?P<minor>{_N})-mig-(?P<profile>[a-z0-9]+)-{_N}-{_N}",
-        _dra_mig,
-    ),
-    _id_pattern("PCI address", r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-7]", _pci),
-    _id_pattern("a number: Slurm's, or an index", rf"(?P<minor>{_N})", _number),
-    _id_pattern("Slurm's prolog, MIG", rf"(?P<minor>{_N})\.(?P<gi>{_N})", _device_file),
-)
+    return MatchedDevice(device, same[0] if len(same) == 1 else None)
 
 
 def uuid_of(target: MatchedDevice) -> tuple[Uuid, Maybe[Uuid]]:

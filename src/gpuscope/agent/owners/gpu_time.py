@@ -1,13 +1,12 @@
 """How the time of every GPU is spent, in GPU-seconds: held by owners, free or stranded.
 
 For each kind of owner, a board's seconds are exactly `owners + unattributed + free + stranded = observed`. A
-MIG instance counts by its compute slices; slices without an instance are stranded. Time in which the process
+split GPU's instance counts by its share of the GPU; what no instance has is stranded. Time in which the process
 list is unknown is not observed: a report counts it as lost, never as free.
 """
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,32 +16,22 @@ from gpuscope.agent.owners.gpu_units import GpuUnit, GpuUnits
 from gpuscope.agent.owners.owner_account import OwnerAccount
 from gpuscope.agent.owners.unit_work import instance_of, whole_part
 from gpuscope.model.readings import ABSENT, Device, GpuTime, Maybe, UnitTime, Uuid
+from gpuscope.model.vendor import vendor_of
 
-DEFAULT_COMPUTE_SLICES: Final = 7
-COMPUTE_SLICES: Final = (
-    (re.compile(r"A30\b|RTX PRO 6000"), 4),
-    (re.compile(r"RTX PRO (5000|4500)"), 2),
-)
-"""Compute slices of a whole GPU, for the models that do not have seven."""
 KEPT_SECONDS: Final = 300.0
 """Counters of an owner, instance or board that left: long enough for the last scrape to see them."""
-_PROFILE: Final = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 
 
 def unit_weight(unit: GpuUnit) -> float:
-    """The unit's share of the board: 1, or its share of the compute slices; 0 if that is not known."""
+    """The unit's share of the board: 1, or an instance's share; 0 if that is not known."""
     if unit.instance_uuid is ABSENT:
         return 1.0
     instance = instance_of(unit)
-    match = None if instance is None or instance.profile is ABSENT else _PROFILE.match(instance.profile)
-    if match is None:
+    vendor = vendor_of(unit.device.vendor)
+    if vendor is None or instance is None or instance.profile is ABSENT:
         return 0.0
-    return int(match[1] or match[2]) / _compute_slices(unit.device)
-
-
-def _compute_slices(device: Device) -> int:
-    model = "" if device.model is ABSENT else device.model
-    return next((count for pattern, count in COMPUTE_SLICES if pattern.search(model)), DEFAULT_COMPUTE_SLICES)
+    model = unit.device.model
+    return vendor.instance_share(instance.profile, "" if model is ABSENT else model)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,7 @@
 """The GPUs and MIG instances of one cycle, each with what every owner has on it now.
 
-A unit is what can be held: a whole GPU, or, where a GPU is split, each of its instances. Compute instances of
-one GPU instance share its memory, and each reports all of it: it counts once, under the first of them.
+A unit is what can be held: a whole GPU, or, where a GPU is split, each of its instances. Instances that share
+one memory each report all of it: it counts once, under the first of them.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gpuscope.model.readings import (
     ABSENT,
     Allocation,
     Device,
+    Instance,
     Maybe,
-    MigInstance,
     OwnerKey,
     Process,
     Uuid,
@@ -99,7 +99,7 @@ def group_by_unit(
             units[device.uuid] = GpuUnit(device, ABSENT, device.memory_used_bytes, device.uuid)
         first_of: dict[int, Uuid] = {}
         for instance in device.instances:
-            first = first_of.setdefault(instance.gpu_instance, instance.uuid)
+            first = first_of.setdefault(instance.memory_group, instance.uuid)
             units[instance.uuid] = GpuUnit(device, instance.uuid, instance.memory_used_bytes, first)
     for process, works in zip(processes, working(processes, devices), strict=True):
         unit = units.get(unit_of(process))
@@ -130,9 +130,9 @@ def unlisted_memory(devices: Sequence[Device], processes: Iterable[Process]) -> 
             continue
         if not device.instances:
             _add_unlisted(unlisted, device.uuid, device.memory_used_bytes, [listed.get(device.uuid, 0.0)])
-        sharing: dict[int, list[MigInstance]] = {}
+        sharing: dict[int, list[Instance]] = {}
         for instance in device.instances:
-            sharing.setdefault(instance.gpu_instance, []).append(instance)
+            sharing.setdefault(instance.memory_group, []).append(instance)
         for first, *others in sharing.values():
             if all(instance.processes_known for instance in (first, *others)):
                 parts = [listed.get(instance.uuid, 0.0) for instance in (first, *others)]

@@ -11,8 +11,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from gpuscope.agent.owners.services import is_mps_server, is_service
-from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance, Process, Uuid, unit_uuid
+from gpuscope.agent.owners.services import is_service, is_work_server
+from gpuscope.model.readings import (
+    ABSENT,
+    Device,
+    Instance,
+    Maybe,
+    Process,
+    Uuid,
+    compute_activity,
+    unit_uuid,
+)
 
 WORKING_RATIO: Final = 0.01
 """A GPU or a process works from this share of an engine's time on: a desktop's blinking cursor uses less."""
@@ -22,7 +31,7 @@ MEANING_OF_WORK: Final = (
     "daemons of the driver never hold a GPU idle"
 )
 IDLE_BYTES_PER_SECOND: Final = 2e6
-"""PCIe or NVLink traffic below this is that of the driver."""
+"""Traffic over PCIe or links to other GPUs below this is that of the driver."""
 
 _ENGINES: Final = (
     ("sm_ratio", "utilization_ratio"),
@@ -77,15 +86,14 @@ def _infer(works: list[Maybe[bool]], places: Sequence[int], unit_works: Maybe[bo
             works[place] = unit_works
 
 
-def _instance_works(instance: MigInstance) -> Maybe[bool]:
-    engine = instance.graphics_engine_active_ratio
-    ratio = instance.sm_active_ratio if engine is ABSENT else engine
+def _instance_works(instance: Instance) -> Maybe[bool]:
+    ratio = compute_activity(instance)
     return ABSENT if ratio is ABSENT else ratio >= WORKING_RATIO
 
 
 def _does_unreported_work(device: Device, processes: Iterable[Process]) -> bool:
-    # An MPS server reports the work of its clients.
-    reporting = [process for process in processes if not is_mps_server(process)]
+    # A server of NVIDIA's MPS reports the work of its clients.
+    reporting = [process for process in processes if not is_work_server(process)]
     for of_process, of_device in _ENGINES:
         ratio = getattr(device, of_device)
         if ratio is not ABSENT and ratio >= WORKING_RATIO:

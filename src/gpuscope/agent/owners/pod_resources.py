@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from typing import Final
 
 from gpuscope.agent.owners.allocation_claims import AllocationClaim
@@ -18,13 +19,13 @@ from gpuscope.agent.owners.lookup_timing import kubelet_timing
 from gpuscope.agent.worker import ReadResult, Worker
 from gpuscope.base.clock import Clock
 from gpuscope.base.settings import Settings
+from gpuscope.model.vendor import vendors
 
 LIST: Final = "/v1.PodResourcesLister/List"
-GPU_RESOURCES: Final = ("nvidia.com/gpu", "nvidia.com/mig-", "nvidia.com/pgpu", "amd.com/gpu")
+OTHER_GPU_RESOURCES: Final = ("amd.com/gpu",)
+"""Of vendors without a folder."""
 MAX_CLAIMS: Final = 100_000
 MAX_OTHER_RESOURCES: Final = 100
-DRA_RESOURCE: Final = "gpu.nvidia.com"
-NVIDIA_IDS: Final = ("GPU-", "MIG-")
 TIMEOUT_SECONDS: Final = 10.0
 
 
@@ -34,7 +35,7 @@ class PodResources:
     other_resources: tuple[str, ...] = ()
     """Allocated resources that are not known as GPUs: their pods are not in `claims`."""
     unknown_gpu_resources: tuple[str, ...] = ()
-    """Those of them that have an id of an NVIDIA GPU."""
+    """Those of them that have an id of a GPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,8 +76,24 @@ def list_pod_resources(
 
 
 def is_gpu(resource: str, also: Collection[str] = ()) -> bool:
-    """nvidia.com/gpu, gpu.shared, mig-1g.5gb, mig-1g.5gb.shared, pgpu; amd.com/gpu; and `also`."""
-    return resource.startswith(GPU_RESOURCES) or resource in also
+    """A device plugin's resource of a vendor (nvidia.com/gpu, mig-1g.5gb.shared), or one of `also`."""
+    return resource.startswith(_resources()) or resource in also
+
+
+@cache
+def _resources() -> tuple[str, ...]:
+    return (*(start for vendor in vendors().values() for start in vendor.resources), *OTHER_GPU_RESOURCES)
+
+
+@cache
+def _claim_drivers() -> frozenset[str]:
+    """Drivers of dynamic resource allocation."""
+    return frozenset(vendor.claim_driver for vendor in vendors().values() if vendor.claim_driver)
+
+
+@cache
+def _id_starts() -> tuple[str, ...]:
+    return tuple(start for vendor in vendors().values() for start in vendor.id_starts)
 
 
 def decode_pod_resources(answer: bytes, resource_names: Collection[str] = ()) -> PodResources:
@@ -107,7 +124,7 @@ def _pod_claims(
     for container in containers:
         container_name, devices = _container_devices(container)
         for resource, device_id in devices:
-            if resource == DRA_RESOURCE or is_gpu(resource, resource_names):
+            if resource in _claim_drivers() or is_gpu(resource, resource_names):
                 yield AllocationClaim(
                     device_id=device_id,
                     resource=resource,
@@ -116,7 +133,7 @@ def _pod_claims(
                     container=container_name,
                 )
             elif resource in others or len(others) < MAX_OTHER_RESOURCES:
-                others[resource] = others.get(resource, False) or device_id.startswith(NVIDIA_IDS)
+                others[resource] = others.get(resource, False) or device_id.startswith(_id_starts())
 
 
 def _container_devices(container: bytes) -> tuple[str, list[tuple[str, str]]]:
@@ -153,6 +170,6 @@ def _dynamic_devices(claim: bytes) -> list[tuple[str, str]]:
                 driver = text(word)
             elif part == 4:
                 device = text(word)
-        if driver == DRA_RESOURCE and device:
+        if driver in _claim_drivers() and device:
             devices.append((driver, device))
     return devices

@@ -1,7 +1,8 @@
-"""Programs that belong to the machine and hold a GPU for others: display servers, MPS, daemons of the driver.
+"""Programs that belong to the machine and hold a GPU for others: display servers, daemons of the driver.
 
 A service never holds a GPU idle, and needs no allocation. It is recognised by its type (G: graphics only) or by
-the name of its program. MPS clients (type M) are ordinary holders; what their server reports is their work.
+the name of its program; a vendor's folder has those of its driver. A server that reports the work of its
+clients (NVIDIA's MPS) is a service, and its clients (type M) are ordinary holders.
 """
 
 from __future__ import annotations
@@ -11,16 +12,17 @@ from functools import lru_cache
 from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe, Process
+from gpuscope.model.vendor import vendors
 
 GRAPHICS: Final = "G"
 DISPLAY_SERVERS: Final = (
     "X", "Xorg", "Xwayland", "gnome-shell", "kwin_wayland", "kwin_x11", "mutter", "sway", "weston",
 )  # fmt: skip
 """Newer ones compute too, and are of type C+G."""
-MPS_SERVERS: Final = ("nvidia-cuda-mps-server", "nvidia-cuda-mps-control")
-DAEMONS: Final = (
-    "dcgm", "dcgm-exporter", "gpuscope", "nv-fabricmanager", "nv-hostengine", "nvidia-persistenced",
-)  # fmt: skip
+WORK_SERVERS: Final = tuple(name for vendor in vendors().values() for name in vendor.work_servers)
+DAEMONS: Final = tuple(
+    sorted({"gpuscope", *(name for vendor in vendors().values() for name in vendor.services)})
+)
 
 _KERNEL_NAME_CHARACTERS: Final = 15  # where only /proc/PID/comm is known
 
@@ -35,9 +37,9 @@ def _pattern(*programs: str) -> str:
     return f"(?:[!-~]*/)?(?:{'|'.join(names)})(?: .*)?"
 
 
-_SERVICE: Final = _pattern(*DISPLAY_SERVERS, *MPS_SERVERS, *DAEMONS)
+_SERVICE: Final = _pattern(*DISPLAY_SERVERS, *WORK_SERVERS, *DAEMONS)
 _IS_SERVICE: Final = re.compile(_SERVICE)
-_IS_MPS_SERVER: Final = re.compile(_pattern(*MPS_SERVERS))
+_IS_WORK_SERVER: Final = re.compile(_pattern(*WORK_SERVERS))
 
 SERVICE_MATCHERS: Final = f'type!="{GRAPHICS}",command!~"{_SERVICE}"'
 """PromQL: of the series of processes those that are no service."""
@@ -52,10 +54,14 @@ def is_service(process: Process) -> bool:
     return is_service_program(process.kind, _text(process.command))
 
 
-def is_mps_server(process: Process) -> bool:
-    # Most commands are not of the driver: a comparison of text is faster than the pattern.
-    command = _text(process.command)
-    return "nvidia-cuda-mps" in command and _IS_MPS_SERVER.fullmatch(command) is not None
+@lru_cache(maxsize=128)
+def _is_work_server(command: str) -> bool:
+    return bool(WORK_SERVERS) and _IS_WORK_SERVER.fullmatch(command) is not None
+
+
+def is_work_server(process: Process) -> bool:
+    """Whether it reports the work of its clients."""
+    return _is_work_server(_text(process.command))
 
 
 def _text(command: Maybe[str]) -> str:

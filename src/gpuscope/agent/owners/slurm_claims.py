@@ -90,8 +90,7 @@ def _numbered(devices: Iterable[Device]) -> Iterator[NumberedGpu]:
             yield NumberedGpu(device.uuid, number)
         for instance in device.instances:
             profile = "" if instance.profile is ABSENT else instance.profile
-            place = (instance.gpu_instance, instance.compute_instance)
-            yield NumberedGpu(instance.uuid, number, profile or "?", place)
+            yield NumberedGpu(instance.uuid, number, profile or "?", instance.ids)
 
 
 def _count_gpus(node: SlurmNode) -> int:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gpuscope.agent.owners.gpu_units import GpuUnit, Holding, minus
 from gpuscope.agent.owners.gpu_work import WORKING_RATIO
-from gpuscope.model.readings import ABSENT, Maybe, MigInstance, OwnerKey
+from gpuscope.model.readings import ABSENT, Instance, Maybe, OwnerKey, compute_activity
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +96,11 @@ def instance_activity(unit: GpuUnit) -> Maybe[float]:
     instance = instance_of(unit)
     if instance is None:
         return ABSENT
-    engine = instance.graphics_engine_active_ratio
-    ratio = instance.sm_active_ratio if engine is ABSENT else engine
+    ratio = compute_activity(instance)
     return ABSENT if ratio is ABSENT else min(1.0, max(0.0, ratio))
 
 
-def instance_of(unit: GpuUnit) -> MigInstance | None:
+def instance_of(unit: GpuUnit) -> Instance | None:
     return next((one for one in unit.device.instances if one.uuid == unit.instance_uuid), None)
 
 

@@ -9,15 +9,14 @@ from functools import partial
 from gpuscope.agent.collect.collector import Collector, PlannedSource
 from gpuscope.agent.collect.composer import SnapshotComposer
 from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.source_worker import SourceWorker
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.owners import Outside, build_demo_outside, build_demo_owner_join
 from gpuscope.demo import DemoFleet, DemoSource, check_settings, log_fleet
 from gpuscope.demo.simulated_node import SimulatedNode
 from gpuscope.model.source import SourceSpec
-from gpuscope.vendors.nvidia.xids import explain_xid
 
 MAX_GAP_SECONDS = 300.0
 """Between two snapshots that a counter integrates over: the past is simulated in steps of minutes."""
@@ -60,9 +59,8 @@ def _build_node(
         node=name,
         interval=settings.interval,
         clock=clock,
-        ledger=XidLedger(None),
+        ledger=ErrorLedger(None),
         owner_workers=outside.workers,
-        explain_xid=lambda code: explain_xid(code).meaning,
     )
     collector.composer = build_composer()
     return SimulatedNode(source, collector, build_composer, clock)
@@ -71,7 +69,7 @@ def _build_node(
 def _build_composer(settings: Settings, node: str, gpus: int, outside: Outside) -> SnapshotComposer:
     return SnapshotComposer(
         node,
-        ledger=XidLedger(None),
+        ledger=ErrorLedger(None),
         integrator=Integrator(max_gap_seconds=MAX_GAP_SECONDS),
         owners=build_demo_owner_join(settings, MAX_GAP_SECONDS, outside, node),
         expected_gpus=gpus,

@@ -12,10 +12,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.expected import expected_gpus
 from gpuscope.agent.collect.source_policy import choose_sources
 from gpuscope.agent.collect.source_worker import SourceWorker
-from gpuscope.agent.collect.xid_ledger import XidLedger
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import NoGpuReadable
@@ -35,7 +35,6 @@ from gpuscope.serve.http.server import Server
 from gpuscope.serve.limit_metrics import HttpLimitBuilder
 from gpuscope.serve.listener import ListenerPlan
 from gpuscope.serve.web_config.config_file import WebConfig, load_web_config
-from gpuscope.vendors.nvidia.xids import explain_xid
 
 MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or nvidia-smi
 
@@ -62,11 +61,10 @@ def build_collector(
         node=settings.node_name(),
         interval=settings.interval,
         clock=clock,
-        ledger=XidLedger(Path(state_dir) / "xids.json" if state_dir else None),
+        ledger=ErrorLedger(Path(state_dir) / "xids.json" if state_dir else None),
         expected_gpus=expected_gpus(settings),
         owners=owners,
         owner_workers=owner_workers,
-        explain_xid=lambda code: explain_xid(code).meaning,
     )
 
 

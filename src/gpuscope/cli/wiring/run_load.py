@@ -15,7 +15,7 @@ from typing import IO
 
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.cli.wiring.run_agent import CollectorThreads
-from gpuscope.model.readings import Device, MigInstance
+from gpuscope.model.readings import Device, Instance
 from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
 from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
 from gpuscope.vendors.nvidia.load.duty_cycle import Progress
@@ -74,7 +74,7 @@ def run_load(
     running: CollectorThreads,
     gpus: Sequence[LoadedGpu],
     load: DeviceLoad,
-    show: Callable[[float, LoadedGpu, Device | MigInstance | None], None],
+    show: Callable[[float, LoadedGpu, Device | Instance | None], None],
     clock: Clock | None = None,
 ) -> bool:
     """Loads the GPUs until the time is over or a signal comes; whether it ran to its end."""

@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from gpuscope.model.vendor import next_step
+
 
 class Severity(StrEnum):
     CRITICAL = "critical"
@@ -77,6 +79,12 @@ class Check:
     """Kinds that explain this one: it is left out while one of them holds for the same GPU or node."""
     meaning: str
     next_step: str
+    """For any vendor's GPUs; `shown_step` is what people read."""
+
+    @property
+    def shown_step(self) -> str:
+        """In the vendors' own commands, where they have some for this kind."""
+        return next_step(self.kind, self.next_step)
 
     @property
     def explained_by(self) -> tuple[str, ...]:

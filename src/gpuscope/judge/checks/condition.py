@@ -11,8 +11,16 @@ from typing import Final, NamedTuple
 
 from gpuscope.judge.checks.check import OWNER_LABELS, Check, Subject
 from gpuscope.judge.checks.finding import NO_OWNER, FindingOwner
+from gpuscope.model.vendor import catalogues
 
-DETAIL_LABELS: Final = ("xid", "source", "reason", "link", "error", "mountpoint")
+DETAIL_LABELS: Final = (
+    *(errors.key for errors in catalogues()),
+    "source",
+    "reason",
+    "link",
+    "error",
+    "mountpoint",
+)
 """Several conditions of one kind and subject differ by these."""
 Owner = tuple[str, ...]
 """Values of OWNER_LABELS; empty where the check names nobody."""

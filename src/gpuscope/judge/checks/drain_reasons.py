@@ -1,6 +1,6 @@
 """Which findings take a node out of service, and the reason that an administrator reads in `sinfo -R`.
 
-Only critical findings drain. Most are states and end when the problem ends; an XID is an event that is
+Only critical findings drain. Most are states and end when the problem ends; an error is an event that is
 forgotten after an hour, so a node that was drained for one returns only after a reboot.
 """
 
@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from gpuscope.judge.checks.check import Severity
 from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.gpu_checks import ERROR_KINDS
 
 PREFIX: Final = "gpuscope"
 MAX_REASON: Final = 200
-UNTIL_REBOOT: Final = frozenset(kind for kind in CHECKS if kind.startswith("xid_"))
+UNTIL_REBOOT: Final = ERROR_KINDS
 
 
 def draining(findings: Iterable[Mapping[str, Any]], node: str) -> list[Mapping[str, Any]]:

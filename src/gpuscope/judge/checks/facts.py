@@ -16,18 +16,20 @@ from gpuscope.base.errors import GpuscopeError
 from gpuscope.judge.checks.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS, SlurmFacts
 from gpuscope.judge.checks.thresholds import STALE_SECONDS
 from gpuscope.model.readings import ABSENT, Maybe
+from gpuscope.model.vendor import UNLABELLED, catalogues
 
 Sample = tuple[str, Mapping[str, str], float]
 """Metric name, labels, value."""
 
-XID_AGE: Final = "gpuscope_gpu_xid_age_seconds"
+ERROR_AGES: Final = {errors.age_metric: (errors.key,) for errors in catalogues()}
+"""How long ago each error happened; the label of its code."""
 AGENT_AGE: Final = "gpuscope_agent_snapshot_age_seconds"
 TAKEN_AT: Final = "gpuscope_agent_snapshot_timestamp_seconds"
 IDLE_SECONDS: Final = "gpuscope_process_idle_seconds"
 
 LABELLED: Final[dict[str, tuple[str, ...]]] = {
     "gpuscope_gpu_throttle_reason": ("reason",),
-    XID_AGE: ("xid",),
+    **ERROR_AGES,
     "gpuscope_gpu_ecc_errors_total": ("error", "lifetime"),
     "gpuscope_gpu_temperature_celsius": ("sensor",),
     "gpuscope_gpu_temperature_threshold_celsius": ("threshold",),
@@ -129,6 +131,10 @@ class GpuFacts(Facts):
         """Utilisation; a MIG instance has none, so its SM activity is used instead."""
         busy = self.plain.get("gpuscope_gpu_utilization_ratio")
         return self.number("gpuscope_gpu_sm_active_ratio") if busy is None else busy
+
+    @property
+    def vendor(self) -> str:
+        return self.labels.get("vendor", UNLABELLED)
 
     @property
     def parent_uuid(self) -> str:

@@ -11,14 +11,14 @@ from typing import Final
 from gpuscope.base.go_quote import quote
 from gpuscope.judge.checks.check import Check, Subject
 from gpuscope.judge.checks.condition import Condition
-from gpuscope.judge.checks.facts import XID_AGE, GpuFacts, NodeFacts
+from gpuscope.judge.checks.facts import GpuFacts, NodeFacts
 from gpuscope.judge.checks.finding import Argument, FindingOwner
 from gpuscope.judge.checks.finding_texts import join_indices
 from gpuscope.judge.checks.missing import NOTHING_MISSING, Missing
 from gpuscope.judge.checks.source_steps import STEP_KEYS
 from gpuscope.judge.checks.thresholds import GONE_SHOWN_SECONDS, HOST_MEMORY_RATIO, SOURCE_SLOW_SECONDS
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.vendors.nvidia.xids import explain_xid
+from gpuscope.model.vendor import ErrorCatalogue, catalogues
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,26 +70,31 @@ def _target(condition: Condition, around: Surroundings) -> Detail:
     return Detail({"error": next(filter(None, errors), "–")})
 
 
-def _xid_detail(code: int, why_key: str = "") -> Detail:
-    row = explain_xid(code)
-    return Detail({"xid": code}, why_key, f"xid.{row.action}", row.next_step, f"XID {code}")
+def _error_detail(errors: ErrorCatalogue, code: str, why_key: str = "") -> Detail:
+    row = errors.explain(code)
+    shown = int(code) if code.isdecimal() else code
+    return Detail(
+        {errors.key: shown}, why_key, f"{errors.key}.{row.action}", row.next_step, f"{errors.word} {code}"
+    )
 
 
-def _xid(condition: Condition, around: Surroundings) -> Detail:
-    code = _xid_code(condition.labels.get("xid", ""))
-    return NO_DETAIL if code is None else _xid_detail(code)
+def _error(errors: ErrorCatalogue) -> Describe:
+    def describe_error(condition: Condition, around: Surroundings) -> Detail:
+        code = condition.labels.get(errors.key, "")
+        return _error_detail(errors, code) if errors.is_code(code) else NO_DETAIL
 
-
-def _xid_code(text: str) -> int | None:
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 9 else None
+    return describe_error
 
 
 def _lost(condition: Condition, around: Surroundings) -> Detail:
-    """Names the newest XID that makes the GPU suspect."""
-    ages = {} if around.gpu is None else around.gpu.by_label.get(XID_AGE, {})
-    known = [(age, _xid_code(text)) for text, age in ages.items() if age < GONE_SHOWN_SECONDS]
-    suspect = [(age, code) for age, code in known if code is not None and explain_xid(code).blames_gpu]
-    return _xid_detail(min(suspect)[1], "gpu_lost.xid") if suspect else NO_DETAIL
+    """Names the newest error that makes the GPU suspect."""
+    for errors in catalogues():
+        ages = {} if around.gpu is None else around.gpu.by_label.get(errors.age_metric, {})
+        known = [(age, code) for code, age in ages.items() if age < GONE_SHOWN_SECONDS and errors.is_code(code)]
+        suspect = [(age, len(code), code) for age, code in known if errors.explain(code).blames_gpu]
+        if suspect:
+            return _error_detail(errors, min(suspect)[2], f"gpu_lost.{errors.key}")
+    return NO_DETAIL
 
 
 def _throttle(condition: Condition, around: Surroundings) -> Detail:
@@ -182,7 +187,7 @@ DESCRIBE: Final[dict[str, Describe]] = {
     "clock_skew": _value_as("seconds"),
     "gpu_lost": _lost,
     "recovery_action": _value_as("action"),
-    **dict.fromkeys(("xid_hardware", "xid_nvlink", "xid_driver", "xid_contained", "xid_application"), _xid),
+    **{row.kind: _error(errors) for errors in catalogues() for row in errors.checks},
     "ecc_uncorrected": _value_as("count"),
     "failed_jobs": _value_as("count"),
     "throttled": _throttle,

@@ -1,8 +1,8 @@
 """The English sentences of findings, by text key; the page has the same keys in its other languages.
 
-`{gpus}` is filled with the finding's GPUs, `{gpu_list}` with the same as nvidia-smi's `-i` takes it, `{owner}`
-with its owner, the other names with its arguments. The next step of a kind is in its check's row; the ones here
-depend on an XID's action or a throttle reason.
+`{gpus}` is filled with the finding's GPUs, `{gpu_list}` with the same as a vendor's command takes it, `{owner}`
+with its owner, the other names with its arguments. The next step of a kind is in its check's row or in the
+vendor's advice; the ones here depend on an error's action or a throttle reason.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.finding import NO_OWNER, FindingOwner, by_number
 from gpuscope.judge.checks.source_steps import SOURCE_STEPS, STEP_KEYS
-from gpuscope.vendors.nvidia.throttles import THROTTLES
-from gpuscope.vendors.nvidia.xids import XidAction
+from gpuscope.model.vendor import UNLABELLED, ErrorAction, catalogues, next_step, throttle_reasons, vendors
 
 NOT_FINDINGS: Final = frozenset({"memory_full", "power_capped"})
 """Checks that need no action; a site can enable their alert rules."""
@@ -45,13 +45,7 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "gpu_metrics_missing": "No GPU metrics arrive",
     "owner_labels_renamed": "The pods of GPUs are stored as exported_pod",
     "gpu_lost": "GPU {gpus} does not answer",
-    "gpu_lost.xid": "GPU {gpus} does not answer after XID {xid}",
     "recovery_action": "GPU {gpus}: the driver asks for recovery action {action}",
-    "xid_hardware": "GPU {gpus}: XID {xid}, a hardware fault",
-    "xid_nvlink": "GPU {gpus}: XID {xid}, an NVLink fault",
-    "xid_driver": "GPU {gpus}: XID {xid}, a driver or firmware fault",
-    "xid_contained": "GPU {gpus}: XID {xid}, a memory error that hit one program and was contained",
-    "xid_application": "GPU {gpus}: XID {xid}, caused by a program; the GPU is healthy",
     "ecc_uncorrected": "GPU {gpus}: uncorrectable memory errors: {count}",
     "ecc_sram_threshold": "GPU {gpus}: too many SRAM errors",
     "row_remap_pending": "GPU {gpus}: a memory row is replaced at the next reset",
@@ -98,10 +92,6 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "past.gpus_missing": "GPUs of this node were missing",
     "past.host_memory_low": "The node's memory was nearly used up",
     "past.recovery_action": "GPU {gpus}: the driver asked for a recovery",
-    "past.xid_hardware": "GPU {gpus}: XIDs of a hardware fault",
-    "past.xid_nvlink": "GPU {gpus}: XIDs of an NVLink fault",
-    "past.xid_driver": "GPU {gpus}: XIDs of a driver or firmware fault",
-    "past.xid_application": "GPU {gpus}: XIDs that programs caused",
     "past.ecc_uncorrected": "GPU {gpus}: uncorrectable memory errors",
     "past.power_limit_low": "GPU {gpus}: the power limit was below the default",
     "past.pcie_degraded": "GPU {gpus}: PCIe used fewer lanes than card and slot have",
@@ -111,7 +101,6 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "past.slurm_queue_stuck": "Jobs waited although nodes were idle",
     "past.slurm_dbd_backlog": "Accounting records waited for slurmdbd",
     "past.slurm_nodes_down": "Slurm called this node down or failed: it got no jobs",
-    "past.xid_contained": "GPU {gpus}: XIDs of memory errors that were contained to one program",
     "past.nvlink_down": "GPU {gpus}: an NVLink was down",
     "past.nvlink_errors": "GPU {gpus}: an NVLink had errors",
     "past.gpu_lost": "GPU {gpus} did not answer",
@@ -129,30 +118,43 @@ FINDING_TEXTS: Final[dict[str, str]] = {
     "past.throttled": "GPU {gpus} was slowed down",
     "past.slow_sibling": "GPU {gpus} was slower than the others of its node under the same load",
     "past.failed_jobs": "Programs of several users failed on GPU {gpus}",
+    **{
+        f"gpu_lost.{errors.key}": f"GPU {{gpus}} does not answer after {errors.word} {{{errors.key}}}"
+        for errors in catalogues()
+    },
+    **{row.kind: row.why for errors in catalogues() for row in errors.checks},
+    **{f"past.{row.kind}": row.past for errors in catalogues() for row in errors.checks},
 }
 """Keys that begin with `past.` are for findings over a time range."""
 
-XID_STEPS: Final[dict[XidAction, str]] = {
-    XidAction.NONE: "nothing now; watch whether it returns",
-    XidAction.RESTART_APPLICATION: "restart the program; its owner finds the cause in its log",
-    XidAction.RESET_GPU: "drain the node, then reset the GPU; if it returns, replace the card",
-    XidAction.REBOOT_NODE: "drain the node and power-cycle it; if it returns, reseat or replace the card",
-    XidAction.CHECK_HARDWARE: "drain the node and check power cables, riser and slot",
-    XidAction.UPDATE_SOFTWARE: "update driver and firmware",
-    XidAction.CONTACT_SUPPORT: "collect nvidia-bug-report.sh and contact support",
-    XidAction.FOLLOW_VERDICT: "do what the driver's recovery action says",
+ACTION_STEPS: Final[dict[ErrorAction, str]] = {
+    ErrorAction.NONE: "nothing now; watch whether it returns",
+    ErrorAction.RESTART_APPLICATION: "restart the program; its owner finds the cause in its log",
+    ErrorAction.RESET_GPU: "drain the node, then reset the GPU; if it returns, replace the card",
+    ErrorAction.REBOOT_NODE: "drain the node and power-cycle it; if it returns, reseat or replace the card",
+    ErrorAction.CHECK_HARDWARE: "drain the node and check power cables, riser and slot",
+    ErrorAction.UPDATE_SOFTWARE: "update driver and firmware",
+    ErrorAction.CONTACT_SUPPORT: "contact support",
+    ErrorAction.FOLLOW_VERDICT: "do what the driver's recovery action says",
 }
 
 STEP_TEXTS: Final[dict[str, str]] = {
     **{
-        kind: check.next_step
+        kind: next_step(kind, check.next_step, UNLABELLED)
         for kind, check in CHECKS.items()
         if not FINDING_TEXTS.keys().isdisjoint((kind, f"past.{kind}"))
     },
-    **{f"xid.{action}": text for action, text in XID_STEPS.items()},
-    **{f"throttle.{row.reason}": row.next_step for row in THROTTLES.values() if row.hinders},
+    **{
+        f"{vendor.errors.key}.{action}": next_step(action, text, vendor.name)
+        for vendor in vendors().values()
+        if vendor.errors is not None
+        for action, text in ACTION_STEPS.items()
+    },
+    **{f"throttle.{row.reason}": row.next_step for row in throttle_reasons().values() if row.hinders},
     **{STEP_KEYS[source]: step for source, step in SOURCE_STEPS.items()},
-    "unknown_owner": "find out whose it is: nvidia-smi names the process, ps -o user,args -p PID its user",
+    "unknown_owner": next_step(
+        "unknown_owner", "find out whose it is: ps -o user,args -p PID names its user", UNLABELLED
+    ),
     "node_down.never": "check the address in the configuration, the firewall, and that an agent runs there",
     "held_idle": "ask {owner} to free what is no longer needed",
     "allocated_unused": "ask {owner} to request fewer GPUs",
@@ -160,6 +162,15 @@ STEP_TEXTS: Final[dict[str, str]] = {
     "used_unallocated": "ask {owner} to submit a job; ConstrainDevices=yes and pam_slurm_adopt prevent it",
     "only_some_work": "ask {owner} to check CUDA_VISIBLE_DEVICES and the launcher (torchrun, device_map)",
 }
+
+
+def vendor_step(key: str, check: Check, vendor: str) -> tuple[str, str]:
+    """The text of a step on the GPUs of a vendor, and its key; without a key where it has no translation."""
+    text = STEP_TEXTS.get(key, check.next_step)
+    if vendor == UNLABELLED or key != check.kind:
+        return text, key
+    own = next_step(check.kind, check.next_step, vendor)
+    return own, key if own == text else ""
 
 
 UNKNOWN_OWNER: Final = "an owner who is not known"
@@ -188,12 +199,12 @@ def step_key(key: str, owner: FindingOwner) -> str:
 def place_values(gpus: Iterable[str], owner: str) -> dict[str, object]:
     """The values of the names that every text may have."""
     names = list(dict.fromkeys(gpus))
-    whole = dict.fromkeys(name.partition("_")[0] for name in names)  # of a MIG instance: its GPU
+    whole = dict.fromkeys(name.partition("_")[0] for name in names)  # of an instance: its GPU
     return {"gpus": join_indices(names), "gpu_list": ",".join(sorted(whole, key=by_number)), "owner": owner}
 
 
 def join_indices(gpus: Iterable[str]) -> str:
-    """`0, 1, 2, 5` as `0–2, 5`; indices of MIG instances stay as they are."""
+    """`0, 1, 2, 5` as `0–2, 5`; indices of instances stay as they are."""
     names = list(gpus)
     plain = [name for name in names if name.isascii() and name.isdigit() and len(name) < 9]
     runs: list[list[int]] = []

@@ -21,22 +21,23 @@ from gpuscope.judge.checks.finding_owners import main_owner
 from gpuscope.judge.checks.finding_texts import (
     FINDING_TEXTS,
     NOT_FINDINGS,
-    STEP_TEXTS,
     fill,
     owner_text,
     place_values,
     step_key,
+    vendor_step,
 )
+from gpuscope.judge.checks.gpu_checks import ERROR_KINDS
 from gpuscope.judge.checks.missing import NOTHING_MISSING, Missing
 from gpuscope.judge.checks.open_episodes import OpenEpisode, without_explained
 from gpuscope.judge.checks.states import STATE_OF_KIND, GpuKey
 from gpuscope.judge.checks.thresholds import IDLE_FINDING_SECONDS
 from gpuscope.model.slurm_gpu_index import short_node_name
+from gpuscope.model.vendor import UNLABELLED
 
 ONE_PER_GPU: Final = frozenset(
-    {"gpu_lost", "recovery_action", "xid_hardware", "xid_nvlink", "xid_driver", "xid_contained",
-     "xid_application", "ecc_uncorrected", "ecc_sram_threshold", "row_remap_pending", "row_remap_failed",
-     "spare_rows_out", "pages_retiring", "orphan_memory", "failed_jobs"}
+    {"gpu_lost", "recovery_action", *ERROR_KINDS, "ecc_uncorrected", "ecc_sram_threshold", "row_remap_pending",
+     "row_remap_failed", "spare_rows_out", "pages_retiring", "orphan_memory", "failed_jobs"}
 )  # fmt: skip
 """One finding per GPU for these kinds: each GPU is drained, reset or replaced separately."""
 
@@ -138,7 +139,7 @@ class FindingMaker:
         gpus = tuple(self._index(episode.condition) for episode in _by_uuid(members, uuids))
         owner = self._owner(check, members)
         newest = min((one.condition for one in members), key=lambda one: one.value)
-        chosen = newest if check.value_is_age and check.kind.startswith("xid_") else first
+        chosen = newest if check.kind in ERROR_KINDS else first
         detail = describe(chosen, self._surroundings(chosen))
         anchor = uuids[0] if check.kind == "held_idle" else ""
         begins = [episode.since for episode in members if episode.since is not None]
@@ -197,7 +198,10 @@ class FindingMaker:
     ) -> Finding:
         known = [loss for loss in losses if loss is not None]
         is_known = bool(known) and len(known) == len(losses)
-        why_key, next_key = detail.why_key or check.kind, step_key(detail.next_key or check.kind, owner)
+        gpu = self._gpus.get((instance, uuids[0])) if uuids else None
+        vendor = UNLABELLED if gpu is None else gpu.vendor
+        why_key = detail.why_key or check.kind
+        step, next_key = vendor_step(step_key(detail.next_key or check.kind, owner), check, vendor)
         values = {**detail.args, **place_values(gpus, owner_text(owner))}
         return Finding(
             id=finding_id(check.kind, *id_parts),
@@ -212,7 +216,7 @@ class FindingMaker:
             why=fill(FINDING_TEXTS[why_key], values),
             why_key=why_key,
             args=detail.args,
-            next=fill(detail.next or STEP_TEXTS.get(next_key, check.next_step), values),
+            next=fill(detail.next or step, values),
             next_key=next_key,
             evidence=evidence_query(check, instance, uuids),
             cost_gpu_hours=sum(loss.gpu_seconds for loss in known) / 3600 if is_known else None,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Final
 
 from gpuscope.judge.checks.check import Check, Severity, Share, Subject
@@ -23,25 +22,28 @@ from gpuscope.judge.checks.thresholds import (
     RETIRED_PAGES,
     SLOW_SIBLING_SHARE,
 )
-from gpuscope.vendors.nvidia.throttles import HINDERING
-from gpuscope.vendors.nvidia.xids import (
-    APPLICATION_XIDS,
-    CONTAINED_MEMORY_XIDS,
-    DRIVER_XIDS,
-    HARDWARE_XIDS,
-    NVLINK_XIDS,
-)
+from gpuscope.model.vendor import ErrorCatalogue, ErrorCheck, catalogues, throttle_reasons
 
 _SAME_GPU = "on (instance, uuid)"
+HINDERING: Final = tuple(row.reason for row in throttle_reasons().values() if row.hinders)
+"""The throttle reasons to act on, worst first."""
 _HINDERED: Final = f'gpuscope_gpu_throttle_reason{{reason=~"{"|".join(HINDERING)}"}} == 1'
 _CLOCK_SHARE: Final = 'gpuscope_gpu_clock_hertz{clock="sm"} / gpuscope_gpu_clock_max_hertz{clock="sm"}'
-_JOB_XIDS = "|".join(map(str, sorted(APPLICATION_XIDS | HARDWARE_XIDS | DRIVER_XIDS | NVLINK_XIDS)))
+
+
+def _recent_ages(catalogue: ErrorCatalogue) -> str:
+    """Ages of the errors that end programs, of one vendor."""
+    codes = {code for check in catalogue.checks if check.ends_programs for code in check.codes}
+    listed = "|".join(sorted(codes, key=lambda code: (len(code), code)))
+    return f'{catalogue.age_metric}{{{catalogue.key}=~"{listed}"}}'
+
+
 ENDED_BY_XID: Final = (
     "(last_over_time(gpuscope_process_age_seconds[5m]) unless on (instance, uuid, pid) "
     f"gpuscope_process_age_seconds) and {_SAME_GPU} "
-    f'(min by (instance, uuid) (gpuscope_gpu_xid_age_seconds{{xid=~"{_JOB_XIDS}"}}) < 300)'
+    f"(min by (instance, uuid) ({' or '.join(map(_recent_ages, catalogues()))}) < 300)"
 )
-"""Processes that ended within five minutes after an XID of their GPU; the value is how long they had run by
+"""Processes that ended within five minutes after an error of their GPU; the value is how long they had run by
 then."""
 # With a scrape a minute a process that ended so is seen for three minutes: a longer step misses it.
 _FAILED: Final = f"max_over_time(({ENDED_BY_XID})[1d:3m])"
@@ -117,26 +119,19 @@ def _throttled(
     )
 
 
-def _xid(
-    kind: str,
-    alert: str,
-    severity: Severity,
-    codes: Iterable[int],
-    meaning: str,
-    next_step: str,
-    *,
-    inhibited_by: tuple[str, ...],
-) -> Check:
-    listed = "|".join(map(str, sorted(codes)))
-    happened = f'gpuscope_gpu_xid_age_seconds{{xid=~"{listed}"}} < {RECENT_XID_SECONDS:g}'
+def _error(catalogue: ErrorCatalogue, row: ErrorCheck) -> Check:
+    happened = f'{catalogue.age_metric}{{{catalogue.key}=~"{"|".join(row.codes)}"}} < {RECENT_XID_SECONDS:g}'
+    severity = Severity(row.severity)
     # What explains it, a lost GPU or a recovery action, is an alert a minute later: one message, not two.
     for_seconds = LOST_SECONDS if severity is Severity.CRITICAL else 0.0
     return _gpu(
-        kind, alert, severity, happened, meaning, next_step,
-        for_seconds=for_seconds, inhibited_by=inhibited_by, value_is_age=True,
+        row.kind, row.alert, severity, happened, row.meaning, row.next_step,
+        for_seconds=for_seconds, inhibited_by=row.inhibited_by, value_is_age=True,
     )  # fmt: skip
 
 
+ERROR_KINDS: Final = frozenset(row.kind for catalogue in catalogues() for row in catalogue.checks)
+"""Checks about errors that happened: events, not states."""
 _CRITICAL, _WARNING, _INFO = Severity.CRITICAL, Severity.WARNING, Severity.INFO
 _TEMPERATURE = 'gpuscope_gpu_temperature_celsius{{sensor="{}"}}'
 _THRESHOLD = 'gpuscope_gpu_temperature_threshold_celsius{{threshold="{}"}}'
@@ -144,44 +139,25 @@ _THRESHOLD = 'gpuscope_gpu_temperature_threshold_celsius{{threshold="{}"}}'
 GPU_CHECKS: Final = (
     _gpu("gpu_lost", "GpuNotAnswering", _CRITICAL, "gpuscope_gpu_up == 0",
          "The driver does not reach the GPU.",
-         "drain the node; do what its last XID says, else power-cycle",
+         "drain the node; do what its last error says, else power-cycle",
          for_seconds=LOST_SECONDS, share=Share.WHOLE),
     _gpu("recovery_action", "GpuRecoveryAction", _CRITICAL,
          "gpuscope_gpu_recovery_action > 0",
          "The driver says that this GPU needs a recovery.",
          "do it: 1 reset, 2 reboot, 3 drain peers, 4 drain and reset, 5 IMEX domain, 6 bus reset, 7 reboot",
          inhibited_by=("node_down", "gpu_lost")),
-    _xid("xid_hardware", "XidHardware", _CRITICAL, HARDWARE_XIDS,
-         "An XID that means broken hardware.",
-         "drain the node and do what gpuscope explain xid N says",
-         inhibited_by=("gpu_lost", "recovery_action")),
-    _xid("xid_nvlink", "XidNvlink", _CRITICAL, NVLINK_XIDS,
-         "An XID of an NVLink.",
-         "look at NVLink counters, at the peer GPU and at the fabric manager",
-         inhibited_by=("gpu_lost", "recovery_action", "xid_hardware")),
-    _xid("xid_driver", "XidDriver", _CRITICAL, DRIVER_XIDS,
-         "An XID of driver or firmware.",
-         "drain the node and reset the GPU; update driver and firmware if it returns",
-         inhibited_by=("gpu_lost", "recovery_action", "xid_hardware")),
-    _xid("xid_contained", "XidContained", _WARNING, CONTAINED_MEMORY_XIDS,
-         "An uncorrectable memory error hit one program and was contained: other programs go on.",
-         "restart the program; reset the GPU at the next maintenance",
-         inhibited_by=("gpu_lost", "recovery_action", "xid_hardware")),
-    _xid("xid_application", "XidApplication", _INFO, APPLICATION_XIDS,
-         "An XID that a program caused; the GPU is healthy.",
-         "tell the job's owner; do not drain the node",
-         inhibited_by=("xid_hardware",)),
+    *(_error(catalogue, row) for catalogue in catalogues() for row in catalogue.checks),
     _gpu("failed_jobs", "JobsFailOnGpu", _WARNING,
          f"count by (instance, gpu, uuid) ({_FAILED}) >= {FAILED_JOBS} and {_SAME_GPU} "
          f"count by (instance, uuid) (count by (instance, uuid, user) ({_FAILED})) >= {FAILED_JOBS_USERS}",
          "Programs of several users ended with an XID on the same GPU within a day: perhaps it is the GPU.",
-         "run dcgmi diag -r 3 on the GPU, then NVIDIA's field diagnostic",
+         "run the vendor's diagnostic on the GPU",
          inhibited_by=("xid_hardware",)),
     _gpu("ecc_uncorrected", "EccUncorrected", _CRITICAL,
          'gpuscope_gpu_ecc_errors_total{error="uncorrected",lifetime="volatile"} > 0 '
          f'unless {_SAME_GPU} gpuscope_gpu_xid_errors_total{{xid="94"}} > 0',
          "Uncorrectable memory errors since the driver was loaded: results of this GPU are suspect.",
-         "drain the node, then nvidia-smi -r -i {gpu_list}",
+         "drain the node, then reset the GPU",
          inhibited_by=("row_remap_failed", "xid_hardware")),
     _gpu("ecc_sram_threshold", "EccSramThreshold", _CRITICAL,
          "gpuscope_gpu_ecc_sram_threshold_exceeded == 1",
@@ -189,7 +165,7 @@ GPU_CHECKS: Final = (
     _gpu("ecc_corrected_rate", "EccCorrectedRate", _INFO,
          'increase(gpuscope_gpu_ecc_errors_total{error="corrected",lifetime="volatile"}[1h]) '
          f"> {CORRECTED_ERRORS_PER_HOUR:g}",
-         "Many corrected memory errors.", "watch the card; XID 92 confirms it",
+         "Many corrected memory errors.", "watch the card",
          for_seconds=3600),
     _gpu("row_remap_pending", "RowRemapPending", _WARNING,
          "gpuscope_gpu_row_remap_pending == 1",
@@ -249,7 +225,7 @@ GPU_CHECKS: Final = (
     _gpu("power_limit_low", "PowerLimitLow", _INFO,
          'gpuscope_gpu_power_limit_watts{limit="enforced"} < ignoring (limit) '
          f'{POWER_LIMIT_SHARE:g} * gpuscope_gpu_power_limit_watts{{limit="default"}}',
-         "The power limit is below the card's default.", "find out who ran nvidia-smi -pl",
+         "The power limit is below the card's default.", "find out who lowered it",
          for_seconds=900),
     _gpu("fan_stopped", "FanStopped", _WARNING,
          f"gpuscope_gpu_fan_speed_ratio == 0 and {_SAME_GPU} "
@@ -261,12 +237,12 @@ GPU_CHECKS: Final = (
          f"and {_SAME_GPU} gpuscope_gpu_utilization_ratio > 0.8 "
          f'unless {_SAME_GPU} gpuscope_gpu_throttle_reason{{reason!="gpu_idle"}} == 1',
          "The GPU works at less than half of its clock, and gives no reason.",
-         "look for locked clocks (nvidia-smi -rgc, -rac), then reset the GPU",
+         "look for locked clocks, then reset the GPU",
          for_seconds=600, inhibited_by=("hw_thermal", "power_brake")),
     _gpu("slow_sibling", "SlowSibling", _WARNING,
          f"{_BUSY_CLOCK} / {_SIBLINGS} < {SLOW_SIBLING_SHARE:g}",
          "The GPU is slower than the others of its model and node that are as busy.",
-         "move the job and compare; run dcgmi diag",
+         "move the job and compare; run the vendor's diagnostic",
          for_seconds=900, inhibited_by=("hw_thermal", "sw_thermal", "power_brake", "throttled"),
          share=Share.VALUE, lost=f"1 - ({_BUSY_CLOCK} / {_SIBLINGS} < {SLOW_SIBLING_SHARE:g})"),
     _gpu("pcie_degraded", "PcieDegraded", _WARNING,
@@ -286,14 +262,14 @@ GPU_CHECKS: Final = (
     _gpu("nvlink_down", "NvlinkDown", _CRITICAL,
          f"gpuscope_gpu_nvlink_up == 0 and {_SAME_GPU} gpuscope_gpu_nvlink_up == 1",
          "An NVLink is down while others of the card are up.",
-         "nvidia-smi nvlink -s; check the fabric manager, then reset the GPU",
+         "check the fabric manager, then reset the GPU",
          for_seconds=300, inhibited_by=("xid_nvlink", "gpu_lost")),
     _gpu("nvlink_errors", "NvlinkErrors", _WARNING,
          'gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"} > 0 '
          'and increase(gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"}[1h]) > 0 '
          'or (gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"} > 0 '
          'and rate(gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"}[5m]) > 100)',
-         "An NVLink reports errors.", "check cable or bridge; run NVIDIA's field diagnostic",
+         "An NVLink reports errors.", "check cable or bridge; run the vendor's field diagnostic",
          inhibited_by=("nvlink_down",)),
     _gpu("fabric_not_ready", "FabricNotReady", _CRITICAL,
          "gpuscope_gpu_fabric_state == 1 or gpuscope_gpu_fabric_state == 2 or "
@@ -303,7 +279,7 @@ GPU_CHECKS: Final = (
          for_seconds=300),
     _gpu("persistence_off", "PersistenceOff", _INFO, "gpuscope_gpu_persistence_mode == 0",
          "Persistence mode is off: the first read after a pause takes seconds.",
-         "systemctl enable --now nvidia-persistenced",
+         "switch persistence mode on",
          for_seconds=3600),
     _gpu("memory_full", "MemoryFull", _INFO,
          "gpuscope_gpu_memory_used_bytes / gpuscope_gpu_memory_total_bytes "

@@ -91,7 +91,7 @@ NODE_CHECKS: Final = (
         for_seconds=600,
         inhibited_by=("source_down",),
         meaning="Reading the driver takes seconds, often the first sign that it will hang.",
-        next_step="switch persistence mode on (nvidia-persistenced); look for NVRM lines in dmesg",
+        next_step="look for lines of the driver in dmesg",
     ),
     Check(
         kind="gpus_missing",
@@ -106,7 +106,7 @@ NODE_CHECKS: Final = (
         for_seconds=120,
         inhibited_by=("node_down",),
         meaning="Fewer GPUs answer than the PCI bus has, or than the settings expect.",
-        next_step="look for XID 79 in dmesg; power-cycle the node; reseat the card if it stays away",
+        next_step="look for the driver's lines in dmesg; power-cycle the node; reseat the card if need be",
     ),
     Check(
         kind="gpu_count_dropped",
@@ -117,7 +117,7 @@ NODE_CHECKS: Final = (
         for_seconds=300,
         inhibited_by=("node_down", "gpus_missing", "gpu_lost"),
         meaning="Fewer GPUs answer than some hours ago.",
-        next_step="look for XID 79 in dmesg; set --expected-gpus where the number of GPUs is known",
+        next_step="look for the driver's lines in dmesg; set --expected-gpus where the number of GPUs is known",
     ),
     Check(
         kind="host_memory_low",

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from typing import Final
 
-_DRIVER: Final = "run nvidia-smi on the node and read its error; after an upgrade of the driver reboot the node"
+from gpuscope.model.vendor import advices
+
 _RUNTIME: Final = "check Docker, Podman, containerd or CRI-O, and that the agent may open its socket"
 
 SOURCE_STEPS: Final[dict[str, str]] = {
-    "nvml": _DRIVER,
-    "nvidia-smi": _DRIVER,
-    "dcgm": "check DCGM's service: systemctl status nvidia-dcgm, dcgmi discovery -l",
+    **{source: step for advice in advices().values() for source, step in advice.source_steps.items()},
     "kernel-log": "let the agent read /dev/kmsg: as root or with CAP_SYSLOG; mount it into a container",
     "host": "check that the agent can read the host's /proc and /sys; mount them into a container",
     "slurm": "check slurmctld and munge: scontrol ping; squeue must work for the agent's user",

@@ -16,6 +16,7 @@ from typing import Final
 from gpuscope.judge.checks.facts import GpuFacts, NodeFacts, is_stale
 from gpuscope.judge.checks.thresholds import WORKING_RATIO
 from gpuscope.model.readings import ABSENT
+from gpuscope.model.vendor import catalogues
 
 
 class State(StrEnum):
@@ -56,9 +57,7 @@ WORST_FIRST: Final = tuple(row.state for row in _TABLE)
 STATE_OF_KIND: Final[dict[str, State]] = {
     "gpu_lost": State.LOST,
     "recovery_action": State.SICK,
-    "xid_hardware": State.SICK,
-    "xid_nvlink": State.SICK,
-    "xid_driver": State.SICK,
+    **{row.kind: State.SICK for errors in catalogues() for row in errors.checks if row.is_sick},
     "ecc_uncorrected": State.SICK,
     "ecc_sram_threshold": State.SICK,
     "row_remap_failed": State.SICK,

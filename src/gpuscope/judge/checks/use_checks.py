@@ -178,7 +178,7 @@ USE_CHECKS: Final = (
             f"/ {SAME_GPU} group_left () max by (instance, uuid) (gpuscope_gpu_memory_total_bytes)"
         ),
         meaning="GPU memory is taken and no process owns it.",
-        next_step="fuser -v /dev/nvidia*; reset the GPU if nobody is found",
+        next_step="look for programs that have its device file open; reset the GPU if there is none",
     ),
     Check(
         kind="memory_leak",

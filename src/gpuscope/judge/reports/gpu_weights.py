@@ -6,19 +6,15 @@ counts 0, as in the agents' counters.
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Final
 
-from gpuscope.agent.owners.gpu_time import COMPUTE_SLICES, DEFAULT_COMPUTE_SLICES
 from gpuscope.judge.checks.check import Check, Share, Subject
 from gpuscope.judge.checks.condition import SubjectKey
+from gpuscope.model.vendor import UNLABELLED, vendor_of
 
 GpuKey = tuple[str, str]
 """Instance and UUID; the UUID is empty for a node."""
-
-_SLICES: Final = re.compile(r"(?:(\d+)c\.)?(\d+)g\.")
 
 
 class GpuWeights:
@@ -98,15 +94,14 @@ class GpuWeights:
         labels = self._labels.get(key, {})
         if not labels.get("parent_uuid"):
             return 1.0
-        return slice_share(labels.get("profile", "") or "?", self.model(key))
+        board = self._labels.get((key[0], labels["parent_uuid"]), {})
+        vendor = board.get("vendor", UNLABELLED)
+        return slice_share(labels.get("profile", "") or "?", self.model(key), vendor)
 
 
-def slice_share(profile: str, model: str) -> float:
-    """Of the compute slices of its GPU: 1 without a profile, 0 if the profile is not known."""
+def slice_share(profile: str, model: str, vendor: str = UNLABELLED) -> float:
+    """An instance's share of its GPU: 1 without a profile, 0 if the profile is not known."""
     if not profile:
         return 1.0
-    match = _SLICES.match(profile)
-    if match is None:
-        return 0.0
-    slices = next((n for pattern, n in COMPUTE_SLICES if pattern.search(model)), DEFAULT_COMPUTE_SLICES)
-    return int(match[1] or match[2]) / slices
+    known = vendor_of(vendor)
+    return 0.0 if known is None else known.instance_share(profile, model)

@@ -27,7 +27,7 @@ from gpuscope.judge.reports.receipt_notes import find_notes
 from gpuscope.judge.reports.report_range import RangePiece
 from gpuscope.judge.reports.report_sentence import ReportSentence
 from gpuscope.judge.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units, released_chunks
-from gpuscope.model.readings.throttle import NOT_THROTTLING
+from gpuscope.model.vendor import idle_reasons
 
 RUNNING_MS: Final = 120_000
 """A job whose last sample is younger runs."""
@@ -348,7 +348,7 @@ class _ReceiptReader:
         throttled = await self._growth(selector, self._began_ms, self._ended_ms)
         for pairs, total in zip(throttled.labels, throttled.totals.tolist(), strict=True):
             reason = dict(pairs).get("reason", "")
-            if reason not in NOT_THROTTLING and total >= 1:
+            if reason not in idle_reasons() and total >= 1:
                 receipt.throttled_seconds[reason] = max(total, receipt.throttled_seconds.get(reason, 0.0))
         # With a margin: the XID that ended the job is scraped after its end.
         selector = f"gpuscope_gpu_xid_errors_total{{{uuids}}}"

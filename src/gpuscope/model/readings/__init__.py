@@ -1,8 +1,17 @@
 """Readings: frozen values without I/O. Imports nothing else of the program."""
 
 from gpuscope.model.readings.absent import ABSENT, Absent, Maybe
-from gpuscope.model.readings.device import Device, MigInstance, Uuid, unit_uuid
-from gpuscope.model.readings.event import GpuEvent, XidEvent, XidTotal
+from gpuscope.model.readings.device import (
+    Device,
+    GpuOrInstance,
+    Instance,
+    Uuid,
+    VendorValues,
+    compute_activity,
+    instance_name,
+    unit_uuid,
+)
+from gpuscope.model.readings.event import ErrorEvent, ErrorTotal, GpuEvent
 from gpuscope.model.readings.host import Filesystem, FilesystemError, HostReading
 from gpuscope.model.readings.ownership import (
     Allocation,
@@ -52,15 +61,18 @@ __all__ = [
     "Counters",
     "Device",
     "Driver",
+    "ErrorEvent",
+    "ErrorTotal",
     "Filesystem",
     "FilesystemError",
     "GpuEvent",
+    "GpuOrInstance",
     "GpuTime",
     "GpuTrend",
     "HostReading",
+    "Instance",
     "JobFacts",
     "Maybe",
-    "MigInstance",
     "Owner",
     "OwnerKey",
     "OwnerUse",
@@ -76,7 +88,8 @@ __all__ = [
     "Unattributed",
     "UnitTime",
     "Uuid",
-    "XidEvent",
-    "XidTotal",
+    "VendorValues",
+    "compute_activity",
+    "instance_name",
     "unit_uuid",
 ]

@@ -1,20 +1,21 @@
-"""A GPU and its MIG instances, as one source read them at one time.
+"""A GPU and the instances that it is split into, as one source read them at one time.
 
 Every number is ABSENT unless the source read it. Units are Prometheus' base units (bytes, seconds, hertz,
 ratios from 0 to 1). A mapping has one number per label value: `clock_hertz` by clock, `ecc_errors` by (error,
-lifetime). A new metric needs an attribute here, and a row in `agent/families/native/table.py` that names it.
+lifetime). What only one vendor's GPUs have is in `vendor_values`, a record of that vendor's folder. A new
+metric needs an attribute here, and a row in `agent/families/native/table.py` that names it.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, NewType, Protocol, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, NewType, Protocol, TypeVar
 
 from gpuscope.model.readings.absent import ABSENT, Maybe
 
 Uuid = NewType("Uuid", str)
-"""The driver's `GPU-…` of a whole GPU or `MIG-…` of an instance."""
+"""The driver's id of a whole GPU or of an instance: NVIDIA's `GPU-…` and `MIG-…`."""
 
 GpuUuid = TypeVar("GpuUuid", bound=Maybe[Uuid], covariant=True)
 
@@ -33,10 +34,26 @@ class _NoValues(dict[Any, Any]):
 
 NO_VALUES: Mapping[Any, Any] = _NoValues()
 
+IDENTITY: Final = {"identity": True}
+"""Metadata of a field that stays known when the GPU is lost: it is filled in from when the GPU answered."""
+
+
+def identity_names(record: type[GpuOrInstance | VendorValues]) -> tuple[str, ...]:
+    return tuple(name for name, row in record.__dataclass_fields__.items() if row.metadata == IDENTITY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VendorValues:
+    """What only one vendor's GPUs or instances have: each vendor's folder has a record of its own, made of this
+    one, and only that folder reads it. Every field has a default, ABSENT or an empty mapping."""
+
+
+NO_VENDOR_VALUES: Final = VendorValues()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuOrInstance:
-    """The readings that GPUs and MIG instances have: memory and profiling."""
+    """The readings that GPUs and their instances have: memory and the activity of engines."""
 
     memory_total_bytes: Maybe[float] = ABSENT
     memory_used_bytes: Maybe[float] = ABSENT
@@ -47,32 +64,23 @@ class GpuOrInstance:
 
     ecc_errors: ByLabels = NO_VALUES  # by (error, lifetime): (corrected | uncorrected, volatile | aggregate)
 
-    graphics_engine_active_ratio: Maybe[float] = ABSENT
-    sm_active_ratio: Maybe[float] = ABSENT
-    sm_occupancy_ratio: Maybe[float] = ABSENT
-    tensor_active_ratio: Maybe[float] = ABSENT
-    tensor_pipe_active_ratio: ByLabel = NO_VALUES  # by pipe: imma, hmma, dfma
-    dram_active_ratio: Maybe[float] = ABSENT
-    fp64_active_ratio: Maybe[float] = ABSENT
-    fp32_active_ratio: Maybe[float] = ABSENT
-    fp16_active_ratio: Maybe[float] = ABSENT
-    integer_active_ratio: Maybe[float] = ABSENT
-    profiled_pcie_bytes_per_second: ByLabel = NO_VALUES  # by direction: tx, rx
-    profiled_nvlink_bytes_per_second: ByLabel = NO_VALUES  # by direction: tx, rx
+    # Share of cycles, by engine: graphics (with compute), dram, and the vendor's names of other parts.
+    engine_active_ratio: ByLabel = NO_VALUES
 
     processes_known: bool = True  # False: the processes here are unknown, those of other GPUs are known
 
-    # DCGM's unchanged values by field id, for the families that export them unchanged.
-    dcgm_fields: Mapping[int, int | float | str] = NO_VALUES
+    vendor_values: VendorValues = NO_VENDOR_VALUES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MigInstance(GpuOrInstance):
-    """A MIG instance. `gpu_instance` and `compute_instance` are the driver's ids, which have gaps."""
+class Instance(GpuOrInstance):
+    """A part of a split GPU that is held by itself: NVIDIA's MIG instance, AMD's partition. `ids` are the
+    driver's, which may have gaps."""
 
     uuid: Uuid
-    gpu_instance: int
-    compute_instance: int
+    ids: tuple[int, ...]
+    # Instances of one GPU with the same number share one memory, and each reports all of it.
+    memory_group: int = 0
     profile: Maybe[str] = ABSENT  # "1g.10gb"
 
 
@@ -83,22 +91,24 @@ class Device(GpuOrInstance):
 
     uuid: Uuid
     index: int
+    vendor: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)  # the name of its folder
     lost: bool = False
 
-    model: Maybe[str] = ABSENT
-    brand: Maybe[str] = ABSENT
-    serial: Maybe[str] = ABSENT
-    architecture: Maybe[str] = ABSENT
-    compute_capability: Maybe[str] = ABSENT
-    pci_bus_id: Maybe[str] = ABSENT  # "00000000:8D:00.0"
-    pci_ids: ByLabel = NO_VALUES  # device, sub_device (both include the vendor), base_class, sub_class
-    minor_number: Maybe[int] = ABSENT
+    model: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)
+    brand: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)
+    serial: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)
+    architecture: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)
+    compute_capability: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)  # of its instructions: "9.0"
+    pci_bus_id: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)  # "00000000:8D:00.0"
+    # device, sub_device (both include the vendor), base_class, sub_class
+    pci_ids: ByLabel = field(default=NO_VALUES, metadata=IDENTITY)
+    minor_number: Maybe[int] = field(default=ABSENT, metadata=IDENTITY)
     cpu_affinity: Mapping[str, int] = NO_VALUES  # by 64-bit word: "0" has CPUs 0 to 63
     memory_affinity: Mapping[str, int] = NO_VALUES  # NUMA nodes, by 64-bit word
-    vbios_version: Maybe[str] = ABSENT
-    inforom_versions: Mapping[str, str] = NO_VALUES
-    board_part_number: Maybe[str] = ABSENT
-    platform: Mapping[str, str] = NO_VALUES  # position in the rack: chassis, slot, tray, host, module
+    vbios_version: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)
+    board_part_number: Maybe[str] = field(default=ABSENT, metadata=IDENTITY)
+    # Position in the rack: chassis, slot, tray, host, module.
+    platform: Mapping[str, str] = field(default=NO_VALUES, metadata=IDENTITY)
 
     utilization_ratio: Maybe[float] = ABSENT
     utilization_mean_ratio: Maybe[float] = ABSENT  # mean of the driver's samples since the last reading
@@ -130,10 +140,8 @@ class Device(GpuOrInstance):
     clock_application_hertz: ByLabel = NO_VALUES
     clock_default_application_hertz: ByLabel = NO_VALUES  # after a reset of the applications' clocks
     performance_state: Maybe[float] = ABSENT
-    throttle_reasons: Maybe[int] = ABSENT  # the driver's bit mask; model/readings/throttle.py has the names
-    throttle_reasons_supported: Maybe[int] = ABSENT  # the bits of that mask that this GPU can set
+    throttle_reasons: ByLabel = NO_VALUES  # by reason: 1 while it reduces the clocks, else 0
     throttled_seconds: ByLabel = NO_VALUES  # the driver's counters, by reason
-    violation_seconds: ByLabel = NO_VALUES  # the driver's counters, by policy
 
     fan_speed_ratio: ByLabel = NO_VALUES  # by fan: "0", "1"
     fan_rpm: ByLabel = NO_VALUES
@@ -146,56 +154,18 @@ class Device(GpuOrInstance):
     pcie_bytes_per_second: ByLabel = NO_VALUES  # by direction: tx, rx
     pcie_replays: Maybe[float] = ABSENT
 
-    nvlink_up: ByLabel = NO_VALUES  # by link: "0" … "17"
-    nvlink_bytes: ByLabel = NO_VALUES  # by direction: the sum over all links
-    nvlink_aggregate_bytes: ByLabel = NO_VALUES  # by direction: the driver's counter for all links
-    nvlink_link_bytes: ByLabels = NO_VALUES  # by (link, direction)
-    profiled_nvlink_link_bytes_per_second: ByLabels = NO_VALUES  # by (link, direction); only on request
-    nvlink_errors: ByLabels = NO_VALUES  # by (link, error): crc_flit, crc_data, replay, recovery
-    # By the other GPU's index: 0 reachable over NVLink, else the reason: 1 chipset, 2 GPU, 3 topology, 4
-    # disabled by a registry key, 5 not supported, 6 unknown.
-    p2p_nvlink_status: ByLabel = NO_VALUES
-    fabric_state: Maybe[float] = ABSENT  # 0 not supported, 1 not started, 2 in progress, 3 completed
-    fabric_status: Maybe[float] = ABSENT  # NVML's return code of a completed registration; 0 is success
-    fabric_clique: Maybe[float] = ABSENT
-    fabric_cluster: Maybe[str] = ABSENT
+    # Links to other GPUs: NVIDIA's NVLink, AMD's XGMI.
+    link_up: ByLabel = NO_VALUES  # by link: "0" … "17"
+    link_bytes: ByLabel = NO_VALUES  # by direction: the sum over all links
+    link_bytes_each: ByLabels = NO_VALUES  # by (link, direction)
+    link_errors: ByLabels = NO_VALUES  # by (link, error)
 
     ecc_enabled: Maybe[float] = ABSENT
     ecc_pending: Maybe[float] = ABSENT
     ecc_location_errors: ByLabels = NO_VALUES  # by (error, lifetime, location)
-    ecc_sram_errors: ByLabels = NO_VALUES  # uncorrected, by (check, lifetime): parity | sec_ded
-    ecc_sram_sources: ByLabel = (
-        NO_VALUES  # uncorrected, aggregate, by unit: l2, sm, microcontroller, pcie, other
-    )
-    ecc_sram_threshold_exceeded: Maybe[float] = ABSENT  # 1: NVIDIA replaces such a GPU
-    retired_pages: ByLabel = NO_VALUES  # by cause: single_bit, double_bit
-    retired_pages_pending: Maybe[float] = ABSENT
-    remapped_rows: ByLabel = NO_VALUES  # by cause: correctable, uncorrectable
-    remapped_rows_inactive: ByLabel = NO_VALUES  # by cause; remapped, but not active before a reset
-    row_remap_pending: Maybe[float] = ABSENT
-    row_remap_failed: Maybe[float] = ABSENT
-    row_remap_banks: ByLabel = NO_VALUES  # by availability: max, high, partial, low, none
 
-    # The driver's recommendation: 0 none, 1 GPU reset, 2 node reboot, 3 drain P2P, 4 drain and reset, 5 recover
-    # the IMEX domain, 6 bus reset, 7 system reboot.
-    recovery_action: Maybe[float] = ABSENT
-
-    compute_mode: Maybe[float] = ABSENT  # 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process
-    persistence_mode: Maybe[float] = ABSENT
-    power_management: Maybe[float] = ABSENT  # 1 if a power limit can be enforced
-    mig_enabled: Maybe[float] = ABSENT
-    mig_pending: Maybe[float] = ABSENT
-    display_active: Maybe[float] = ABSENT
-    display_attached: Maybe[float] = ABSENT
-    accounting_enabled: Maybe[float] = ABSENT
-    accounting_buffer_size: Maybe[float] = ABSENT  # maximum number of recorded processes
-    c2c_enabled: Maybe[float] = ABSENT  # 1 if the chip-to-chip link to the CPU is enabled
-    gsp_firmware: ByLabel = NO_VALUES  # 1 if the driver uses the GPU's system processor: current, default
-    protected_memory_bytes: ByLabel = NO_VALUES  # confidential computing: total, used, free
-
-    instances: tuple[MigInstance, ...] = ()
-
-    smi_cells: Mapping[str, str] = NO_VALUES  # nvidia-smi's unchanged output: CSV header -> cell
+    is_split: bool = False  # into instances, also while it has none or none can be seen
+    instances: tuple[Instance, ...] = ()
 
 
 class _OnUnit(Protocol[GpuUuid]):
@@ -206,5 +176,16 @@ class _OnUnit(Protocol[GpuUuid]):
 
 
 def unit_uuid(reading: _OnUnit[GpuUuid]) -> Uuid | GpuUuid:
-    """The UUID of the unit that a process or an allocation is on: the MIG instance, or else the whole GPU."""
+    """The UUID of the unit that a process or an allocation is on: the instance, or else the whole GPU."""
     return reading.gpu_uuid if reading.instance_uuid is ABSENT else reading.instance_uuid
+
+
+def instance_name(device: Device, instance: Instance) -> str:
+    """`0_7_0`: the index of the GPU and the ids of the instance; the label `gpu` of its series."""
+    return "_".join(map(str, (device.index, *instance.ids)))
+
+
+def compute_activity(instance: GpuOrInstance) -> Maybe[float]:
+    """How much of the time its graphics and compute engine, or else its compute units, worked."""
+    active = instance.engine_active_ratio
+    return active.get("graphics", active.get("sm", ABSENT))

@@ -16,12 +16,12 @@ from gpuscope.model.readings.device import NO_VALUES, Uuid
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Allocation:
-    """A GPU or MIG instance allocated to a container or a job. A shared GPU has several allocations."""
+    """A GPU or instance allocated to a container or a job. A shared GPU has several allocations."""
 
     gpu_uuid: Maybe[Uuid] = ABSENT  # ABSENT: no visible GPU has this device id
     instance_uuid: Maybe[Uuid] = ABSENT
     device_id: str = ""  # the scheduler's id
-    resource: str = ""  # nvidia.com/gpu
+    resource: str = ""  # of Kubernetes: nvidia.com/gpu
     replica: Maybe[str] = ABSENT  # of a shared GPU: "3" in GPU-…::3
     namespace: Maybe[str] = ABSENT
     pod: Maybe[str] = ABSENT
@@ -67,8 +67,8 @@ class OwnerUse:
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT
     held_seconds: float = 0.0
-    gpu_seconds: float = 0.0  # its share of the held time: shared GPUs are split, MIG instances count by slices
-    busy_seconds: Maybe[float] = ABSENT  # SM time; of a MIG instance by its slices
+    gpu_seconds: float = 0.0  # its share of the held time: shared GPUs are split, instances count by slices
+    busy_seconds: Maybe[float] = ABSENT  # SM time; of an instance by its slices
     unknown_seconds: float = 0.0  # of gpu_seconds: the work is not known
     idle_gpu_seconds: float = 0.0  # of gpu_seconds: stretches of 15 minutes and more without work
     idle_seconds: Maybe[float] = ABSENT  # how long it has not worked; 0 while it works
@@ -77,7 +77,7 @@ class OwnerUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitTime:
-    """A whole GPU or a MIG instance: GPU-seconds in which somebody or nobody held it, and what its holders did
+    """A whole GPU or an instance: GPU-seconds in which somebody or nobody held it, and what its holders did
     together."""
 
     uuid: Uuid
@@ -91,7 +91,7 @@ class UnitTime:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTime:
-    """The time of one board: how long it was read, and the part of its MIG slices that no instance has."""
+    """The time of one board: how long it was read, and the part of its slices that no instance has."""
 
     gpu_uuid: Uuid
     observed_seconds: float

@@ -1,6 +1,6 @@
-"""A process that uses a GPU or a MIG instance, and its owner.
+"""A process that uses a GPU or an instance, and its owner.
 
-The PID is the one that nvidia-smi shows. A process on two GPUs is two `Process` objects. A process is
+The PID is the one that the driver shows. A process on two GPUs is two `Process` objects. A process is
 identified by PID and `started_at`, because PIDs are reused.
 """
 
@@ -79,10 +79,10 @@ NO_WORK: Final = ProcessWork()
 class Process:
     pid: Pid
     gpu_uuid: Uuid  # of the whole GPU
-    instance_uuid: Maybe[Uuid] = ABSENT  # of the MIG instance, if it runs on one
+    instance_uuid: Maybe[Uuid] = ABSENT  # of the instance, if it runs on one
     kind: str = "C"  # C compute, G graphics, M MPS client
     command: Maybe[str] = ABSENT  # short: the executable's name
-    driver_name: Maybe[str] = ABSENT  # from the driver or nvidia-smi: often the whole path
+    driver_name: Maybe[str] = ABSENT  # from the driver: often the whole path
     started_at: Maybe[float] = ABSENT  # seconds since the epoch
     memory_bytes: Maybe[float] = ABSENT
     sm_ratio: Maybe[float] = ABSENT

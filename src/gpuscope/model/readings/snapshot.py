@@ -12,7 +12,7 @@ from typing import Final
 
 from gpuscope.model.readings.absent import ABSENT, Maybe
 from gpuscope.model.readings.device import NO_VALUES, Device, Uuid
-from gpuscope.model.readings.event import GpuEvent, XidEvent, XidTotal
+from gpuscope.model.readings.event import ErrorEvent, ErrorTotal, GpuEvent
 from gpuscope.model.readings.host import HostReading
 from gpuscope.model.readings.infiniband import InfinibandReading
 from gpuscope.model.readings.ownership import NO_OWNERSHIP, Ownership
@@ -22,26 +22,28 @@ from gpuscope.model.readings.slurm import SlurmState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """Versions and modes of the NVIDIA driver."""
+    """Versions and modes of one vendor's driver."""
 
     driver_version: Maybe[str] = ABSENT
-    nvml_version: Maybe[str] = ABSENT
-    cuda_version: Maybe[str] = ABSENT
-    confidential_compute: Maybe[int] = ABSENT  # 1 if the GPUs are in confidential computing mode
+    library_versions: Mapping[str, str] = NO_VALUES  # by library: NVIDIA's nvml, cuda
+    modes: Mapping[str, int] = NO_VALUES  # of all its GPUs, by name: NVIDIA's confidential_compute
     gpu_count: Maybe[int] = ABSENT  # that the driver lists, also one that was lost before the agent started
+
+
+NO_DRIVER: Final = Driver()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
     """One source's reading. `failures` counts failed calls by name; other numbers are still valid."""
 
-    driver: Maybe[Driver] = ABSENT
+    drivers: Mapping[str, Driver] = NO_VALUES  # by vendor
     devices: tuple[Device, ...] = ()
     processes: Maybe[tuple[Process, ...]] = ABSENT  # (): no processes; ABSENT: unknown
     host: Maybe[HostReading] = ABSENT
     infiniband: Maybe[InfinibandReading] = ABSENT
     slurm: Maybe[SlurmState] = ABSENT
-    xids: tuple[XidEvent, ...] = ()
+    errors: tuple[ErrorEvent, ...] = ()
     failures: Mapping[str, int] = NO_VALUES
     simulated: bool = False
     down: str = ""  # why the source is down, if the reading itself says so; its other values still count
@@ -73,7 +75,7 @@ class Counters:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GpuTrend:
-    """The recent past of a GPU or MIG instance, which a single reading does not show.
+    """The recent past of a GPU or instance, which a single reading does not show.
 
     Durations are whole seconds of the monotonic clock: setting the machine's clock does not change them.
     `*_since` are the same as times since the epoch, for one more version."""
@@ -105,7 +107,7 @@ class Snapshot:
     taken_at: float
     monotonic: Maybe[float] = ABSENT  # the agent's monotonic clock at that time
     simulated: bool = False
-    driver: Driver = Driver()
+    drivers: Mapping[str, Driver] = NO_VALUES  # by vendor
     devices: tuple[Device, ...] = ()
     processes: Maybe[tuple[Process, ...]] = ABSENT
     ownership: Ownership = NO_OWNERSHIP
@@ -115,8 +117,12 @@ class Snapshot:
     cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that is not idle
     counters: Mapping[Uuid, Counters] = NO_VALUES
     trends: Mapping[Uuid, GpuTrend] = NO_VALUES
-    xids: tuple[XidTotal, ...] = ()
+    errors: tuple[ErrorTotal, ...] = ()
     events: tuple[GpuEvent, ...] = ()  # the most recent events, oldest first
     sources: tuple[SourceStatus, ...] = ()
     expected_gpus: Maybe[int] = ABSENT
     agent: Maybe[AgentCost] = ABSENT
+
+    def driver_of(self, vendor: Maybe[str]) -> Driver:
+        """Without versions if no source read them."""
+        return NO_DRIVER if vendor is ABSENT else self.drivers.get(vendor, NO_DRIVER)

@@ -15,12 +15,16 @@ from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.serve.doctor.slurm_access import reads_slurm
 from gpuscope.serve.live.collector_samples import snapshot_samples
 from gpuscope.serve.live.sample_judge import SampleJudge
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 
 def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
     snapshot = context.snapshot
     seen = [device for device in snapshot.devices if not device.lost]
-    counts = [count for count in (snapshot.expected_gpus, snapshot.driver.gpu_count) if count is not ABSENT]
+    listed = [driver.gpu_count for driver in snapshot.drivers.values() if driver.gpu_count is not ABSENT]
+    counts = [sum(listed)] if listed else []
+    if snapshot.expected_gpus is not ABSENT:
+        counts.append(snapshot.expected_gpus)
     expected = max(len(snapshot.devices), *counts) if counts else len(snapshot.devices)
     if silent := _silent_gpus(snapshot):
         fix = "look for its last XID in dmesg; drain the node, then reset the GPU or power-cycle the node"
@@ -43,9 +47,10 @@ def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
 def _silent_gpus(snapshot: Snapshot) -> list[str]:
     """Lost GPUs, also one that was lost before this program started: then only its index is known."""
     lost = {device.index for device in snapshot.devices if device.lost}
-    listed = snapshot.driver.gpu_count
-    if listed is not ABSENT and listed > len(snapshot.devices):
-        lost |= set(range(listed)) - {device.index for device in snapshot.devices}
+    for vendor, driver in snapshot.drivers.items():
+        known = {device.index for device in snapshot.devices if device.vendor == vendor}
+        if driver.gpu_count is not ABSENT and driver.gpu_count > len(known):
+            lost |= set(range(driver.gpu_count)) - known
     return [str(index) for index in sorted(lost)]
 
 
@@ -56,7 +61,8 @@ def _unless_slurm(context: DoctorContext) -> Verdict:
 
 def mig(context: DoctorContext) -> Iterator[CheckResult]:
     for device in context.snapshot.devices:
-        if device.mig_enabled is ABSENT or not device.mig_enabled:
+        mine = own(device)
+        if not device.is_split:
             continue
         if device.instances:
             yield CheckResult(
@@ -67,7 +73,7 @@ def mig(context: DoctorContext) -> Iterator[CheckResult]:
             yield CheckResult(
                 Verdict.BAD, f"GPU {device.index}: MIG is enabled but no instance is visible", fix
             )
-        if device.mig_pending is not ABSENT and device.mig_pending != device.mig_enabled:
+        if mine.mig_pending is not ABSENT and mine.mig_pending != mine.mig_enabled:
             fix = f"nvidia-smi --gpu-reset -i {device.index}"
             yield CheckResult(Verdict.NOTE, f"GPU {device.index}: MIG mode changes at the next reset", fix)
 
@@ -87,7 +93,7 @@ def health(context: DoctorContext) -> Iterator[CheckResult]:
 
 def profiling(context: DoctorContext) -> Iterator[CheckResult]:
     devices = [device for device in context.snapshot.devices if not device.lost]
-    without = [str(device.index) for device in devices if device.sm_active_ratio is ABSENT]
+    without = [str(device.index) for device in devices if "sm" not in device.engine_active_ratio]
     if devices and not without:
         yield CheckResult(Verdict.GOOD, "profiling numbers (SM, tensor, DRAM activity) on every GPU")
     elif without:

@@ -180,7 +180,7 @@ def job_environments(context: DoctorContext) -> Iterator[CheckResult]:
 
 
 def mig_access(context: DoctorContext) -> Iterator[CheckResult]:
-    blind = [d.index for d in context.snapshot.devices if d.mig_enabled == 1 and not d.instances and not d.lost]
+    blind = [d.index for d in context.snapshot.devices if d.is_split and not d.instances and not d.lost]
     if blind and _on_kubernetes(context):
         fix = (
             "env: NVIDIA_MIG_MONITOR_DEVICES=all and NVIDIA_VISIBLE_DEVICES=all, with runtimeClassName: nvidia "

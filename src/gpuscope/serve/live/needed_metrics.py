@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuscope.judge.checks.facts import AGENT_AGE, IDLE_SECONDS, XID_AGE
+from gpuscope.judge.checks.facts import AGENT_AGE, ERROR_AGES, IDLE_SECONDS
 from gpuscope.judge.checks.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS
 
 FAST_METRICS: Final = (
@@ -24,7 +24,7 @@ FAST_METRICS: Final = (
 SLOW_METRICS: Final = frozenset(
     {
         "gpuscope_gpu_info", "gpuscope_mig_info", "gpuscope_gpu_processes", "gpuscope_gpu_memory_total_bytes",
-        "gpuscope_gpu_power_limit_watts", "gpuscope_gpu_pcie_link_width_max", XID_AGE,
+        "gpuscope_gpu_power_limit_watts", "gpuscope_gpu_pcie_link_width_max", *ERROR_AGES,
         "gpuscope_gpu_unallocated_processes", "gpuscope_gpu_utilization_minute_ratio",
         "gpuscope_process_cpu_ratio", "gpuscope_process_run_ratio", "gpuscope_process_busiest_thread_ratio",
         "gpuscope_process_io_wait_ratio", "gpuscope_process_network_wait_ratio",

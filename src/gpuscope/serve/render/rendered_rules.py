@@ -9,17 +9,20 @@ from __future__ import annotations
 from typing import Final
 
 from gpuscope.judge.rules.shipped import rule_files as shipped_rule_files
+from gpuscope.model.vendor import advices
 from gpuscope.serve.render import FILES, RenderedFile
 
 SUFFIX: Final = ".rules.yml"
-METRICS: Final = ("gpuscope", "dcgm", "nvidia_smi")
+_OF_EXPORTERS: Final = {
+    rules.group: rules.metrics for advice in advices().values() for rules in advice.exporter_rules
+}
+METRICS: Final = ("gpuscope", *_OF_EXPORTERS.values())
 _ONLY_FOR: Final = {
     "gpuscope-gpu": "gpuscope",
     "gpuscope-node": "gpuscope",
     "gpuscope-rollups": "gpuscope",
     "gpuscope-use": "gpuscope",
-    "dcgm-exporter": "dcgm",
-    "nvidia-gpu-exporter": "nvidia_smi",
+    **_OF_EXPORTERS,
 }
 """Files about one exporter's metrics; all others fit every one."""
 

@@ -2,7 +2,7 @@
 
 The DCGM source converts fields to readings with `FIELD_READINGS`; the DCGM families convert readings to field
 values with the same rows, so the two cannot disagree. A field without a row has no reading and is available
-only as DCGM printed it (`GpuOrInstance.dcgm_fields`).
+only as DCGM printed it (`NvidiaValues.dcgm_fields`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ PROFILING_IDS: Final = range(1000, 1100)
 """Fields of the profiling module, which DCGM may refuse while all other fields work."""
 
 ENTITY_NUMBER_ID: Final = 0
-"""The key of DCGM's own number for a GPU or instance in `GpuOrInstance.dcgm_fields`; DCGM has no field 0."""
+"""The key of DCGM's own number for a GPU or instance in `NvidiaValues.dcgm_fields`; DCGM has no field 0."""
 
 P2P_BITMAP_ID: Final = 64
 """One bit per GPU that is reachable over NVLink; the closest field to dcgm-exporter's `DCGM_EXP_P2P_STATUS`."""
@@ -75,7 +75,7 @@ FIELD_READINGS: Final = (
     FieldReading(102, "clock_hertz.video", 1e6),
     FieldReading(110, "clock_application_hertz.graphics", 1e6),
     FieldReading(111, "clock_application_hertz.memory", 1e6),
-    FieldReading(112, "throttle_reasons"),
+    FieldReading(112, "throttle_mask"),
     FieldReading(113, "clock_max_hertz.sm", 1e6),
     FieldReading(114, "clock_max_hertz.memory", 1e6),
     FieldReading(115, "clock_max_hertz.video", 1e6),
@@ -137,19 +137,19 @@ FIELD_READINGS: Final = (
     FieldReading(394, "remapped_rows.correctable"),
     FieldReading(395, "row_remap_failed"),
     FieldReading(396, "row_remap_pending"),
-    FieldReading(1001, "graphics_engine_active_ratio"),
-    FieldReading(1002, "sm_active_ratio"),
+    FieldReading(1001, "engine_active_ratio.graphics"),
+    FieldReading(1002, "engine_active_ratio.sm"),
     FieldReading(1003, "sm_occupancy_ratio"),
-    FieldReading(1004, "tensor_active_ratio"),
-    FieldReading(1005, "dram_active_ratio"),
-    FieldReading(1006, "fp64_active_ratio"),
-    FieldReading(1007, "fp32_active_ratio"),
-    FieldReading(1008, "fp16_active_ratio"),
+    FieldReading(1004, "engine_active_ratio.tensor"),
+    FieldReading(1005, "engine_active_ratio.dram"),
+    FieldReading(1006, "engine_active_ratio.fp64"),
+    FieldReading(1007, "engine_active_ratio.fp32"),
+    FieldReading(1008, "engine_active_ratio.fp16"),
     FieldReading(1009, "profiled_pcie_bytes_per_second.tx"),
     FieldReading(1010, "profiled_pcie_bytes_per_second.rx"),
     FieldReading(1011, "profiled_nvlink_bytes_per_second.tx"),
     FieldReading(1012, "profiled_nvlink_bytes_per_second.rx"),
-    FieldReading(1016, "integer_active_ratio"),
+    FieldReading(1016, "engine_active_ratio.integer"),
 )
 
 _ECC_PLACES: Final = ("l1_cache", "l2_cache", "device_memory", "register_file", "texture_memory")
@@ -198,7 +198,7 @@ REQUESTED_FIELD_READINGS: Final = (
         for error, name in enumerate(_ECC_ERRORS)
     ),
     *(
-        FieldReading(field_id, f"nvlink_errors.{link}.{error}")
+        FieldReading(field_id, f"link_errors.{link}.{error}")
         for field_id, (link, error) in NVLINK_ERROR_IDS.items()
     ),
     FieldReading(1013, "tensor_pipe_active_ratio.imma"),
@@ -225,10 +225,14 @@ TEXT_READINGS: Final = {
 }
 """Text fields: field id -> attribute of `Device`."""
 
-DRIVER_READINGS: Final = {1: "driver_version", 2: "nvml_version"}
+DRIVER_READINGS: Final = {1: "driver_version", 2: "library_versions.nvml"}
 """Fields of the machine, which every GPU's row repeats: field id -> attribute of `Driver`."""
 
-REQUESTED_DRIVER_READINGS: Final = {4: "gpu_count", 5: "cuda_version", 74: "confidential_compute"}
+REQUESTED_DRIVER_READINGS: Final = {
+    4: "gpu_count",
+    5: "library_versions.cuda",
+    74: "modes.confidential_compute",
+}
 """As `DRIVER_READINGS`, but read only on request."""
 
 _BLANK_TEXT: Final = frozenset({"<<<NULL>>>", "<<<NOT_FOUND>>>", "<<<NOT_SUPPORTED>>>", "<<<NOT_PERM>>>"})

@@ -11,7 +11,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from gpuscope.agent.families.catalogue.row import reader
 from gpuscope.agent.families.native.table import COUNTER_METRICS, GPU_METRICS, NativeMetric
 from gpuscope.model.readings import ABSENT, Device, Driver
 from gpuscope.vendors.nvidia.dcgm_fields import DRIVER_READINGS
@@ -23,6 +22,7 @@ from gpuscope.vendors.nvidia.families.dcgm.table import (
 )
 from gpuscope.vendors.nvidia.families.dcgm_legacy.table import LEGACY_METRICS
 from gpuscope.vendors.nvidia.families.nvidia_smi.table import SMI_COLUMNS
+from gpuscope.vendors.nvidia.nvidia_values import own, reader
 
 BINARY = KIND_NAMES["b"]
 
@@ -40,13 +40,13 @@ class Field:
     def is_here(self, devices: Sequence[Device], driver: Driver) -> bool:
         """Whether the driver, a GPU or an instance has this field."""
         of_driver = DRIVER_READINGS.get(self.dcgm_id or 0)
-        if of_driver is not None and getattr(driver, of_driver) is not ABSENT:
+        if of_driver is not None and reader(of_driver)(driver) is not ABSENT:
             return True
         return any(self._is_in(device) for device in devices)
 
     def _is_in(self, device: Device) -> bool:
         parts = (device, *device.instances)
-        if self.dcgm_id is not None and any(self.dcgm_id in part.dcgm_fields for part in parts):
+        if self.dcgm_id is not None and any(self.dcgm_id in own(part).dcgm_fields for part in parts):
             return True
         return bool(self.reading) and any(_present(part, self.reading) for part in parts)
 
@@ -58,14 +58,14 @@ def _present(part: object, path: str) -> bool:
 
 @cache
 def all_fields() -> tuple[Field, ...]:
-    native = {row.reading: row for row in (*GPU_METRICS, *COUNTER_METRICS)}
+    native = {row.reading.removeprefix("vendor_values."): row for row in (*GPU_METRICS, *COUNTER_METRICS)}
     columns = {column.reading: column.header for column in SMI_COLUMNS}
     dcgm_names = {counter.id: counter.name for counter in (*OPT_IN_COUNTERS, *DEFAULT_COUNTERS)}
     legacy = {metric.id: f"dcgm_{metric.name}" for metric in LEGACY_METRICS}
     fields, seen = [], defaultdict(set)
     for row in field_rows():
         names = {}
-        metric = native.get(row.reading.split(".")[0])
+        metric = native.get(row.reading) or native.get(row.reading.split(".")[0])
         if metric is not None:
             names["native"] = _native_name(metric, row.reading)
             seen["native"].add(metric.name)
@@ -78,13 +78,13 @@ def all_fields() -> tuple[Field, ...]:
             names["dcgm_legacy"] = legacy.get(row.id, f"dcgm_{row.tag}")
         unit, text = (metric.unit_name, metric.help) if metric else (row.kind, "")
         fields.append(Field(row.tag, unit, text, row.reading, row.id, row.short_name, names))
-    for metric in native.values():
+    for reading, metric in native.items():
         if metric.name not in seen["native"]:
             names = {"native": metric.name}
-            if metric.reading in columns:
-                names["nvidia_smi"] = columns[metric.reading]
-                seen["smi"].add(metric.reading)
-            fields.append(Field(metric.reading, metric.unit_name, metric.help, metric.reading, None, "", names))
+            if reading in columns:
+                names["nvidia_smi"] = columns[reading]
+                seen["smi"].add(reading)
+            fields.append(Field(reading, metric.unit_name, metric.help, reading, None, "", names))
     for reading, header in columns.items():
         if reading not in seen["smi"]:
             fields.append(Field(header.split(" ")[0], "", "", reading, None, "", {"nvidia_smi": header}))
@@ -93,7 +93,7 @@ def all_fields() -> tuple[Field, ...]:
 
 def _native_name(metric: NativeMetric, reading: str) -> str:
     keys = reading.split(".")[1:]
-    if not keys:
+    if not keys or not metric.labels:
         return metric.name
     labels = ",".join(f'{label}="{key}"' for label, key in zip(metric.labels, keys, strict=False))
     return f"{metric.name}{{{labels}}}"

@@ -6,76 +6,65 @@ cap under load are normal; heat and the power brake are not.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
 
+from gpuscope.model.vendor import ThrottleReason
 
-@dataclass(frozen=True, slots=True)
-class Throttle:
-    reason: str
-    hinders: bool
-    """Whether it is a problem to act on, not the card doing what it was set to do."""
-    meaning: str
-    next_step: str
-
-
-_TABLE: Final = (
-    Throttle(
+THROTTLES: Final = (
+    ThrottleReason(
         "hw_thermal_slowdown",
         True,
         "The GPU is so hot that its hardware halves the clocks.",
         "check fans, airflow and dust; compare with the other GPUs of the node",
     ),
-    Throttle(
+    ThrottleReason(
         "hw_power_brake_slowdown",
         True,
         "The machine's power supply told the GPU to slow down.",
         "check power supplies, cables and the rack's feed",
     ),
-    Throttle(
+    ThrottleReason(
         "hw_slowdown",
         True,
         "The hardware slows the GPU down because of heat or power.",
         "look at the temperature and at the power brake to see which",
     ),
-    Throttle(
+    ThrottleReason(
         "sw_thermal_slowdown",
         True,
         "The driver lowers the clocks to keep the temperature.",
         "improve the cooling; normal for desktop cards under full load",
     ),
-    Throttle(
+    ThrottleReason(
         "sync_boost",
         True,
         "The clocks follow the slowest GPU of a group.",
         "find the slow GPU of the group, or end the group (nvidia-smi boost-slider)",
     ),
-    Throttle(
+    ThrottleReason(
         "sw_power_cap",
         False,
         "The GPU draws as much power as it is allowed to: normal under load.",
         "raise the limit with nvidia-smi -pl if power and cooling allow",
     ),
-    Throttle(
+    ThrottleReason(
         "applications_clocks_setting",
         False,
         "Somebody set application clocks.",
         "nvidia-smi -rac removes them",
     ),
-    Throttle(
+    ThrottleReason(
         "display_clock_setting",
         False,
         "A display needs these clocks.",
         "nothing",
     ),
-    Throttle(
+    ThrottleReason(
         "gpu_idle",
         False,
         "Nothing runs, so the clocks are low.",
         "nothing",
+        is_idle=True,
     ),
 )
-
-THROTTLES: Final[dict[str, Throttle]] = {row.reason: row for row in _TABLE}
-HINDERING: Final = tuple(row.reason for row in _TABLE if row.hinders)
-"""The reasons to act on, worst first."""
+"""Worst first."""

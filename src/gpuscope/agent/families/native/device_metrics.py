@@ -1,4 +1,7 @@
-"""Native metrics of GPUs and MIG instances: the table's rows for every device of a snapshot."""
+"""Native metrics of GPUs and their instances: the table's rows for every device of a snapshot.
+
+A device has the rows of every GPU and those of its vendor.
+"""
 
 from __future__ import annotations
 
@@ -8,22 +11,30 @@ from typing import Any
 
 from gpuscope.agent.families.native.table import (
     COUNTER_METRICS,
+    ERROR_METRICS,
     GPU_INFO,
     GPU_METRICS,
     GPU_UP,
+    INSTANCE_INFOS,
     INSTANCE_TREND_METRICS,
-    MIG_INFO,
     THROTTLE_REASON,
     TREND_METRICS,
-    XID_AGE,
-    XID_ERRORS,
-    XID_LAST,
     NativeMetric,
 )
 from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample, label_texts
-from gpuscope.model.readings import ABSENT, NO_TREND, Counters, Device, Maybe, MigInstance, Snapshot, Uuid
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
+from gpuscope.model.readings import (
+    ABSENT,
+    NO_TREND,
+    Counters,
+    Device,
+    Instance,
+    Maybe,
+    Snapshot,
+    Uuid,
+    instance_name,
+)
+from gpuscope.model.vendor import UNLABELLED, vendors
 
 Pair = tuple[LabelSet, float | int]
 
@@ -39,15 +50,42 @@ class _MetricRows:
 
 
 def _reader(readings: Sequence[str]) -> Callable[[object], tuple[Any, ...]]:
-    if len(readings) > 1:
-        return attrgetter(*readings)
+    """`power_watts`, `vendor_values.fabric_state`, or a number of a mapping: `engine_active_ratio.sm`."""
+    attributes = [_attribute(reading) for reading in readings]
+    keys = [reading[len(attribute) + 1 :] for reading, attribute in zip(readings, attributes, strict=True)]
+    keyed = [(place, key) for place, key in enumerate(keys) if key]
     # attrgetter returns no tuple for one name, and needs at least one.
-    return lambda thing: tuple(getattr(thing, reading) for reading in readings)
+    get = attrgetter(*attributes) if len(attributes) > 1 else None
+
+    def read(thing: object) -> tuple[Any, ...]:
+        values = [attrgetter(name)(thing) for name in attributes] if get is None else list(get(thing))
+        for place, key in keyed:
+            values[place] = values[place].get(key, ABSENT)
+        return tuple(values)
+
+    return read if get is None or keyed else get
 
 
-def instance_name(device: Device, instance: MigInstance) -> str:
-    """`0_7_0`: GPU index, GPU instance, compute instance."""
-    return f"{device.index}_{instance.gpu_instance}_{instance.compute_instance}"
+def _attribute(reading: str) -> str:
+    return ".".join(reading.split(".")[: 2 if reading.startswith("vendor_values.") else 1])
+
+
+class _VendorRows:
+    """The selected rows of one vendor's GPUs, and of their instances, which have fewer."""
+
+    def __init__(self, vendor: Maybe[str], only: MetricSelection) -> None:
+        of_vendors = {
+            row: name for name, known in vendors().items() for row in (*known.link_metrics, *known.metrics)
+        }
+        rows = [row for row in GPU_METRICS if of_vendors.get(row, vendor) == vendor]
+        self.of_gpu = _MetricRows((*rows, THROTTLE_REASON), only)
+        self.of_counters = _MetricRows(COUNTER_METRICS, only)
+        self.of_trend = _MetricRows(TREND_METRICS, only)
+        self.gpu_rows = (*self.of_gpu.rows, *self.of_counters.rows, *self.of_trend.rows)
+        of_instances = (row for row in rows if row.reading.split(".")[0] in Instance.__dataclass_fields__)
+        self.of_instance = _MetricRows(of_instances, only)
+        self.of_instance_trend = _MetricRows(INSTANCE_TREND_METRICS, only)
+        self.instance_rows = (*self.of_instance.rows, *self.of_instance_trend.rows)
 
 
 class _Kept:
@@ -73,7 +111,7 @@ class _Kept:
 
 
 def _minor(device: Device) -> Maybe[str]:
-    """N of /dev/nvidiaN: Slurm's number of the GPU, which need not be nvidia-smi's index."""
+    """That of the device file: Slurm's number of the GPU, which need not be its index."""
     return ABSENT if device.minor_number is ABSENT else str(device.minor_number)
 
 
@@ -91,18 +129,11 @@ class DeviceMetrics:
 
     def __init__(self, only: MetricSelection = EVERY_METRIC) -> None:
         self._only = only
-        self._gpu_rows = _MetricRows(GPU_METRICS, only)
-        self._counter_rows = _MetricRows(COUNTER_METRICS, only)
-        self._trend_rows = _MetricRows(TREND_METRICS, only)
-        self._device_rows = (*self._gpu_rows.rows, *self._counter_rows.rows, *self._trend_rows.rows)
-        # A MIG instance has fewer of them.
-        of_instances = (row for row in GPU_METRICS if row.reading in MigInstance.__dataclass_fields__)
-        self._instance_rows = _MetricRows(of_instances, only)
-        self._instance_trend_rows = _MetricRows(INSTANCE_TREND_METRICS, only)
-        self._rows_of_instances = (*self._instance_rows.rows, *self._instance_trend_rows.rows)
+        every_row = (*GPU_METRICS, *COUNTER_METRICS, *TREND_METRICS, THROTTLE_REASON)
+        self._families = tuple(row for row in every_row if row.name in only)
+        self._rows: dict[Maybe[str], _VendorRows] = {}
         self._labels: dict[tuple[str, Uuid], LabelSet] = {}
         self._kept: dict[LabelSet, _Kept] = {}
-        self._reasons: dict[LabelSet, tuple[int | None, list[Pair]]] = {}
         self._infos: dict[tuple[Maybe[str], ...], LabelSet] = {}
 
     def labels(self, gpu: str, uuid: Uuid) -> LabelSet:
@@ -115,27 +146,30 @@ class DeviceMetrics:
         self._forget_gone(snapshot.devices)
         if GPU_INFO.name in self._only:
             yield self._info(snapshot)
-        if MIG_INFO.name in self._only:
-            yield _mig_info(snapshot)
+        for vendor, info in INSTANCE_INFOS.items():
+            if info.name in self._only:
+                yield _instance_info(info, vendor, snapshot)
         if GPU_UP.name in self._only:
             up = [Sample(self._of(device), 0 if device.lost else 1) for device in snapshot.devices]
             yield GPU_UP.family(up)
         yield from self._catalogue_families(snapshot)
-        if THROTTLE_REASON.name in self._only:
-            yield self._throttle_reasons(snapshot.devices)
-        yield from (family for family in self._xids(snapshot) if family.name in self._only)
+        yield from (family for family in self._errors(snapshot) if family.name in self._only)
 
     def _info(self, snapshot: Snapshot) -> MetricFamily:
-        driver = snapshot.driver
         simulated = "true" if snapshot.simulated else "false"
         infos: dict[tuple[Maybe[str], ...], LabelSet] = {}
         for device in snapshot.devices:
-            texts = (
+            driver = snapshot.driver_of(device.vendor)
+            texts: tuple[Maybe[str], ...] = (
                 str(device.index), device.uuid, device.model, snapshot.node, driver.driver_version,
-                driver.cuda_version, simulated, device.pci_bus_id, device.serial, device.brand,
-                device.architecture, device.compute_capability, device.vbios_version, _minor(device),
+                driver.library_versions.get("cuda", ABSENT), simulated, device.pci_bus_id, device.serial,
+                device.brand, device.architecture, device.compute_capability, device.vbios_version,
+                _minor(device),
             )  # fmt: skip
-            infos[texts] = self._infos.get(texts) or label_texts(GPU_INFO.labels, texts)
+            names = GPU_INFO.labels
+            if device.vendor not in (ABSENT, UNLABELLED):
+                texts, names = (*texts, device.vendor), (*names, "vendor")
+            infos[texts] = self._infos.get(texts) or label_texts(names, texts)
         self._infos = infos
         return GPU_INFO.family([(labels, 1) for labels in infos.values()])
 
@@ -146,22 +180,23 @@ class DeviceMetrics:
         if len(self._labels) > 4 * sum(1 + len(device.instances) for device in devices) + 64:
             self._labels.clear()
             self._kept.clear()
-            self._reasons.clear()
 
     def _catalogue_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
-        samples: dict[str, list[Pair]] = {row.name: [] for row in self._device_rows}
+        samples: dict[str, list[Pair]] = {row.name: [] for row in self._families}
         for device in snapshot.devices:
+            rows = self._rows.get(device.vendor)
+            if rows is None:
+                rows = self._rows[device.vendor] = _VendorRows(device.vendor, self._only)
             counters = snapshot.counters.get(device.uuid, Counters())
             trend = snapshot.trends.get(device.uuid, NO_TREND)
-            values = self._gpu_rows.read(device) + self._counter_rows.read(counters)
-            values += self._trend_rows.read(trend)
-            self._keep(self._device_rows, self._of(device)).add_to(samples, values)
+            values = rows.of_gpu.read(device) + rows.of_counters.read(counters) + rows.of_trend.read(trend)
+            self._keep(rows.gpu_rows, self._of(device)).add_to(samples, values)
             for instance in device.instances:
                 labels = self.labels(instance_name(device, instance), instance.uuid)
                 trend = snapshot.trends.get(instance.uuid, NO_TREND)
-                values = self._instance_rows.read(instance) + self._instance_trend_rows.read(trend)
-                self._keep(self._rows_of_instances, labels).add_to(samples, values)
-        for row in self._device_rows:
+                values = rows.of_instance.read(instance) + rows.of_instance_trend.read(trend)
+                self._keep(rows.instance_rows, labels).add_to(samples, values)
+        for row in self._families:
             yield row.family(samples[row.name])
 
     def _keep(self, rows: Sequence[NativeMetric], labels: LabelSet) -> _Kept:
@@ -170,44 +205,31 @@ class DeviceMetrics:
             known = self._kept[labels] = _Kept(rows, labels)
         return known
 
-    def _throttle_reasons(self, devices: Sequence[Device]) -> MetricFamily:
-        samples: list[Pair] = []
-        for device in devices:
-            if device.throttle_reasons is not ABSENT:
-                samples += self._reasons_of(device.throttle_reasons, self._of(device))
-        return THROTTLE_REASON.family(samples)
-
-    def _reasons_of(self, mask: int, labels: LabelSet) -> list[Pair]:
-        known, samples = self._reasons.get(labels, (None, []))
-        if mask != known:
-            samples = [
-                (labels.plus(("reason",), reason), 1 if mask & bit else 0)
-                for reason, bit in THROTTLE_REASONS.items()
-            ]
-            self._reasons[labels] = mask, samples
-        return samples
-
-    def _xids(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+    def _errors(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
         index = {device.uuid: str(device.index) for device in snapshot.devices}
-        counts, ages, times = [], [], []
-        for total in snapshot.xids:
-            labels = self.labels(index.get(total.gpu_uuid, ""), total.gpu_uuid).plus(("xid",), str(total.xid))
-            counts.append(Sample(labels, total.count))
-            times.append(Sample(labels, total.last_at))
-            if snapshot.monotonic is not ABSENT and total.last_monotonic is not ABSENT:
-                ages.append(Sample(labels, float(max(0, int(snapshot.monotonic - total.last_monotonic)))))
-        yield XID_ERRORS.family(counts)
-        yield XID_AGE.family(ages)
-        yield XID_LAST.family(times)
+        for vendor, metrics in ERROR_METRICS.items():
+            counts, ages, times = [], [], []
+            for error in snapshot.errors:
+                if error.vendor != vendor:
+                    continue
+                of_gpu = self.labels(index.get(error.gpu_uuid, ""), error.gpu_uuid)
+                labels = of_gpu.plus(metrics.total.labels, error.code)
+                counts.append(Sample(labels, error.count))
+                times.append(Sample(labels, error.last_at))
+                if snapshot.monotonic is not ABSENT and error.last_monotonic is not ABSENT:
+                    ages.append(Sample(labels, float(max(0, int(snapshot.monotonic - error.last_monotonic)))))
+            yield metrics.total.family(counts)
+            yield metrics.age.family(ages)
+            yield metrics.last.family(times)
 
 
-def _mig_info(snapshot: Snapshot) -> MetricFamily:
+def _instance_info(info: NativeMetric, vendor: str, snapshot: Snapshot) -> MetricFamily:
     samples = []
     for device in snapshot.devices:
-        for instance in device.instances:
+        for instance in device.instances if device.vendor == vendor else ():
             texts = (
-                instance_name(device, instance), instance.uuid, device.uuid, str(instance.gpu_instance),
-                str(instance.compute_instance), instance.profile,
+                instance_name(device, instance), instance.uuid, device.uuid, *map(str, instance.ids),
+                instance.profile,
             )  # fmt: skip
-            samples.append(Sample(label_texts(MIG_INFO.labels, texts), 1))
-    return MIG_INFO.family(samples)
+            samples.append(Sample(label_texts(info.labels, texts), 1))
+    return info.family(samples)

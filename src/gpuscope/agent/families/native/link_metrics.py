@@ -8,9 +8,9 @@ from typing import Final
 from gpuscope.agent.collect.rails import gpu_slots, rails_of_gpus
 from gpuscope.agent.families.host.infiniband_table import HW_COUNTERS
 from gpuscope.agent.families.native import link_table as rows
-from gpuscope.agent.families.native.metric import LabelCache
 from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
 from gpuscope.model.exposition.sample import MetricFamily
+from gpuscope.model.native_metric import LabelCache
 from gpuscope.model.readings import ABSENT, Maybe, Snapshot
 from gpuscope.model.readings.infiniband import ACTIVE_STATE, InfinibandPort, InfinibandReading
 

@@ -6,7 +6,7 @@ findings need beside the numbers of the GPUs.
 
 from __future__ import annotations
 
-from gpuscope.agent.families.native.metric import NativeMetric
+from gpuscope.model.native_metric import NativeMetric
 
 
 def _gauge(name: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscope.agent.families.native.metric import NativeMetric
+from gpuscope.model.native_metric import NativeMetric
 
 OWNER_LABELS = ("kind", "namespace", "name", "gpu", "uuid")
 

@@ -11,8 +11,8 @@ from heapq import nsmallest
 from math import inf
 
 from gpuscope.agent.families.native import slurm_table as rows
-from gpuscope.agent.families.native.metric import LabelCache
 from gpuscope.model.exposition.sample import MetricFamily
+from gpuscope.model.native_metric import LabelCache
 from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.model.readings.slurm import HOLDS_RESOURCES, PENDING, SUSPENDED, Gres, SlurmJob, SlurmState
 

@@ -13,7 +13,6 @@ from itertools import accumulate
 from typing import Final
 
 from gpuscope.agent.families.native import slurm_table as rows
-from gpuscope.agent.families.native.metric import LabelCache
 from gpuscope.agent.families.native.slurm_job_series import (
     MAX_LIST_CHARACTERS,
     fold_reason,
@@ -24,6 +23,7 @@ from gpuscope.agent.families.native.slurm_node_metrics import node_families
 from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
 from gpuscope.agent.families.slurm_counts import sum_jobs
 from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.model.native_metric import LabelCache
 from gpuscope.model.readings import ABSENT, Maybe, Snapshot
 from gpuscope.model.readings.slurm import HOLDS_RESOURCES, PENDING, SchedulerStats, SlurmJob, SlurmState
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuscope.agent.families.native import slurm_table as rows
-from gpuscope.agent.families.native.metric import LabelCache
 from gpuscope.agent.families.slurm_counts import gpus_of_node
 from gpuscope.model.exposition.sample import MetricFamily
+from gpuscope.model.native_metric import LabelCache
 from gpuscope.model.readings import Maybe
 from gpuscope.model.readings.slurm import SlurmNode
 

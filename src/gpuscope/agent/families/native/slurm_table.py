@@ -5,7 +5,7 @@ A job's number is `slurm_job`, as in the metrics of processes: `job` is Promethe
 
 from __future__ import annotations
 
-from gpuscope.agent.families.native.metric import NativeMetric
+from gpuscope.model.native_metric import NativeMetric
 
 
 def _gauge(name: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:

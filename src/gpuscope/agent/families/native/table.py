@@ -1,25 +1,22 @@
 """The table of native metrics, from which HELP, TYPE and the docs are generated.
 
-`reading` is usually an attribute of `Device` (and `MigInstance`), `Counters` or `Process`; with `labels` the
-attribute is a mapping whose keys are the label values. Such a metric needs only a row. Rows without a `reading`
-are filled by their own code.
+`reading` is usually an attribute of `Device` (and `Instance`), `Counters` or `Process`; with `labels` the
+attribute is a mapping whose keys are the label values, and `NAME.KEY` is one number of such a mapping. Such a
+metric needs only a row. Rows without a `reading` are filled by their own code. Rows that only one vendor has
+come from its folder.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from gpuscope.agent.families.native.link_table import LINK_METRICS
-from gpuscope.agent.families.native.metric import NativeMetric as NativeMetric
 from gpuscope.agent.families.native.owner_table import OWNERSHIP_METRICS
 from gpuscope.agent.families.native.slurm_table import SLURM_CLUSTER_METRICS
-
-
-def _gauge(name: str, reading: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
-    return NativeMetric(f"gpuscope_gpu_{name}", "gauge", reading, help_text, labels, unit)
-
-
-def _counter(name: str, reading: str, help_text: str, *labels: str) -> NativeMetric:
-    return NativeMetric(f"gpuscope_gpu_{name}_total", "counter", reading, help_text, labels)
-
+from gpuscope.model.native_metric import NativeMetric as NativeMetric
+from gpuscope.model.native_metric import gpu_counter as _counter
+from gpuscope.model.native_metric import gpu_gauge as _gauge
+from gpuscope.model.vendor import ErrorCatalogue, vendors
 
 GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge(
@@ -86,30 +83,7 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
     _gauge("pcie_link_width_max", "pcie_link_width_max", "PCIe lanes of this GPU in this slot.", unit="lanes"),
     _gauge("pcie_bytes_per_second", "pcie_bytes_per_second", "PCIe traffic, measured over 20 ms.", "direction"),
     _counter("pcie_replays", "pcie_replays", "Retransmitted PCIe packets."),
-    _gauge("nvlink_up", "nvlink_up", "1 if the NVLink is up.", "link", unit="0 or 1"),
-    _counter("nvlink_bytes", "nvlink_bytes", "NVLink traffic over all links.", "direction"),
-    _counter("nvlink_link_bytes", "nvlink_link_bytes", "NVLink traffic by link.", "link", "direction"),
-    _counter("nvlink_errors", "nvlink_errors", "NVLink errors by link and kind.", "link", "error"),
-    _gauge(
-        "p2p_nvlink_status",
-        "p2p_nvlink_status",
-        "NVLink P2P access to another GPU: 0 available, else not available because of 1 chipset, 2 GPU, "
-        "3 topology, 4 a setting, 5 no support, 6 unknown.",
-        "peer",
-        unit="status",
-    ),
-    _gauge(
-        "fabric_state",
-        "fabric_state",
-        "Registration with the NVLink fabric: 0 not supported, 1 not started, 2 in progress, 3 completed.",
-        unit="state",
-    ),
-    _gauge(
-        "fabric_status",
-        "fabric_status",
-        "NVML return code of the completed fabric registration; 0 is success.",
-        unit="code",
-    ),
+    *(row for vendor in vendors().values() for row in vendor.link_metrics),
     _gauge("ecc_enabled", "ecc_enabled", "1 if ECC is on.", unit="0 or 1"),
     _gauge("ecc_pending", "ecc_pending", "1 if ECC will be on after the next reboot.", unit="0 or 1"),
     _counter(
@@ -123,101 +97,7 @@ GPU_METRICS: tuple[NativeMetric, ...] = (
         "lifetime",
         "location",
     ),
-    _counter(
-        "ecc_sram_errors",
-        "ecc_sram_errors",
-        "Uncorrected SRAM errors by detection method.",
-        "check",
-        "lifetime",
-    ),
-    _counter("ecc_sram_source_errors", "ecc_sram_sources", "Uncorrected SRAM errors ever, by unit.", "unit"),
-    _gauge(
-        "ecc_sram_threshold_exceeded",
-        "ecc_sram_threshold_exceeded",
-        "1 if the number of SRAM errors requires replacing the board.",
-        unit="0 or 1",
-    ),
-    _gauge("retired_pages", "retired_pages", "Permanently retired memory pages.", "cause", unit="count"),
-    _gauge(
-        "retired_pages_pending",
-        "retired_pages_pending",
-        "1 if pages will be retired at the next reboot.",
-        unit="0 or 1",
-    ),
-    _gauge("remapped_rows", "remapped_rows", "Memory rows replaced by spare ones.", "cause", unit="count"),
-    _gauge(
-        "row_remap_pending",
-        "row_remap_pending",
-        "1 if a row will be remapped at the next reset.",
-        unit="0 or 1",
-    ),
-    _gauge(
-        "row_remap_failed",
-        "row_remap_failed",
-        "1 if row remapping failed and the board must be replaced.",
-        unit="0 or 1",
-    ),
-    _gauge(
-        "row_remap_banks",
-        "row_remap_banks",
-        "Memory banks by how many spare rows they have left.",
-        "availability",
-        unit="count",
-    ),
-    _gauge(
-        "compute_mode",
-        "compute_mode",
-        "Compute mode: 0 default, 1 exclusive thread, 2 prohibited, 3 exclusive process.",
-        unit="mode",
-    ),
-    _gauge(
-        "persistence_mode",
-        "persistence_mode",
-        "1 if the driver stays loaded while no process uses the GPU.",
-        unit="0 or 1",
-    ),
-    _gauge("mig_enabled", "mig_enabled", "1 if the GPU is split into MIG instances.", unit="0 or 1"),
-    _gauge("mig_pending", "mig_pending", "1 if MIG will be on after the next reset.", unit="0 or 1"),
-    _gauge(
-        "recovery_action",
-        "recovery_action",
-        "Action the driver recommends: 0 none, 1 reset, 2 node reboot, 3 drain P2P, 4 drain and reset, "
-        "5 recover the IMEX domain, 6 bus reset, 7 system reboot.",
-        unit="action",
-    ),
-    _gauge(
-        "graphics_engine_active_ratio",
-        "graphics_engine_active_ratio",
-        "Share of cycles in which the graphics or compute engine was active.",
-    ),
-    _gauge(
-        "sm_active_ratio", "sm_active_ratio", "Share of cycles in which an SM had work, averaged over all SMs."
-    ),
-    _gauge("sm_occupancy_ratio", "sm_occupancy_ratio", "Warps resident on the SMs as a share of what fits."),
-    _gauge("tensor_active_ratio", "tensor_active_ratio", "Share of cycles the tensor cores were active."),
-    _gauge("dram_active_ratio", "dram_active_ratio", "Share of cycles the memory moved data."),
-    _gauge("fp64_active_ratio", "fp64_active_ratio", "Share of cycles the FP64 pipes were active."),
-    _gauge("fp32_active_ratio", "fp32_active_ratio", "Share of cycles the FP32 pipes were active."),
-    _gauge("fp16_active_ratio", "fp16_active_ratio", "Share of cycles the FP16 pipes were active."),
-    _gauge("integer_active_ratio", "integer_active_ratio", "Share of cycles the integer pipes were active."),
-    _gauge(
-        "profiled_pcie_bytes_per_second",
-        "profiled_pcie_bytes_per_second",
-        "PCIe traffic measured by the profiling units.",
-        "direction",
-    ),
-    _gauge(
-        "profiled_nvlink_bytes_per_second",
-        "profiled_nvlink_bytes_per_second",
-        "NVLink traffic measured by the profiling units.",
-        "direction",
-    ),
-    _counter(
-        "violation_seconds",
-        "violation_seconds",
-        "Time with reduced clocks, by policy; counted by the driver.",
-        "policy",
-    ),
+    *(row for vendor in vendors().values() for row in vendor.metrics),
 )
 
 COUNTER_METRICS: tuple[NativeMetric, ...] = (
@@ -350,30 +230,46 @@ GPU_INFO = NativeMetric(
         "brand", "architecture", "compute_capability", "vbios_version", "minor",
     ),
 )  # fmt: skip
-MIG_INFO = NativeMetric(
-    "gpuscope_mig_info",
-    "info",
-    "",
-    "A MIG instance, its GPU and its profile; the value is always 1.",
-    ("gpu", "uuid", "parent_uuid", "gpu_instance", "compute_instance", "profile"),
-)
 GPU_UP = _gauge("up", "", "0 if the GPU is known but does not answer.", unit="0 or 1")
 THROTTLE_REASON = _gauge(
-    "throttle_reason", "", "1 while this reason reduces the clocks.", "reason", unit="0 or 1"
+    "throttle_reason", "throttle_reasons", "1 while this reason reduces the clocks.", "reason", unit="0 or 1"
 )
-XID_ERRORS = _counter("xid_errors", "", "XID errors by code, each counted once.", "xid")
-XID_AGE = _gauge(
-    "xid_age_seconds",
-    "",
-    "How long ago this XID occurred last; absent if that was before the machine's last boot.",
-    "xid",
-)
-XID_LAST = _gauge(
-    "xid_last_timestamp_seconds",
-    "",
-    "Deprecated, use gpuscope_gpu_xid_age_seconds: time of the last occurrence of this XID.",
-    "xid",
-)
+
+
+@dataclass(frozen=True, slots=True)
+class ErrorMetrics:
+    """Of one vendor's errors, under its word for them."""
+
+    total: NativeMetric
+    age: NativeMetric
+    last: NativeMetric
+
+
+def _error_metrics(catalogue: ErrorCatalogue) -> ErrorMetrics:
+    key, word, age = catalogue.key, catalogue.word, catalogue.age_metric
+    return ErrorMetrics(
+        _counter(f"{key}_errors", "", f"{word} errors by code, each counted once.", key),
+        _gauge(
+            f"{key}_age_seconds",
+            "",
+            f"How long ago this {word} occurred last; absent if that was before the machine's last boot.",
+            key,
+        ),
+        _gauge(
+            f"{key}_last_timestamp_seconds",
+            "",
+            f"Deprecated, use {age}: time of the last occurrence of this {word}.",
+            key,
+        ),
+    )
+
+
+ERROR_METRICS = {
+    vendor.name: _error_metrics(vendor.errors) for vendor in vendors().values() if vendor.errors is not None
+}
+INSTANCE_INFOS = {
+    vendor.name: vendor.instance_info for vendor in vendors().values() if vendor.instance_info is not None
+}
 
 
 def _agent(name: str, kind: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
@@ -414,9 +310,11 @@ AGENT_CPU = _agent("agent_cpu_seconds_total", "counter", "CPU time used by the a
 AGENT_MEMORY = _agent("agent_memory_bytes", "gauge", "Resident memory of the agent.")
 
 NATIVE_METRICS: tuple[NativeMetric, ...] = (
-    GPU_INFO, MIG_INFO, GPU_UP, *GPU_METRICS, *COUNTER_METRICS, *TREND_METRICS, THROTTLE_REASON, XID_ERRORS,
-    XID_AGE, XID_LAST, *PROCESS_METRICS, *PROCESS_WORK_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS,
+    GPU_INFO, *INSTANCE_INFOS.values(), GPU_UP, *GPU_METRICS, *COUNTER_METRICS, *TREND_METRICS, THROTTLE_REASON,
+    *(row for rows in ERROR_METRICS.values() for row in (rows.total, rows.age, rows.last)),
+    *PROCESS_METRICS, *PROCESS_WORK_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS,
     *LINK_METRICS, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED,
-    NODE_CPU, AGENT_INFO, AGENT_SNAPSHOT_AGE, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU,
+    NODE_CPU,
+    AGENT_INFO, AGENT_SNAPSHOT_AGE, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU,
     AGENT_MEMORY, *SLURM_CLUSTER_METRICS,
 )  # fmt: skip

@@ -109,7 +109,7 @@ def _counts(devices: tuple[Device, ...], units: list[UnitProcesses]) -> dict[str
     names = unit_names(devices)
     counts: dict[str, int] = {}
     for device in devices:
-        split = bool(device.instances) or device.mig_enabled == 1
+        split = bool(device.instances) or device.is_split
         if not device.lost:
             here = device.instances if split else (device,)
             counts.update((names[part.uuid], 0) for part in here if part.processes_known)

@@ -1,7 +1,7 @@
-"""XIDs from the kernel log, which also has errors from before the agent started or that made the driver fail.
+"""Errors of GPUs from the kernel log, which also has those before the agent's start and of a failed driver.
 
 Reads /dev/kmsg without blocking, else runs journalctl, else dmesg. After opening it starts with the oldest
-record of this boot: events contain their position in the log, by which the XID ledger recognises events it has
+record of this boot: events contain their position in the log, by which the ledger recognises events it has
 counted. Times are converted from the kernel's clock, which stops in suspend and drifts against the wall clock;
 a new record cannot be older than the last read.
 """
@@ -15,11 +15,11 @@ from collections.abc import Callable
 from gpuscope.agent.sources.kernel_log.commands import DmesgReader, JournalReader
 from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader
 from gpuscope.agent.sources.kernel_log.record import KernelLogRecord, LogReader
-from gpuscope.agent.sources.kernel_log.xid_line import parse_gpu_line, parse_xid_line
 from gpuscope.base.errors import SourceError, SourceMissing
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import ABSENT, Maybe, Reading, Uuid, XidEvent
+from gpuscope.model.readings import ABSENT, ErrorEvent, Maybe, Reading, Uuid
 from gpuscope.model.source import SourceSpec, Tier
+from gpuscope.model.vendor import KernelLogLine, vendors
 
 CHANNEL = "kernel_log"
 KMSG = "/dev/kmsg"
@@ -30,7 +30,7 @@ READINGS_REPEATED = 2
 
 FIX = (
     "grant the agent CAP_SYSLOG and access to /dev/kmsg, or add its user to the group systemd-journal; "
-    "until then XIDs come from the driver's events only"
+    "until then errors come from the driver's events only"
 )
 
 
@@ -47,7 +47,7 @@ class KernelLog:
         self._read_up_to: Maybe[tuple[float, float]] = ABSENT
         """New records were written after this time, in seconds since the epoch and since boot."""
         self._uuid_at: dict[str, Uuid] = {}
-        self._events: deque[tuple[XidEvent, ...]] = deque(maxlen=1 + READINGS_REPEATED)
+        self._events: deque[tuple[ErrorEvent, ...]] = deque(maxlen=1 + READINGS_REPEATED)
 
     def read(self, due: frozenset[Tier]) -> Reading:
         began = self._now(), self._since_boot()
@@ -56,31 +56,36 @@ class KernelLog:
         if batch is None:
             self._events.append(())
         else:
-            found = (self._to_event(record) for record in batch.records)
-            self._events.append(tuple(event for event in found if event is not None))
+            events = (self._to_event(record) for record in batch.records)
+            self._events.append(tuple(event for event in events if event is not None))
             self._read_up_to = began if batch.caught_up else ABSENT
             overruns = batch.overruns
         return Reading(
-            xids=tuple(event for events in self._events for event in events),
+            errors=tuple(event for events in self._events for event in events),
             failures={f"{self._reader.name} overrun": overruns} if overruns else {},
         )
 
     def close(self) -> None:
         self._reader.close()
 
-    def _to_event(self, record: KernelLogRecord) -> XidEvent | None:
-        gpu = parse_gpu_line(record.text)
-        if gpu is not None:
+    def _to_event(self, record: KernelLogRecord) -> ErrorEvent | None:
+        for vendor in vendors().values():
+            line = vendor.parse_kernel_line(record.text)
+            if line is not None:
+                return self._event_of(vendor.name, line, record)
+        return None
+
+    def _event_of(self, vendor: str, line: KernelLogLine, record: KernelLogRecord) -> ErrorEvent | None:
+        if line.uuid is not ABSENT:
             if len(self._uuid_at) >= MAX_GPUS:
                 self._uuid_at.clear()
-            self._uuid_at[gpu.pci_bus_id] = gpu.uuid
-            return None
-        line = parse_xid_line(record.text)
-        if line is None:
+            self._uuid_at[line.pci_bus_id] = line.uuid
+        if line.code is ABSENT:
             return None
         at, monotonic = self._times_of(record)
-        return XidEvent(
-            xid=line.xid,
+        return ErrorEvent(
+            vendor=vendor,
+            code=line.code,
             at=at,
             monotonic=monotonic,
             reporter=CHANNEL,

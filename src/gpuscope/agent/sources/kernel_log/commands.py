@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
-from gpuscope.agent.sources.kernel_log.record import DRIVER_PREFIX, Batch, KernelLogRecord
+from gpuscope.agent.sources.kernel_log.record import Batch, KernelLogRecord, is_of_driver
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT, Maybe
 
@@ -96,7 +96,7 @@ class JournalReader:
         def take(line: bytes) -> None:
             nonlocal last
             last = line
-            record = parse_journal_line(line) if DRIVER_PREFIX in line else None
+            record = parse_journal_line(line) if is_of_driver(line) else None
             if record is not None:
                 records.append(record)
 
@@ -171,7 +171,7 @@ class DmesgReader:
             is_continued, time_before = time == time_before, time
             if line == last:
                 lines.clear()
-            elif DRIVER_PREFIX in line and not is_continued:
+            elif is_of_driver(line) and not is_continued:
                 lines.append(line)
             self._last_line = line
 

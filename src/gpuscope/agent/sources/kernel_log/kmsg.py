@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable
 from typing import Final
 
-from gpuscope.agent.sources.kernel_log.record import DRIVER_PREFIX, Batch, KernelLogRecord
+from gpuscope.agent.sources.kernel_log.record import Batch, KernelLogRecord, is_of_driver
 from gpuscope.base.errors import SourceError
 
 MAX_RECORD_BYTES: Final = 16384
@@ -68,7 +68,7 @@ class KmsgReader:
                 continue
             if not raw:
                 return Batch(tuple(records), True, overruns)
-            if DRIVER_PREFIX in raw:
+            if is_of_driver(raw):
                 record = parse_kmsg_record(raw)
                 if record is not None:
                     records.append(record)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final, NamedTuple, Protocol
+from functools import cache
+from typing import NamedTuple, Protocol
 
 from gpuscope.model.readings import ABSENT, Maybe
-
-DRIVER_PREFIX: Final = b"NVRM"  # in every line of the driver; other records are skipped
+from gpuscope.model.vendor import vendors
 
 
 class KernelLogRecord(NamedTuple):
@@ -24,6 +24,16 @@ class Batch:
     records: tuple[KernelLogRecord, ...] = ()
     caught_up: bool = True
     overruns: int = 0  # how many times the log was overwritten before it was read
+
+
+@cache
+def _prefixes() -> tuple[bytes, ...]:
+    return tuple(vendor.kernel_prefix for vendor in vendors().values() if vendor.kernel_prefix)
+
+
+def is_of_driver(line: bytes) -> bool:
+    """Whether a GPU driver may have written it; other records are skipped."""
+    return any(prefix in line for prefix in _prefixes())
 
 
 class LogReader(Protocol):

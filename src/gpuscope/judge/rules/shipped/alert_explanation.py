@@ -11,6 +11,7 @@ from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.source_steps import SOURCE_STEPS
 from gpuscope.judge.rules.shipped.shipped_rule import WATCHDOG
+from gpuscope.model.vendor import catalogues
 
 Fact = tuple[str, str]
 """Heading and text."""
@@ -26,9 +27,11 @@ def alert_facts(check: Check) -> list[Fact]:
 def _facts(check: Check) -> Iterator[Fact]:
     yield "meaning", check.meaning
     yield "severity", "none" if check is WATCHDOG else str(check.severity)
-    yield "next step", check.next_step.replace("{gpu_list}", "GPU")
-    if check.kind.startswith("xid_"):
-        yield "by XID", "gpuscope explain xid N has the meaning and the next step of each XID"
+    yield "next step", check.shown_step.replace("{gpu_list}", "GPU")
+    for errors in catalogues():
+        if any(check.kind == row.kind for row in errors.checks):
+            explain = f"gpuscope explain {errors.key} N"
+            yield f"by {errors.word}", f"{explain} has the meaning and the next step of each {errors.word}"
     if check.kind == "source_down":
         yield from ((f"source {source}", step) for source, step in SOURCE_STEPS.items())
     if check.for_seconds:

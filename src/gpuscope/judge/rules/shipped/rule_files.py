@@ -16,7 +16,7 @@ from gpuscope.judge.checks.node_checks import NODE_CHECKS
 from gpuscope.judge.checks.slurm_checks import SLURM_CHECKS
 from gpuscope.judge.checks.use_checks import USE_CHECKS
 from gpuscope.judge.checks.wait_checks import WAIT_CHECKS
-from gpuscope.judge.rules.shipped.other_exporters import dcgm_rules, nvidia_smi_rules
+from gpuscope.judge.rules.shipped.other_exporters import exporter_groups
 from gpuscope.judge.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedRule, rule_of_check
 
 MAX_COLUMNS: Final = 100
@@ -48,10 +48,7 @@ def shipped_groups() -> tuple[ShippedGroup, ...]:
         _group("gpuscope-use", "Use: GPUs that wait or are held idle, memory without an owner.", OF_USE),
         _group("gpuscope-slurm", "Slurm; without Slurm none of these fires.", SLURM_CHECKS),
         _group("gpuscope-service", "The monitoring itself.", (*SERVICE_CHECKS, WATCHDOG)),
-        ShippedGroup("dcgm-exporter", "The same over dcgm-exporter's metrics.", dcgm_rules(), False),
-        ShippedGroup(
-            "nvidia-gpu-exporter", "The same over nvidia_gpu_exporter's metrics.", nvidia_smi_rules(), False
-        ),
+        *exporter_groups(),
     )
 
 

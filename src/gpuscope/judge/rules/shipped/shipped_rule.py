@@ -13,15 +13,7 @@ from typing import Final
 from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Severity, Subject, looks_far_back
 from gpuscope.judge.checks.source_steps import SOURCE_STEPS
 from gpuscope.judge.checks.thresholds import RECENT_XID_SECONDS
-from gpuscope.vendors.nvidia.xids import (
-    APPLICATION_XIDS,
-    CONTAINED_MEMORY_XIDS,
-    DRIVER_XIDS,
-    HARDWARE_XIDS,
-    NVLINK_XIDS,
-    XIDS,
-    Xid,
-)
+from gpuscope.model.vendor import ErrorCatalogue, GpuError, catalogues
 
 EXPLAIN_PATH: Final = "/explain/alert/"
 """Of the server's page that explains an alert."""
@@ -35,13 +27,13 @@ class ShippedRule:
     place: str
     """Template: a short name of the node, GPU or process, for the summary."""
     detail: str = ""
-    """Template: the number, XID or source that is wrong."""
+    """Template: the number, error or source that is wrong."""
     lookups: Mapping[str, str] = field(default_factory=dict)
     """Templates by annotation: what the labels do not say, such as model and owner."""
     next_step: str = ""
     """Template, where the labels decide; empty for the one of the check."""
     gpu_argument: str = "{{ $labels.gpu }}"
-    """Template: the GPU as nvidia-smi's `-i` takes it."""
+    """Template: the GPU as its vendor's commands take it."""
 
     @property
     def alert(self) -> str:
@@ -63,7 +55,7 @@ class ShippedRule:
             "summary": f"{self.place}: {meaning.rstrip('.')}",
             "description": f"{meaning} {self.detail}" if self.detail else meaning,
             **self.lookups,
-            "next_step": (self.next_step or self.check.next_step).replace("{gpu_list}", self.gpu_argument),
+            "next_step": (self.next_step or self.check.shown_step).replace("{gpu_list}", self.gpu_argument),
             **runbook,
         }
 
@@ -125,11 +117,16 @@ _LOOKUPS: Final[dict[Subject, dict[str, str]]] = {
 }
 
 
-def xid_text(
-    codes: Iterable[int], text_of: Callable[[Xid], str], otherwise: str = "", xid: str = "$labels.xid"
+def error_text(
+    errors: ErrorCatalogue,
+    codes: Iterable[str],
+    text_of: Callable[[GpuError], str],
+    otherwise: str = "",
+    variable: str = "",
 ) -> str:
-    """A template: the text of the XID that `xid` is."""
-    return value_text(xid, {str(code): text_of(XIDS[code]) for code in sorted(codes)}, otherwise)
+    """A template: the text of the error whose code is in `variable`, or else in the alert's label."""
+    texts = {code: text_of(errors.explain(code)) for code in codes}
+    return value_text(variable or f"$labels.{errors.key}", texts, otherwise)
 
 
 def value_text(value_of: str, texts: Mapping[str, str], otherwise: str = "") -> str:
@@ -149,34 +146,46 @@ def value_text(value_of: str, texts: Mapping[str, str], otherwise: str = "") -> 
     return "\n".join([*branches, "{{- end }}"])
 
 
-def _meaning_of(row: Xid) -> str:
+def _meaning_of(row: GpuError) -> str:
     return row.meaning
 
 
-def _next_step_of(row: Xid) -> str:
+def _next_step_of(row: GpuError) -> str:
     return row.next_step
 
 
-_XID_DETAIL: Final = 'XID {{{{ $labels.xid }}}}, {{{{ $value | humanizeDuration }}}} ago:{{{{ " " }}}}\n{}'
-_XID_STEPS: Final = {
-    "xid_hardware": HARDWARE_XIDS,
-    "xid_nvlink": NVLINK_XIDS,
-    "xid_driver": DRIVER_XIDS,
-    "xid_contained": CONTAINED_MEMORY_XIDS,
-    "xid_application": APPLICATION_XIDS,
-}
-_LOSING_XIDS: Final = HARDWARE_XIDS | NVLINK_XIDS | DRIVER_XIDS
+def _error_detail(errors: ErrorCatalogue, codes: Iterable[str]) -> str:
+    happened = f"{errors.word} {{{{ $labels.{errors.key} }}}}, {{{{ $value | humanizeDuration }}}} ago:"
+    return f'{happened}{{{{ " " }}}}\n{error_text(errors, codes, _meaning_of)}'
 
 
-def _with_last_xid(text: str, otherwise: str = "") -> str:
-    """A template: a text in which `$xid` is the last XID that may have made the alert's GPU unreachable."""
-    codes = "|".join(map(str, sorted(_LOSING_XIDS)))
-    ages = f'gpuscope_gpu_xid_age_seconds{{instance=%q,uuid=%q,xid=~"{codes}"}}'
-    asked = f"bottomk(1, {ages} < {RECENT_XID_SECONDS:g})"
-    return (
-        f"{{{{- with printf `{asked}` $labels.instance $labels.uuid | query }}}}"
-        f'{{{{ $xid := . | first | label "xid" }}}}{text}{{{{ else }}}}{otherwise}{{{{ end }}}}'
-    )
+_ERROR_CHECKS: Final = {row.kind: (errors, row) for errors in catalogues() for row in errors.checks}
+
+
+def _losing_codes(errors: ErrorCatalogue) -> list[str]:
+    codes = {code for row in errors.checks if row.loses_gpu for code in row.codes}
+    return sorted(codes, key=lambda code: (len(code), code))
+
+
+def _with_last_error(text_of: Callable[[ErrorCatalogue, str], str], otherwise: str = "") -> str:
+    """A template: for each vendor a text about the last error that may have made the alert's GPU unreachable. A
+    variable in it has the code."""
+    text = otherwise
+    for errors in catalogues():
+        variable = f"${errors.key}"
+        ages = f'{errors.age_metric}{{instance=%q,uuid=%q,{errors.key}=~"{"|".join(_losing_codes(errors))}"}}'
+        asked = f"bottomk(1, {ages} < {RECENT_XID_SECONDS:g})"
+        text = (
+            f"{{{{- with printf `{asked}` $labels.instance $labels.uuid | query }}}}"
+            f'{{{{ {variable} := . | first | label "{errors.key}" }}}}{text_of(errors, variable)}'
+            f"{{{{ else }}}}{text}{{{{ end }}}}"
+        )
+    return text
+
+
+def _came_before(errors: ErrorCatalogue, variable: str) -> str:
+    meaning = error_text(errors, _losing_codes(errors), _meaning_of, variable=variable)
+    return f'{{{{ " " }}}}{errors.word} {{{{ {variable} }}}} came before:{{{{ " " }}}}\n{meaning}'
 
 
 _SLURM_NODES: Final = "{{ with $labels.node }}Node {{ . }}{{ else }}Nodes: {{ $value }}{{ end }}."
@@ -195,15 +204,9 @@ _DETAILS: Final = {
     "host_memory_low": "{{ $value | humanizePercentage }} is available.",
     "disk_filling": "{{ $labels.mountpoint }}.",
     "clock_skew": "It is off by {{ $value | humanizeDuration }}.",
-    "gpu_lost": _with_last_xid(
-        '{{ " " }}XID {{ $xid }} came before:{{ " " }}\n' + xid_text(_LOSING_XIDS, _meaning_of, xid="$xid")
-    ),
+    "gpu_lost": _with_last_error(_came_before),
     "recovery_action": "Recovery action {{ $value }}.",
-    "xid_hardware": _XID_DETAIL.format(xid_text(HARDWARE_XIDS, _meaning_of)),
-    "xid_nvlink": _XID_DETAIL.format(xid_text(NVLINK_XIDS, _meaning_of)),
-    "xid_driver": _XID_DETAIL.format(xid_text(DRIVER_XIDS, _meaning_of)),
-    "xid_contained": _XID_DETAIL.format(xid_text(CONTAINED_MEMORY_XIDS, _meaning_of)),
-    "xid_application": _XID_DETAIL.format(xid_text(APPLICATION_XIDS, _meaning_of)),
+    **{kind: _error_detail(errors, row.codes) for kind, (errors, row) in _ERROR_CHECKS.items()},
     "ecc_uncorrected": "Errors: {{ $value }}.",
     "throttled": "Reason: {{ $labels.reason }}.",
     "memory_hot": "{{ $value }} °C.",
@@ -232,14 +235,19 @@ _DETAILS: Final = {
 def rule_of_check(check: Check) -> ShippedRule:
     """The rule over gpuscope's own metrics."""
     lookups = _LOOKUPS[check.subject]
-    codes = _XID_STEPS.get(check.kind)
-    next_step = xid_text(codes, _next_step_of, check.next_step) if codes else ""
+    next_step, general = "", check.shown_step
+    if check.kind in _ERROR_CHECKS:
+        errors, row = _ERROR_CHECKS[check.kind]
+        next_step = error_text(errors, row.codes, _next_step_of, general)
     if check.kind == "gpu_lost":
-        next_step = _with_last_xid(
-            xid_text(_LOSING_XIDS, _next_step_of, check.next_step, xid="$xid"), check.next_step
+        next_step = _with_last_error(
+            lambda errors, variable: error_text(
+                errors, _losing_codes(errors), _next_step_of, general, variable
+            ),
+            general,
         )
     if check.kind == "source_down":
-        next_step = value_text("$labels.source", SOURCE_STEPS, check.next_step)
+        next_step = value_text("$labels.source", SOURCE_STEPS, general)
     return ShippedRule(
         check=check,
         expression=check.promql,

@@ -16,7 +16,7 @@ from gpuscope.base.settings import Settings
 from gpuscope.model.readings import Reading
 from gpuscope.model.source import SourceSpec, Tier
 from gpuscope.vendors.nvidia.dcgm.dcgmi import dcgmi_command, run
-from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder, Values, to_driver
+from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder, Values, to_drivers
 from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity
 from gpuscope.vendors.nvidia.dcgm.field_ids import (
     id_lists,
@@ -70,7 +70,7 @@ class DcgmSource:
             for row in stream.rows():
                 rows[row.entity] = {**rows.get(row.entity, {}), **row.values}
         devices = self._device_builder.to_devices(rows, self._slots)
-        return Reading(driver=to_driver(rows.values()), devices=devices, failures=self._count_failures())
+        return Reading(drivers=to_drivers(rows.values()), devices=devices, failures=self._count_failures())
 
     def close(self) -> None:
         streams, self._streams = self._streams, []

@@ -8,11 +8,9 @@ GPU's.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
 from typing import Any
 
-from gpuscope.model.readings import ABSENT, Device, Driver, Maybe, MigInstance, Uuid
-from gpuscope.model.readings.device import GpuOrInstance
+from gpuscope.model.readings import ABSENT, Device, Driver, Instance, Uuid
 from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, Value
 from gpuscope.vendors.nvidia.dcgm.field_ids import CUDA_VERSION_ID, INDEX_ID, UUID_ID
 from gpuscope.vendors.nvidia.dcgm.hierarchy import MigSlot
@@ -23,13 +21,19 @@ from gpuscope.vendors.nvidia.dcgm_fields import (
     TEXT_READINGS,
     dcgm_fields,
 )
+from gpuscope.vendors.nvidia.nvidia_values import (
+    INSTANCE_NAMES,
+    NVIDIA,
+    cuda_version,
+    make_device,
+    make_instance,
+)
 
 Values = Mapping[int, Value]
 
 _ALIVE_IDS = (100, 101, 150, 155, 203, 204, 251, 252)  # a GPU without any of these has left the bus
 _PROFILE_ID = 50  # the name field; on an instance's row it holds the profile
 _INSTANCE_LEVELS = frozenset({4, 5})
-_PART_ATTRIBUTES = frozenset(field.name for field in fields(GpuOrInstance))
 
 # id -> (attribute, key in its mapping or None, unit)
 _Target = tuple[str, str | tuple[str, ...] | None, float]
@@ -44,10 +48,13 @@ _DEVICE_TARGETS: Mapping[int, _Target] = {
     **{row.id: _target(row.reading, row.unit) for row in FIELD_READINGS},
     **{field_id: _target(path, 1.0) for field_id, path in TEXT_READINGS.items()},
 }
+_DRIVER_TARGETS: Mapping[int, _Target] = {
+    field_id: _target(path, 1.0) for field_id, path in DRIVER_READINGS.items()
+}
 _INSTANCE_TARGETS: Mapping[int, _Target] = {
     field_id: target
     for field_id, target in _DEVICE_TARGETS.items()
-    if target[0] in _PART_ATTRIBUTES and dcgm_fields()[field_id].level in _INSTANCE_LEVELS
+    if target[0] in INSTANCE_NAMES and dcgm_fields()[field_id].level in _INSTANCE_LEVELS
 }
 
 
@@ -75,7 +82,7 @@ class DeviceBuilder:
             return None
         index = values.get(INDEX_ID)
         instances = (self._to_instance(uuid, slot, rows) for slot in slots if slot.gpu == entity.id)
-        return Device(
+        return make_device(
             uuid=uuid,
             index=index if isinstance(index, int) else entity.id,
             lost=not any(field_id in values for field_id in _ALIVE_IDS),
@@ -84,7 +91,7 @@ class DeviceBuilder:
             **_attributes(values, _DEVICE_TARGETS),
         )
 
-    def _to_instance(self, gpu: Uuid, slot: MigSlot, rows: Mapping[DmonEntity, Values]) -> MigInstance | None:
+    def _to_instance(self, gpu: Uuid, slot: MigSlot, rows: Mapping[DmonEntity, Values]) -> Instance | None:
         entity = DmonEntity("GPU-I", slot.entity)
         values = rows.get(entity)
         if values is None:
@@ -94,7 +101,7 @@ class DeviceBuilder:
             f"MIG-{gpu}/{slot.gpu_instance}/{slot.compute_instance}"
         )
         profile = values.get(_PROFILE_ID)
-        return MigInstance(
+        return make_instance(
             uuid=uuid,
             gpu_instance=slot.gpu_instance,
             compute_instance=slot.compute_instance,
@@ -126,15 +133,13 @@ def _attributes(values: Values, targets: Mapping[int, _Target]) -> dict[str, Any
     return attributes
 
 
-def to_driver(rows: Iterable[Values]) -> Maybe[Driver]:
+def to_drivers(rows: Iterable[Values]) -> dict[str, Driver]:
     """The versions from the first row that has them; every GPU's row repeats them."""
     for values in rows:
-        found: dict[str, Any] = {
-            attribute: values[field_id] for field_id, attribute in DRIVER_READINGS.items() if field_id in values
-        }
+        readings = _attributes(values, _DRIVER_TARGETS)
         cuda = values.get(CUDA_VERSION_ID)
         if isinstance(cuda, int):
-            found["cuda_version"] = f"{cuda // 1000}.{cuda % 1000 // 10}"
-        if found:
-            return Driver(**found)
-    return ABSENT
+            readings.setdefault("library_versions", {})["cuda"] = cuda_version(cuda)
+        if readings:
+            return {NVIDIA: Driver(**readings)}
+    return {}

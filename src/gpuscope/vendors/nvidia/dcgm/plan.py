@@ -38,7 +38,7 @@ def _lacks_profiling(states: Sequence[SourceState]) -> bool:
             # NVML's profiling needs two readings some time apart. It exists from Hopper on: wait for it there.
             is_early = state.answering_for() < FIRST_PROFILING_SECONDS
             return any(
-                device.sm_active_ratio is ABSENT and not (is_early and _has_nvml_profiling(device))
+                "sm" not in device.engine_active_ratio and not (is_early and _has_nvml_profiling(device))
                 for device in reading.devices
                 if not device.lost
             )

@@ -15,21 +15,27 @@ from math import inf, sqrt
 from statistics import fmean, stdev
 from typing import Final
 
-from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance
+from gpuscope.model.readings import ABSENT, Device, Instance, Maybe
 from gpuscope.vendors.nvidia.load.duty_cycle import Progress
 from gpuscope.vendors.nvidia.load.kinds import NVLINK_LINK, PCIE_LINK, Kind
+from gpuscope.vendors.nvidia.native_metrics import METRICS
+from gpuscope.vendors.nvidia.nvidia_values import reader
 
 SETTLING_SECONDS: Final = 3.0
 TOLERANCE: Final = 0.05
 """Five points: what rounding, sampling periods and their phase add up to."""
 
 UTILIZATION: Final = "utilization_ratio"
+READING_OF: Final = {
+    row.name.removeprefix("gpuscope_gpu_"): row.reading.removeprefix("vendor_values.") for row in METRICS
+}
+"""Paths of readings by name of the native metric."""
 
 TRAFFIC_READINGS: Final = {
     PCIE_LINK: ("profiled_pcie_bytes_per_second", "pcie_bytes_per_second"),
     NVLINK_LINK: ("profiled_nvlink_bytes_per_second",),
 }
-"""By link: attributes of `readings.Device`; the first one is the better one."""
+"""By link: names of native metrics; the first one is the better one."""
 SAMPLED_READINGS: Final = (UTILIZATION, "pcie_bytes_per_second")
 """The driver measures them over 1/6 s and 20 ms of each second, so their mean has a sampling error."""
 MIN_TRAFFIC, MAX_TRAFFIC = 0.8, 1.4
@@ -74,7 +80,7 @@ class LoadedGpu:
     is_shared: bool = False
     """Something else may work on it, too: a metric may then show more than the load."""
     progress: list[Progress] = field(default_factory=list)
-    samples: list[tuple[float, Device | MigInstance]] = field(default_factory=list)
+    samples: list[tuple[float, Device | Instance]] = field(default_factory=list)
     """(seconds since the load began, what the monitor read)."""
     error: str = ""
     simulated_bytes_per_second: float = 0.0
@@ -117,7 +123,7 @@ def compare(gpu: LoadedGpu, kind: Kind) -> list[Compared]:
     return [*shares, *_compare_traffic(gpu, kind, steady)]
 
 
-def _compare_traffic(gpu: LoadedGpu, kind: Kind, steady: Sequence[Device | MigInstance]) -> Iterator[Compared]:
+def _compare_traffic(gpu: LoadedGpu, kind: Kind, steady: Sequence[Device | Instance]) -> Iterator[Compared]:
     """Every reading of the link that the monitor has; the best one as not reported if it has none."""
     rate = gpu.steady_amount_rate()
     if rate is ABSENT:
@@ -150,11 +156,10 @@ def _standard_error(values: Sequence[float]) -> float:
     return stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
 
 
-def _values(devices: Sequence[Device | MigInstance], name: str, label: str = "") -> list[float]:
+def _values(devices: Sequence[Device | Instance], name: str, label: str = "") -> list[float]:
     return [value for device in devices if (value := _value(device, name, label)) is not ABSENT]
 
 
-def _value(device: Device | MigInstance, name: str, label: str) -> Maybe[float]:
-    found = getattr(device, name, ABSENT)
-    value: Maybe[float] = found.get(label, ABSENT) if label and found is not ABSENT else found
-    return value
+def _value(device: Device | Instance, name: str, label: str) -> Maybe[float]:
+    path = READING_OF.get(name, name)
+    return reader(f"{path}.{label}" if label else path)(device)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from gpuscope.base.errors import UsageError
-from gpuscope.model.readings import ABSENT, Device, MigInstance, Process, Snapshot
+from gpuscope.model.readings import ABSENT, Device, Instance, Process, Snapshot, instance_name
 from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
 
 
@@ -31,11 +31,10 @@ def _loadable(snapshot: Snapshot) -> Iterator[LoadedGpu]:
         if not device.instances:
             yield LoadedGpu(str(device.index), device.uuid, device.model)
         for instance in device.instances:
-            position = f"{device.index}_{instance.gpu_instance}_{instance.compute_instance}"
-            yield LoadedGpu(position, instance.uuid, device.model)
+            yield LoadedGpu(instance_name(device, instance), instance.uuid, device.model)
 
 
-def find_reading(snapshot: Snapshot, uuid: str) -> Device | MigInstance | None:
+def find_reading(snapshot: Snapshot, uuid: str) -> Device | Instance | None:
     """What the snapshot has of this GPU or instance; None if it is gone."""
     for device in snapshot.devices:
         if device.uuid == uuid:

@@ -41,7 +41,7 @@ class Kind:
     unit: str
     kernel: ptx.Kernel | None
     expected: Mapping[str, ExpectedShare]
-    """By attribute of `readings.Device`."""
+    """By name of a native metric, without its beginning."""
     traffic: tuple[ExpectedTraffic, ...] = ()
     """Of a kind that copies."""
     gpus_needed: int = 1

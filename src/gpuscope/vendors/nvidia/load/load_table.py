@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from math import isinf
 from typing import Any, Final
 
-from gpuscope.model.readings import ABSENT, Device, Maybe, MigInstance
-from gpuscope.model.readings.throttle import NOT_THROTTLING, THROTTLE_REASONS
+from gpuscope.model.readings import ABSENT, Device, Instance, Maybe
+from gpuscope.model.vendor import idle_reasons
 from gpuscope.vendors.nvidia.load.comparison import Agreement, Compared, LoadedGpu, compare
 from gpuscope.vendors.nvidia.load.kinds import BYTES, Kind
+from gpuscope.vendors.nvidia.nvidia_values import reader
 
 PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 COLUMNS: Final = (
@@ -39,23 +40,20 @@ def header() -> str:
     return " ".join(f"{name:>{width}}" for name, width in COLUMNS)
 
 
-def second_line(elapsed: float, gpu: LoadedGpu, kind: Kind, reading: Device | MigInstance | None) -> str:
+def second_line(elapsed: float, gpu: LoadedGpu, kind: Kind, reading: Device | Instance | None) -> str:
     """One GPU at one second; what a MIG instance or an older card does not report is a dash."""
 
-    def of(name: str) -> Maybe[float]:
-        value: Maybe[float] = getattr(reading, name, ABSENT)
-        return value
+    def of(path: str) -> Maybe[float]:
+        return reader(path)(reading)
 
-    clocks = getattr(reading, "clock_hertz", {})
-    temperatures = getattr(reading, "temperature_celsius", {})
     cells = (
         f"{elapsed:.0f}", gpu.gpu, rate_text(_last_rate(gpu), kind.unit), _percent(of("utilization_ratio")),
-        _percent(of("sm_active_ratio")), _percent(of("tensor_active_ratio")), _percent(of("dram_active_ratio")),
-        _whole(of("power_watts")), _whole(clocks.get("sm", ABSENT), 1e6),
-        _whole(temperatures.get("gpu", ABSENT)),
+        _percent(of("engine_active_ratio.sm")), _percent(of("engine_active_ratio.tensor")),
+        _percent(of("engine_active_ratio.dram")), _whole(of("power_watts")), _whole(of("clock_hertz.sm"), 1e6),
+        _whole(of("temperature_celsius.gpu")),
     )  # fmt: skip
     line = " ".join(f"{cell:>{width}}" for cell, (_, width) in zip(cells, COLUMNS, strict=True))
-    reasons = ",".join(throttle_names(of("throttle_reasons")))
+    reasons = ",".join(throttle_names(reading)) if isinstance(reading, Device) else ""
     return f"{line}  {reasons}".rstrip()
 
 
@@ -69,10 +67,9 @@ def _last_rate(gpu: LoadedGpu) -> Maybe[float]:
     return (last.amount - (before.amount if before else 0.0)) / seconds if seconds > 0 else ABSENT
 
 
-def throttle_names(mask: Maybe[float]) -> list[str]:
-    if mask is ABSENT:
-        return []
-    return [name for name, bit in THROTTLE_REASONS.items() if int(mask) & bit and name not in NOT_THROTTLING]
+def throttle_names(device: Device) -> list[str]:
+    active = (reason for reason, is_active in device.throttle_reasons.items() if is_active)
+    return [reason for reason in active if reason not in idle_reasons()]
 
 
 def comparison_lines(gpus: Sequence[LoadedGpu], kind: Kind) -> Iterator[str]:

@@ -12,24 +12,20 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from gpuscope.base.errors import GpuscopeError
-from gpuscope.model.readings import ABSENT, Device, MigInstance, Uuid
+from gpuscope.model.readings import ABSENT, Device, Instance, Uuid
 from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
 from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
 from gpuscope.vendors.nvidia.load.duty_cycle import Progress
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 
-LIVE_KEYS = {
-    "utilization_ratio": "busy",
-    "sm_active_ratio": "sm",
-    "tensor_active_ratio": "tensor",
-    "dram_active_ratio": "dram",
-    "power_watts": "power",
-}
+LIVE_KEYS = {"utilization_ratio": "busy", "power_watts": "power"}
+LIVE_ENGINES = ("sm", "tensor", "dram")
 
 STORED_AFTER_SECONDS: Final = 7.0
 """Older answers may hold a sample from before the load: `up` stores one every 5 s."""
 TRAFFIC_QUERY: Final = '{__name__=~"gpuscope_gpu_(profiled_)?pcie_bytes_per_second"}'
 
-Show = Callable[[float, LoadedGpu, Device | MigInstance | None], None]
+Show = Callable[[float, LoadedGpu, Device | Instance | None], None]
 
 
 def loaded_gpus(answer: Any) -> list[LoadedGpu]:
@@ -88,11 +84,19 @@ def _traffic(answer: Any) -> Mapping[str, Mapping[str, Mapping[str, float]]]:
 
 def _readings(live: Any, traffic: Mapping[str, Mapping[str, Mapping[str, float]]]) -> Mapping[str, Device]:
     """By UUID; what the live view does not show is absent."""
-    found = {}
+    readings = {}
     for gpu in live.get("gpus", ()) if isinstance(live, dict) else ():
         values: dict[str, Any] = {name: float(gpu[key]) for name, key in LIVE_KEYS.items() if key in gpu}
         temperatures = {"gpu": float(gpu["temperature"])} if "temperature" in gpu else {}
         uuid = str(gpu["uuid"])
         links: dict[str, Any] = dict(traffic.get(uuid, {}))
-        found[uuid] = Device(uuid=Uuid(uuid), index=0, temperature_celsius=temperatures, **values, **links)
-    return found
+        engines = {engine: float(gpu[engine]) for engine in LIVE_ENGINES if engine in gpu}
+        readings[uuid] = make_device(
+            uuid=Uuid(uuid),
+            index=0,
+            temperature_celsius=temperatures,
+            engine_active_ratio=engines,
+            **values,
+            **links,
+        )
+    return readings

@@ -62,10 +62,7 @@ def logged_processes(devices: Iterable[Device], logged: Mapping[str, LoggedGpu])
 def _from_log(device: Device, process: LoggedProcess) -> Process:
     instance: Maybe[Uuid] = ABSENT
     for candidate in device.instances:
-        if (candidate.gpu_instance, candidate.compute_instance) == (
-            process.gpu_instance,
-            process.compute_instance,
-        ):
+        if candidate.ids == (process.gpu_instance, process.compute_instance):
             instance = candidate.uuid
     return Process(
         pid=Pid(process.pid),

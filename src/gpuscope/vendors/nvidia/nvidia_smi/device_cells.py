@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
 from gpuscope.vendors.nvidia.nvidia_smi.cells import (
     GPU_IS_LOST,
     to_compute_mode,
@@ -23,6 +22,7 @@ from gpuscope.vendors.nvidia.nvidia_smi.cells import (
     to_text,
 )
 from gpuscope.vendors.nvidia.nvidia_smi.csv_rows import field_of, unit_of
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, make_device
 
 _NUMBERS: Final[dict[str, str]] = {
     "memory.total": "memory_total_bytes",
@@ -50,7 +50,7 @@ _NUMBERS: Final[dict[str, str]] = {
     **{f"clocks.current.{clock}": f"clock_hertz.{clock}" for clock in ("graphics", "sm", "memory", "video")},
     **{f"clocks.max.{clock}": f"clock_max_hertz.{clock}" for clock in ("graphics", "sm", "memory")},
     **{f"clocks.applications.{clock}": f"clock_application_hertz.{clock}" for clock in ("graphics", "memory")},
-    **{f"clocks_event_reasons_counters.{reason}": f"throttled_seconds.{reason}" for reason in THROTTLE_REASONS},
+    **{f"clocks_event_reasons_counters.{reason}": f"throttled_seconds.{reason}" for reason in THROTTLE_BITS},
     "fan.speed": "fan_speed_ratio.0",
     "pcie.link.gen.current": "pcie_link_generation",
     "pcie.link.gen.max": "pcie_link_generation_max",
@@ -91,8 +91,8 @@ _OTHERS: Final[dict[str, tuple[str, Callable[[str], Maybe[object]]]]] = {
     "inforom.ecc": ("inforom_versions.ecc", to_text),
     "inforom.pwr": ("inforom_versions.power", to_text),
     "pstate": ("performance_state", to_performance_state),
-    "clocks_event_reasons.active": ("throttle_reasons", to_mask),
-    "clocks_throttle_reasons.active": ("throttle_reasons", to_mask),
+    "clocks_event_reasons.active": ("throttle_mask", to_mask),
+    "clocks_throttle_reasons.active": ("throttle_mask", to_mask),
     "ecc.mode.current": ("ecc_enabled", to_switch),
     "ecc.mode.pending": ("ecc_pending", to_switch),
     "retired_pages.pending": ("retired_pages_pending", to_count_or_switch),
@@ -119,8 +119,8 @@ def to_device(cells: Mapping[str, str], position: int) -> Device | None:
         "index": int(index) if index.isascii() and index.isdigit() and len(index) < 10 else position,
     }
     if GPU_IS_LOST in cells.values():
-        return Device(**identity, lost=True, smi_cells=dict(cells))
-    return Device(**identity, **_readings(cells), smi_cells=dict(cells))
+        return make_device(**identity, lost=True, smi_cells=dict(cells))
+    return make_device(**identity, **_readings(cells), smi_cells=dict(cells))
 
 
 def _readings(cells: Mapping[str, str]) -> dict[str, Any]:

@@ -10,8 +10,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gpuscope.model.readings import MigInstance, Uuid
+from gpuscope.model.readings import Instance, Uuid
 from gpuscope.vendors.nvidia.nvidia_smi.query_text import LoggedMig
+from gpuscope.vendors.nvidia.nvidia_values import make_instance
 
 _GPU = re.compile(r"GPU ([0-9]{1,9}): .*\(UUID: (GPU-[0-9A-Za-z-]+)\)\s*\Z")
 _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,9}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)\s*\Z")
@@ -44,10 +45,10 @@ def parse_list(text: str) -> dict[Uuid, ListedGpu]:
     return gpus
 
 
-def to_instances(listed: Sequence[ListedMig], logged: Sequence[LoggedMig]) -> tuple[MigInstance, ...]:
+def to_instances(listed: Sequence[ListedMig], logged: Sequence[LoggedMig]) -> tuple[Instance, ...]:
     by_index = {mig.index: mig for mig in listed}
     return tuple(
-        MigInstance(
+        make_instance(
             uuid=by_index[mig.index].uuid,
             gpu_instance=mig.gpu_instance,
             compute_instance=mig.compute_instance,

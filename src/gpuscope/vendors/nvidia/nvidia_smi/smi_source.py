@@ -7,9 +7,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 from gpuscope.base.command_runner import CommandResult
 from gpuscope.base.errors import SourceError
@@ -28,6 +26,7 @@ from gpuscope.vendors.nvidia.nvidia_smi.mig import ListedGpu, parse_list, to_ins
 from gpuscope.vendors.nvidia.nvidia_smi.query_fields import BUILT_IN_FIELDS, parse_help, without_refused
 from gpuscope.vendors.nvidia.nvidia_smi.query_text import LoggedGpu, parse_query_text
 from gpuscope.vendors.nvidia.nvidia_smi.version import parse_version
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_device, own, with_readings
 
 MAX_REFUSALS = 20
 
@@ -64,7 +63,7 @@ class NvidiaSmi:
     def read(self, due: frozenset[Tier]) -> Reading:
         failures: Counter[str] = Counter()
         devices = self._read_devices(failures)
-        in_mig_mode = any(device.mig_enabled == 1 for device in devices)
+        in_mig_mode = any(device.is_split for device in devices)
         logged = in_mig_mode or Tier.SLOW in due
         if logged:
             logged = self._read_log(failures)
@@ -76,12 +75,15 @@ class NvidiaSmi:
         else:
             processes = self._read_compute_apps(devices, failures)
         return Reading(
-            driver=self._driver_of(devices), devices=devices, processes=processes, failures=dict(failures)
+            drivers={NVIDIA: self._driver_of(devices)},
+            devices=devices,
+            processes=processes,
+            failures=dict(failures),
         )
 
     def _driver_of(self, devices: tuple[Device, ...]) -> Driver:
         for device in devices:
-            version = to_text(device.smi_cells.get("driver_version", ""))
+            version = to_text(own(device).smi_cells.get("driver_version", ""))
             if version is not ABSENT:
                 return replace(self._driver, driver_version=version)
         return self._driver
@@ -101,11 +103,11 @@ class NvidiaSmi:
                 f"nvidia-smi --query-gpu lists no GPU: {result.error_line()}", code=result.exit_code
             )
         if failures:
-            found = {device.uuid for device in devices}
+            present = {device.uuid for device in devices}
             devices += tuple(
-                Device(uuid=uuid, index=index, lost=True)
+                make_device(uuid=uuid, index=index, lost=True)
                 for uuid, index in self._seen.items()
-                if uuid not in found
+                if uuid not in present
             )
         self._seen = {device.uuid: device.index for device in devices}
         return devices
@@ -173,14 +175,9 @@ class NvidiaSmi:
         logged = None if address is ABSENT else self._logged.get(address.upper())
         if logged is None:
             return device
-        listed = self._listed.get(device.uuid) if device.mig_enabled == 1 else None
-        changes: dict[str, Any] = {
-            name: {**value, **getattr(device, name)} if isinstance(value, Mapping) else value
-            for name, value in logged.readings.items()
-        }
-        if listed is not None:
-            changes["instances"] = to_instances(listed.migs, logged.migs)
-        return replace(device, **changes)
+        listed = self._listed.get(device.uuid) if device.is_split else None
+        instances = device.instances if listed is None else to_instances(listed.migs, logged.migs)
+        return replace(with_readings(device, logged.readings), instances=instances)
 
     def _read_compute_apps(
         self, devices: tuple[Device, ...], failures: Counter[str]

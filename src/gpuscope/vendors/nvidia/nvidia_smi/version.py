@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from gpuscope.model.readings import ABSENT, Driver
+from gpuscope.vendors.nvidia.nvidia_values import known_values
 
 _CUDA = re.compile(r"[0-9]+\.[0-9]+\Z")
 _VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+\Z")
@@ -23,6 +24,7 @@ def parse_version(text: str) -> Driver:
     cuda = [values[key] for key in ("cuda umd version", "cuda version") if _CUDA.match(values.get(key, ""))]
     return Driver(
         driver_version=values.get("kmd version", values.get("driver version", ABSENT)),
-        nvml_version=values.get("nvml version", ABSENT),
-        cuda_version=cuda[0] if cuda else ABSENT,
+        library_versions=known_values(
+            nvml=values.get("nvml version", ABSENT), cuda=cuda[0] if cuda else ABSENT
+        ),
     )

@@ -27,7 +27,7 @@ FABRIC_COMPLETED: Final = 3
 
 @dataclass(frozen=True, slots=True)
 class CallField:
-    """One reading in a call's result: an attribute of Device or MigInstance, and its label if it has labels."""
+    """One reading in a call's result: an attribute of Device or Instance, and its label if it has labels."""
 
     name: str
     convert: Convert
@@ -187,7 +187,7 @@ DEVICE_ROWS: Final = (
             ("nvmlDeviceGetCurrentClocksEventReasons", ()),
             ("nvmlDeviceGetCurrentClocksThrottleReasons", ()),
         ),
-        (CallField("throttle_reasons", int),),
+        (CallField("throttle_mask", int),),
     ),
     CallRow(
         FAST,
@@ -327,7 +327,7 @@ DEVICE_ROWS: Final = (
             ("nvmlDeviceGetSupportedClocksEventReasons", ()),
             ("nvmlDeviceGetSupportedClocksThrottleReasons", ()),
         ),
-        (CallField("throttle_reasons_supported", int),),
+        (CallField("throttle_mask_supported", int),),
     ),
     CallRow(
         SLOW,
@@ -372,6 +372,5 @@ def fan_rows(fans: int) -> tuple[CallRow, ...]:
 
 def nvlink_rows(links: int) -> tuple[CallRow, ...]:
     return tuple(
-        call_row(MEDIUM, "nvlink_up", "nvmlDeviceGetNvLinkState", link, label=str(link))
-        for link in range(links)
+        call_row(MEDIUM, "link_up", "nvmlDeviceGetNvLinkState", link, label=str(link)) for link in range(links)
     )

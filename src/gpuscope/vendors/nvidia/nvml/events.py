@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from gpuscope.model.readings import Uuid, XidEvent
+from gpuscope.model.readings import ErrorEvent, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
 from gpuscope.vendors.nvidia.nvml import codes
 from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCalls, address
 
@@ -52,7 +53,7 @@ class XidWatch:
         self._uuids = uuids
         return True
 
-    def poll(self, into: deque[XidEvent]) -> None:
+    def poll(self, into: deque[ErrorEvent]) -> None:
         """Takes all waiting events; stores each at once, because the next call may not return."""
         if self._set is None or not self._uuids or self._calls.is_stuck(_WAIT):
             return
@@ -64,14 +65,15 @@ class XidWatch:
                     self._count("nvmlEventSetWait", error.value)
                 break
 
-    def _take(self, event_set: Any, uuids: Mapping[int, Uuid], into: deque[XidEvent]) -> None:
+    def _take(self, event_set: Any, uuids: Mapping[int, Uuid], into: deque[ErrorEvent]) -> None:
         """Stores the event inside the call, because a stuck call may return with an event."""
         data = self._calls.library.function(_WAIT)(event_set, 0)
         uuid = uuids.get(address(data.device))
         if data.eventType == self._nvml.nvmlEventTypeXidCriticalError and uuid is not None:
             into.append(
-                XidEvent(
-                    xid=int(data.eventData),
+                ErrorEvent(
+                    vendor=NVIDIA,
+                    code=str(int(data.eventData)),
                     at=self._now(),
                     monotonic=time.monotonic(),
                     reporter="nvml",

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import make_device
 from gpuscope.vendors.nvidia.nvml import call_table as rows
 from gpuscope.vendors.nvidia.nvml import nvml_fields as fields
 from gpuscope.vendors.nvidia.nvml.clocks import Clocks
@@ -265,14 +266,14 @@ class NvmlGpu:
 
     def to_identity(self) -> Device:
         """A device with identity only, for a GPU that does not answer."""
-        return Device(uuid=self.uuid, index=self.index, lost=True, **self.identity)
+        return make_device(uuid=self.uuid, index=self.index, lost=True, **self.identity)
 
     def to_reading(self) -> Device:
         if self.lost:
             return self.to_identity()
         if self._reader is None:
-            return Device(uuid=self.uuid, index=self.index, **self.identity)
-        return Device(
+            return make_device(uuid=self.uuid, index=self.index, **self.identity)
+        return make_device(
             uuid=self.uuid,
             index=self.index,
             **self.identity,

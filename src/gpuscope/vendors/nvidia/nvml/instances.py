@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gpuscope.model.readings import ABSENT, MigInstance, Uuid
+from gpuscope.model.readings import ABSENT, Instance, Uuid
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import make_instance
 from gpuscope.vendors.nvidia.nvml.call_table import GPU_OR_INSTANCE_ROWS
 from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCall, DriverCalls, GpuLostError, address
 from gpuscope.vendors.nvidia.nvml.identity import read_profile
@@ -49,8 +50,8 @@ class NvmlInstance:
     def retry_refused(self) -> None:
         self._reader.retry_refused()
 
-    def to_reading(self, profiled: dict[str, Any], processes_known: bool) -> MigInstance:
-        return MigInstance(
+    def to_reading(self, profiled: dict[str, Any], processes_known: bool) -> Instance:
+        return make_instance(
             uuid=self.uuid,
             gpu_instance=self.gpu_instance,
             compute_instance=self.compute_instance,

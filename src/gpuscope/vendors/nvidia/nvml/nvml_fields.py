@@ -105,8 +105,8 @@ def nvlink_fields(links: int) -> tuple[NvmlField, ...]:
         rows.append(NvmlField("nvlink_aggregate_bytes", direction, kibibytes_id, ALL_LINKS, kibibytes))
         for link in range(links):
             label = (str(link), direction)
-            rows.append(NvmlField("nvlink_link_bytes", label, kibibytes_id, link, kibibytes))
-            rows.append(NvmlField("nvlink_link_bytes", label, bytes_id, link))
+            rows.append(NvmlField("link_bytes_each", label, kibibytes_id, link, kibibytes))
+            rows.append(NvmlField("link_bytes_each", label, bytes_id, link))
     for link in range(links):
         rows += _link_error_fields(link)
     return tuple(rows)
@@ -125,11 +125,9 @@ def _link_error_fields(link: int) -> list[NvmlField]:
     for error, (of_link_0, of_link_6, scoped) in _LINK_ERRORS.items():
         label = (str(link), error)
         if link < 12:
-            rows.append(
-                NvmlField("nvlink_errors", label, of_link_0 + link if link < 6 else of_link_6 + link - 6)
-            )
+            rows.append(NvmlField("link_errors", label, of_link_0 + link if link < 6 else of_link_6 + link - 6))
         if scoped is not None:
-            rows.append(NvmlField("nvlink_errors", label, scoped, link))
+            rows.append(NvmlField("link_errors", label, scoped, link))
     return rows
 
 

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Final
 
 from gpuscope.base.errors import NoAnswerYet, SourceError
-from gpuscope.model.readings import ABSENT, Device, Maybe, Process, Reading, Uuid, XidEvent
+from gpuscope.model.readings import ABSENT, Device, ErrorEvent, Maybe, Process, Reading, Uuid
 from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
 from gpuscope.vendors.nvidia.nvml.clocks import SYSTEM, Clocks
 from gpuscope.vendors.nvidia.nvml.gpu import NvmlGpu
 from gpuscope.vendors.nvidia.nvml.job_runner import (
@@ -68,7 +69,7 @@ class NvmlSource:
         self._new_list: list[NvmlGpu] | None = None  # set by the driver's runner, not adopted yet
         self.gpus: list[NvmlGpu] = []
         self._previous_gpus: dict[Uuid, NvmlGpu] = {}  # of the previous session, while a new one starts
-        self._xids: deque[XidEvent] = deque(maxlen=MAX_WAITING_XIDS)
+        self._xids: deque[ErrorEvent] = deque(maxlen=MAX_WAITING_XIDS)
         self._is_first = True  # no reading was returned yet
         self._lost_devices: dict[Uuid, Device] = {}  # lost GPUs that the current session does not list
         self._runners.start(self.driver_runner, self._open_session, replaceable=False)
@@ -92,12 +93,12 @@ class NvmlSource:
         self._is_first = False
         devices = tuple(self._to_devices())
         return Reading(
-            driver=session.driver,
+            drivers={} if session.driver is ABSENT else {NVIDIA: session.driver},
             devices=tuple(
                 sorted(devices + self._still_lost(session, devices), key=lambda device: device.index)
             ),
             processes=self._to_processes(session),
-            xids=self._take_xids(),
+            errors=self._take_xids(),
             failures=self._failing(session, failures),
             unfinished=any(not (runner.idle or runner.blocked) for runner in self._all_runners()),
         )
@@ -303,7 +304,7 @@ class NvmlSource:
             for process in part.to_processes(session.names, gpu.uuid)
         )
 
-    def _take_xids(self) -> tuple[XidEvent, ...]:
+    def _take_xids(self) -> tuple[ErrorEvent, ...]:
         return tuple(self._xids.popleft() for _ in range(len(self._xids)))
 
     def _raise_if_failed(self, runner: JobRunner) -> None:

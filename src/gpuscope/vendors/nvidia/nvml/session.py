@@ -12,7 +12,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuscope.model.readings import ABSENT, Driver, Maybe, Uuid, XidEvent
+from gpuscope.model.readings import ABSENT, Driver, ErrorEvent, Maybe, Uuid
+from gpuscope.vendors.nvidia.nvidia_values import cuda_version, known_values
 from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCalls, GpuLostError, address
 from gpuscope.vendors.nvidia.nvml.events import XidWatch
@@ -76,9 +77,13 @@ class Session:
         confidential = self._system("nvmlSystemGetConfComputeState")
         return Driver(
             driver_version=self._system("nvmlSystemGetDriverVersion"),
-            nvml_version=self._system("nvmlSystemGetNVMLVersion"),
-            cuda_version=ABSENT if cuda is ABSENT else f"{cuda // 1000}.{cuda % 1000 // 10}",
-            confidential_compute=ABSENT if confidential is ABSENT else int(confidential.ccFeature),
+            library_versions=known_values(
+                nvml=self._system("nvmlSystemGetNVMLVersion"),
+                cuda=ABSENT if cuda is ABSENT else cuda_version(cuda),
+            ),
+            modes=known_values(
+                confidential_compute=ABSENT if confidential is ABSENT else int(confidential.ccFeature)
+            ),
         )
 
     def _system(self, name: str) -> Maybe[Any]:
@@ -119,7 +124,7 @@ class Session:
         gpu.move_to(index)
         return gpu
 
-    def read_xids(self, present: Sequence[tuple[Any, Uuid]], into: deque[XidEvent]) -> None:
+    def read_xids(self, present: Sequence[tuple[Any, Uuid]], into: deque[ErrorEvent]) -> None:
         # Before lost GPUs are removed: the XID of a GPU that fell off the bus may be waiting.
         self._watch.poll(into)
         watched = frozenset(address(handle) for handle, _ in present)

@@ -43,13 +43,13 @@ class TierReader:
 
     def _add_nvlink_totals(self, values: dict[str, Any]) -> None:
         """One rule for all GPUs: the sum over the links or, if no link has a counter, the driver's total."""
-        if "nvlink_link_bytes" in values:
+        if "link_bytes_each" in values:
             self._counts_links = True
             for others in self._values.values():
-                others.pop("nvlink_bytes", None)
-            values["nvlink_bytes"] = link_totals(values["nvlink_link_bytes"])
+                others.pop("link_bytes", None)
+            values["link_bytes"] = link_totals(values["link_bytes_each"])
         elif "nvlink_aggregate_bytes" in values and not self._counts_links:
-            values["nvlink_bytes"] = values["nvlink_aggregate_bytes"]
+            values["link_bytes"] = values["nvlink_aggregate_bytes"]
 
     def has_not_read(self, tier: Tier) -> bool:
         return tier not in self._values

@@ -22,9 +22,9 @@ P2P_STATUS: Final = "p2p_nvlink_status"
 
 # Fields that depend on several readings: totals over links, and dcgm-exporter's own counters.
 _WHOLE: Final = {
-    **dict.fromkeys((409, 419, 429, 439), ("nvlink_errors",)),
+    **dict.fromkeys((409, 419, 429, 439), ("link_errors",)),
     9003: (
-        *("pcie_replays", "nvlink_up", "nvlink_errors", "ecc_errors", "row_remap_failed", "violation_seconds"),
+        *("pcie_replays", "link_up", "link_errors", "ecc_errors", "row_remap_failed", "violation_seconds"),
         *("retired_pages", "retired_pages_pending", "remapped_rows"),
     ),
     9004: (P2P_STATUS,),
@@ -77,7 +77,7 @@ def _numbers(field_id: int) -> Iterator[Number]:
     if field_id in NVLINK_RATE_IDS:
         link, direction = NVLINK_RATE_IDS[field_id]
         for way in (direction,) if direction else ("tx", "rx"):
-            yield ("nvlink_link_bytes", (link, way)) if link else ("nvlink_aggregate_bytes", way)
+            yield ("link_bytes_each", (link, way)) if link else ("nvlink_aggregate_bytes", way)
     yield from ((attribute, None) for attribute in _WHOLE.get(field_id, ()))
     if field_id in _READINGS:
         attribute, *keys = _READINGS[field_id].split(".")

@@ -30,6 +30,7 @@ from gpuscope.vendors.nvidia.families.dcgm.own_counters import OwnCounters
 from gpuscope.vendors.nvidia.families.dcgm.pod_labels import PER_PROCESS, own_value
 from gpuscope.vendors.nvidia.families.dcgm.table import XID_ID, Counter
 from gpuscope.vendors.nvidia.families.dcgm.xid_messages import xid_message
+from gpuscope.vendors.nvidia.nvidia_values import of_nvidia
 
 log = logging.getLogger("gpuscope.dcgm")
 
@@ -55,6 +56,7 @@ class DcgmBuilder:
         return tuple(counter.id for counter in self._counters())
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        snapshot = of_nvidia(snapshot)
         counters = self._counters()
         self._missing.warn(counters, snapshot)
         links = wants_links(counter.id for counter in counters)

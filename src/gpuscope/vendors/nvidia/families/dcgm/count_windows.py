@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 
-from gpuscope.model.readings import XidTotal
+from gpuscope.model.readings import ErrorTotal
 
 SECONDS_TO_READ_OLD_LOGS = 10.0
 MAX_EVENTS_PER_GPU = 10_000  # XID storms must not fill the memory; the oldest events are dropped
@@ -54,15 +54,15 @@ class XidWindow:
         self._reported: dict[str, int] = {}
         self._first_at: float | None = None
 
-    def advance(self, totals: Sequence[XidTotal], at: float) -> None:
+    def advance(self, totals: Sequence[ErrorTotal], at: float) -> None:
         if self._first_at is None:
             self._first_at = at
         starting = at - self._first_at < SECONDS_TO_READ_OLD_LOGS
         for total in totals:
-            key = (str(total.gpu_uuid), total.xid)
+            key = (str(total.gpu_uuid), int(total.code))
             before = self._totals.get(key, total.count - 1 if starting else 0)
             self._totals[key] = total.count
-            self._record(key[0], total.last_at, total.xid, total.count - before)
+            self._record(key[0], total.last_at, key[1], total.count - before)
 
     def record_last(self, uuid: str, xid: int, at: float) -> None:
         """Records DCGM's last XID as an event if its code has changed. A repeated code cannot be detected."""

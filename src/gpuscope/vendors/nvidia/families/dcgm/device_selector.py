@@ -11,9 +11,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from gpuscope.base.errors import UsageError
-from gpuscope.model.readings import Device, MigInstance
+from gpuscope.model.readings import Device, Instance
 from gpuscope.model.readings.device import GpuOrInstance
 from gpuscope.vendors.nvidia.dcgm_fields import ENTITY_NUMBER_ID
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 MAX_ID = 1_000_000  # ranges are expanded; a typing error must not fill the memory
 
@@ -23,7 +24,7 @@ class DcgmEntity:
     """The GPU or MIG instance of a series."""
 
     device: Device
-    instance: MigInstance | None = None
+    instance: Instance | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +55,7 @@ EVERYTHING = DeviceSelector()
 
 def number_of(part: GpuOrInstance, otherwise: int) -> int:
     """DCGM's number of a GPU or instance, or `otherwise` if the reading is not from DCGM."""
-    number = part.dcgm_fields.get(ENTITY_NUMBER_ID, otherwise)
+    number = own(part).dcgm_fields.get(ENTITY_NUMBER_ID, otherwise)
     return number if isinstance(number, int) else otherwise
 
 

@@ -8,11 +8,10 @@ back to the GPU's value; other fields (temperature, power) have the GPU's value.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import cache
 
-from gpuscope.agent.families.catalogue.row import reader
-from gpuscope.model.readings import ABSENT, Device, Driver, Maybe, MigInstance, Snapshot
+from gpuscope.model.readings import ABSENT, Device, Driver, Instance, Maybe, Snapshot
 from gpuscope.model.readings.device import GpuOrInstance
 from gpuscope.vendors.nvidia.dcgm_fields import (
     DRIVER_READINGS,
@@ -30,6 +29,7 @@ from gpuscope.vendors.nvidia.dcgm_fields import (
 from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity
 from gpuscope.vendors.nvidia.families.dcgm.nvlink_rates import Rates
 from gpuscope.vendors.nvidia.families.dcgm.table import XID_ID
+from gpuscope.vendors.nvidia.nvidia_values import nvidia_driver, own, reader
 
 Value = int | float | str
 _PER_INSTANCE = frozenset({4, 5})
@@ -46,14 +46,14 @@ class FieldValues:
         self._snapshot = snapshot
         self._nvlink_rates = nvlink_rates
         self._last_xid: dict[str, int] = {}
-        for total in sorted(snapshot.xids, key=lambda total: total.last_at):
-            self._last_xid[total.gpu_uuid] = total.xid
+        for total in sorted(snapshot.errors, key=lambda total: total.last_at):
+            self._last_xid[total.gpu_uuid] = int(total.code)
         self._no_xid = no_xid if receives_xids(snapshot) else ABSENT
 
     def of(self, field_id: int, entity: DcgmEntity) -> Maybe[Value]:
         device, instance = entity.device, entity.instance
         if instance is not None:
-            if instance.dcgm_fields:
+            if own(instance).dcgm_fields:
                 return _reported(instance, field_id)
             if is_per_instance(field_id):
                 return _converted(field_id, instance)
@@ -66,10 +66,9 @@ class FieldValues:
         if field_id == XID_ID:
             return self._last_xid.get(device.uuid, self._no_xid)
         if field_id in DRIVER_READINGS:
-            text: Maybe[str] = getattr(self._snapshot.driver, DRIVER_READINGS[field_id])
-            return text
+            return reader(DRIVER_READINGS[field_id])(nvidia_driver(self._snapshot))
         if field_id in REQUESTED_DRIVER_READINGS:
-            return _of_driver(field_id, self._snapshot.driver)
+            return _of_driver(field_id, nvidia_driver(self._snapshot))
         if field_id in NVLINK_RATE_IDS:
             rate = self._nvlink_rates.get((str(device.uuid), *NVLINK_RATE_IDS[field_id]))
             return ABSENT if rate is None else int(rate)
@@ -94,7 +93,7 @@ def is_per_instance(field_id: int) -> bool:
 
 
 def _reported(part: GpuOrInstance, field_id: int) -> Maybe[Value]:
-    value = part.dcgm_fields.get(field_id, ABSENT)
+    value = own(part).dcgm_fields.get(field_id, ABSENT)
     return ABSENT if value is ABSENT or is_blank(value) else value
 
 
@@ -112,7 +111,7 @@ def _converters() -> dict[int, Convert]:
         row.id: _number(reader(row.reading), row.unit, kind_of(row.id))
         for row in (*FIELD_READINGS, *REQUESTED_FIELD_READINGS)
     }
-    converters |= {field_id: _text(path) for field_id, path in TEXT_READINGS.items()}
+    converters |= {field_id: reader(path) for field_id, path in TEXT_READINGS.items()}
     converters |= {field_id: _nvlink_errors(error) for field_id, error in _NVLINK_ERROR_IDS.items()}
     converters[50] = _name
     converters[52] = lambda part: getattr(part, "index", ABSENT)
@@ -126,7 +125,7 @@ def _converters() -> dict[int, Convert]:
 
 def _name(part: GpuOrInstance) -> Maybe[Value]:
     """DCGM's name of a MIG instance is its profile."""
-    name: Maybe[str] = getattr(part, "profile" if isinstance(part, MigInstance) else "model", ABSENT)
+    name: Maybe[str] = getattr(part, "profile" if isinstance(part, Instance) else "model", ABSENT)
     return name
 
 
@@ -151,7 +150,7 @@ def _signed(value: int) -> int:
 
 
 def _of_driver(field_id: int, driver: Driver) -> Maybe[Value]:
-    value: Maybe[Value] = getattr(driver, REQUESTED_DRIVER_READINGS[field_id])
+    value: Maybe[Value] = reader(REQUESTED_DRIVER_READINGS[field_id])(driver)
     if not isinstance(value, str):
         return value
     major, minor = _version(value)  # "12.4" is 12040
@@ -160,7 +159,7 @@ def _of_driver(field_id: int, driver: Driver) -> Maybe[Value]:
 
 def _p2p_bitmap(part: GpuOrInstance) -> Maybe[Value]:
     """One bit per GPU that is reachable over NVLink."""
-    statuses: Mapping[str, float] = getattr(part, "p2p_nvlink_status", {})
+    statuses = own(part).p2p_nvlink_status
     return sum(1 << int(peer) for peer, status in statuses.items() if status == 0) if statuses else ABSENT
 
 
@@ -177,24 +176,12 @@ def _version(text: str) -> tuple[int, int]:
     return (int(major) if major.isdecimal() else 0), (int(minor) if minor.isdecimal() else 0)
 
 
-def _text(path: str) -> Convert:
-    attribute, _, key = path.partition(".")
-
-    def convert(part: GpuOrInstance) -> Maybe[Value]:
-        value: Maybe[str] | Mapping[str, str] = getattr(part, attribute, ABSENT)
-        if isinstance(value, Mapping):
-            return value.get(key, ABSENT)
-        return value
-
-    return convert
-
-
 _NVLINK_ERROR_IDS = {409: "crc_flit", 419: "crc_data", 429: "replay", 439: "recovery"}
 
 
 def _nvlink_errors(error: str) -> Convert:
     def convert(part: GpuOrInstance) -> Maybe[Value]:
-        counts = [count for labels, count in getattr(part, "nvlink_errors", {}).items() if labels[1] == error]
+        counts = [count for labels, count in getattr(part, "link_errors", {}).items() if labels[1] == error]
         return round(sum(counts)) if counts else ABSENT
 
     return convert

@@ -12,8 +12,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import NamedTuple
 
-from gpuscope.model.readings import ABSENT, Device, Snapshot, XidTotal
+from gpuscope.model.readings import ABSENT, Device, ErrorTotal, Snapshot
 from gpuscope.vendors.nvidia.families.dcgm.field_values import receives_xids
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 PASS, WARN, FAIL = 0, 10, 20
 MAX_RETIRED_PAGES = 63
@@ -54,7 +55,7 @@ class HealthWatch:
         yield from self._of_pcie(device, snapshot.taken_at)
         yield from self._of_nvlink(device, snapshot.taken_at)
         yield from _of_memory(device)
-        violations = device.violation_seconds
+        violations = own(device).violation_seconds
         for watch, policy, code in (
             ("THERMAL", "thermal", "DCGM_FR_CLOCK_THROTTLE_THERMAL"),
             ("POWER", "power", "DCGM_FR_CLOCK_THROTTLE_POWER"),
@@ -80,13 +81,13 @@ class HealthWatch:
             yield HealthIncident("PCIE", WARN, "DCGM_FR_PCI_REPLAY_RATE") if too_many else _passed("PCIE")
 
     def _of_nvlink(self, device: Device, at: float) -> Iterator[HealthIncident]:
-        if not device.nvlink_up and not device.nvlink_errors:
+        if not device.link_up and not device.link_errors:
             return
         grown = {
             error: self._growth(device, "NVLINK " + error, count, at)
-            for error, count in _errors_by_kind(device.nvlink_errors).items()
+            for error, count in _errors_by_kind(device.link_errors).items()
         }
-        if any(up == 0 for up in device.nvlink_up.values()):
+        if any(up == 0 for up in device.link_up.values()):
             yield HealthIncident("NVLINK", FAIL, "DCGM_FR_NVLINK_DOWN")
         elif grown.get("replay", 0) > 0 or grown.get("recovery", 0) > 0:
             yield HealthIncident("NVLINK", FAIL, "DCGM_FR_NVLINK_ERROR_CRITICAL")
@@ -105,33 +106,34 @@ def _errors_by_kind(errors: Mapping[tuple[str, ...], float]) -> dict[str, float]
 
 def _of_memory(device: Device) -> Iterator[HealthIncident]:
     uncorrected = device.ecc_errors.get(("uncorrected", "volatile"), ABSENT)
-    pages, rows = device.retired_pages, device.remapped_rows
+    mine = own(device)
+    pages, rows = mine.retired_pages, mine.remapped_rows
     if uncorrected is ABSENT and not pages and not rows:
         return
     if uncorrected is not ABSENT and uncorrected > 0:
         yield HealthIncident("MEM", FAIL, "DCGM_FR_VOLATILE_DBE_DETECTED")
-    elif device.row_remap_failed is not ABSENT and device.row_remap_failed:
+    elif mine.row_remap_failed is not ABSENT and mine.row_remap_failed:
         yield HealthIncident("MEM", FAIL, "DCGM_FR_ROW_REMAP_FAILURE")
     elif sum(pages.values()) >= MAX_RETIRED_PAGES:
         yield HealthIncident("MEM", FAIL, "DCGM_FR_RETIRED_PAGES_LIMIT")
     elif rows.get("uncorrectable", 0) >= MAX_REMAPPED_ROWS:
         yield HealthIncident("MEM", WARN, "DCGM_FR_UNCORRECTABLE_ROW_REMAP_LIMIT")
-    elif device.retired_pages_pending is not ABSENT and device.retired_pages_pending:
+    elif mine.retired_pages_pending is not ABSENT and mine.retired_pages_pending:
         yield HealthIncident("MEM", WARN, "DCGM_FR_PENDING_PAGE_RETIREMENTS")
     else:
         yield _passed("MEM")
 
 
 def _of_xids(device: Device, snapshot: Snapshot) -> Iterator[HealthIncident]:
-    fatal = [total for total in snapshot.xids if _is_fatal(total, device, snapshot.taken_at)]
+    fatal = [total for total in snapshot.errors if _is_fatal(total, device, snapshot.taken_at)]
     if device.lost:
         yield HealthIncident("ALL", FAIL, "DCGM_FR_FALLEN_OFF_BUS")
     elif fatal:
-        yield HealthIncident("ALL", FAIL, FATAL_XIDS[max(fatal, key=lambda total: total.last_at).xid])
+        yield HealthIncident("ALL", FAIL, FATAL_XIDS[int(max(fatal, key=lambda total: total.last_at).code)])
     elif receives_xids(snapshot):
         yield _passed("ALL")
 
 
-def _is_fatal(total: XidTotal, device: Device, now: float) -> bool:
+def _is_fatal(total: ErrorTotal, device: Device, now: float) -> bool:
     recent = now - total.last_at <= XID_SECONDS
-    return recent and total.gpu_uuid == device.uuid and total.xid in FATAL_XIDS
+    return recent and total.gpu_uuid == device.uuid and int(total.code) in FATAL_XIDS

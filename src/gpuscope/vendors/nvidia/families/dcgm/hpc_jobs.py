@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity, number_of
+from gpuscope.vendors.nvidia.nvidia_values import gpu_instance_of
 
 MAX_JOBS = 64  # each job is a copy of every series of its GPU
 
@@ -16,5 +17,5 @@ MAX_JOBS = 64  # each job is a copy of every series of its GPU
 def jobs_of(entity: DcgmEntity, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
     gpu = str(number_of(entity.device, entity.device.index))
     if entity.instance is not None:
-        gpu = f"{gpu}.{entity.instance.gpu_instance}"
+        gpu = f"{gpu}.{gpu_instance_of(entity.instance)}"
     return lines.get(gpu, ())[:MAX_JOBS]

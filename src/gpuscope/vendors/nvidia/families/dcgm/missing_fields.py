@@ -12,6 +12,7 @@ from gpuscope.model.readings import Snapshot
 from gpuscope.vendors.nvidia.dcgm_fields import ENTITY_NUMBER_ID
 from gpuscope.vendors.nvidia.families.dcgm.field_values import is_computed
 from gpuscope.vendors.nvidia.families.dcgm.table import Counter
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 log = logging.getLogger("gpuscope.dcgm")
 
@@ -24,7 +25,9 @@ class MissingFields:
 
     def warn(self, counters: Sequence[Counter], snapshot: Snapshot) -> None:
         """Warns once for each set of rows. Without GPUs it is not known whether DCGM is the source."""
-        if not snapshot.devices or any(ENTITY_NUMBER_ID in device.dcgm_fields for device in snapshot.devices):
+        if not snapshot.devices or any(
+            ENTITY_NUMBER_ID in own(device).dcgm_fields for device in snapshot.devices
+        ):
             return
         missing = tuple(counter.name for counter in counters if not _has_a_value(counter))
         if missing and missing != self._reported:

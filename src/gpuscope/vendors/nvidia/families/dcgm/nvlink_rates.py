@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from gpuscope.model.readings import Device, Snapshot
 from gpuscope.vendors.nvidia.dcgm_fields import NVLINK_RATE_IDS
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 RateKey = tuple[str, str, str]
 Rates = Mapping[RateKey, float]
@@ -59,14 +60,14 @@ class NvlinkRates:
 
 def _counts(device: Device, links: bool) -> Iterator[tuple[tuple[str, str], float]]:
     # DCGM uses the driver's total, which may differ from the sum over the links.
-    total = device.nvlink_aggregate_bytes or device.nvlink_bytes
+    total = own(device).nvlink_aggregate_bytes or device.link_bytes
     for direction, count in total.items():
         yield ("", direction), count
     if total:
         yield ("", ""), sum(total.values())
     if links:
         of_link: dict[str, float] = {}
-        for (link, direction), count in device.nvlink_link_bytes.items():
+        for (link, direction), count in device.link_bytes_each.items():
             yield (link, direction), count
             of_link[link] = of_link.get(link, 0.0) + count
         yield from (((link, ""), count) for link, count in of_link.items())
@@ -74,6 +75,6 @@ def _counts(device: Device, links: bool) -> Iterator[tuple[tuple[str, str], floa
 
 def _profiled(device: Device) -> dict[RateKey, float]:
     """The rates of the profiling units in MB/s: without counters, or until they were read twice."""
-    profiled = device.profiled_nvlink_bytes_per_second
+    profiled = own(device).profiled_nvlink_bytes_per_second
     rates = {(str(device.uuid), "", direction): rate / 1e6 for direction, rate in profiled.items()}
     return {**rates, (str(device.uuid), "", ""): sum(rates.values())} if rates else {}

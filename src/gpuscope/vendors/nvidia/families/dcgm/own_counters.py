@@ -19,6 +19,7 @@ from gpuscope.vendors.nvidia.families.dcgm.field_values import receives_xids
 from gpuscope.vendors.nvidia.families.dcgm.health_status import HealthWatch
 from gpuscope.vendors.nvidia.families.dcgm.labelled_entities import ExportedSnapshot, LabelledEntity
 from gpuscope.vendors.nvidia.families.dcgm.table import CLOCK_EVENTS_ID, XID_ID
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 CLOCK_EVENTS = {
     0x001: "gpu_idle",
@@ -50,7 +51,7 @@ class OwnCounters:
 
     def samples(self, name: str, exported: ExportedSnapshot) -> Iterator[Sample]:
         if name == "DCGM_EXP_XID_ERRORS_COUNT":
-            self._xids.advance(exported.snapshot.xids, exported.snapshot.taken_at)
+            self._xids.advance(exported.snapshot.errors, exported.snapshot.taken_at)
             for labelled in exported.selected:
                 yield from self._xid_counts(labelled, exported)
         elif name == "DCGM_EXP_CLOCK_EVENTS_COUNT":
@@ -63,7 +64,7 @@ class OwnCounters:
 
     def _xid_counts(self, labelled: LabelledEntity, exported: ExportedSnapshot) -> Iterator[Sample]:
         device, at = labelled.entity.device, exported.snapshot.taken_at
-        xid = device.dcgm_fields.get(XID_ID)
+        xid = own(device).dcgm_fields.get(XID_ID)
         if isinstance(xid, int) and xid and not receives_xids(exported.snapshot):
             self._xids.record_last(str(device.uuid), xid, at)
         counts = self._xids.counts(device.uuid, at)
@@ -97,9 +98,10 @@ def _peer_statuses(exported: ExportedSnapshot) -> Iterator[Sample]:
 
 
 def _peers_of(device: Device, devices: Sequence[Device]) -> Mapping[str, int]:
-    if device.p2p_nvlink_status:
-        return {peer: int(status) for peer, status in device.p2p_nvlink_status.items()}
-    bitmap = device.dcgm_fields.get(P2P_BITMAP_ID)
+    statuses = own(device).p2p_nvlink_status
+    if statuses:
+        return {peer: int(status) for peer, status in statuses.items()}
+    bitmap = own(device).dcgm_fields.get(P2P_BITMAP_ID)
     if not isinstance(bitmap, int) or is_blank(bitmap):
         return {}
     peers = (number_of(peer, peer.index) for peer in devices if peer.uuid != device.uuid)

@@ -17,6 +17,7 @@ from typing import Final
 from gpuscope.model.readings import ABSENT, Allocation, Device, Process, Snapshot, Uuid, unit_uuid
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity, number_of
+from gpuscope.vendors.nvidia.nvidia_values import gpu_instance_of
 
 log = logging.getLogger("gpuscope.dcgm")
 
@@ -43,7 +44,7 @@ class PodMapper:
     def of(self, snapshot: Snapshot) -> MappedPods:
         allocations = snapshot.ownership.allocations
         instances = {
-            instance.uuid: f"{number_of(device, device.index)}-{instance.gpu_instance}"
+            instance.uuid: f"{number_of(device, device.index)}-{gpu_instance_of(instance)}"
             for device in snapshot.devices
             for instance in device.instances
         }
@@ -123,7 +124,7 @@ class MappedPods:
         device = entity.device
         number = number_of(device, device.index)
         if entity.instance is not None:
-            key = f"{number}-{entity.instance.gpu_instance}"
+            key = f"{number}-{gpu_instance_of(entity.instance)}"
         elif self.options.kubernetes_gpu_id_type == "device-name":
             key = f"nvidia{number}"
         else:
@@ -149,7 +150,8 @@ def own_value(counter: str, pod: PodOnDevice, entity: DcgmEntity, processes: Seq
 def _units(device: Device, entity: DcgmEntity) -> set[Uuid]:
     if entity.instance is None:
         return {device.uuid}
-    return {i.uuid for i in device.instances if i.gpu_instance == entity.instance.gpu_instance}
+    same = gpu_instance_of(entity.instance)
+    return {instance.uuid for instance in device.instances if gpu_instance_of(instance) == same}
 
 
 def _belongs(process: Process, allocation: Allocation) -> bool:

@@ -11,6 +11,7 @@ from gpuscope.model.exposition.sample import LabelSet
 from gpuscope.model.readings import ABSENT
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity, number_of
+from gpuscope.vendors.nvidia.nvidia_values import gpu_instance_of
 
 Pairs = tuple[tuple[str, str], ...]
 
@@ -38,7 +39,7 @@ class LabelMaker:
             ("modelName", model),
         ]
         if instance is not None and instance.profile is not ABSENT:
-            pairs += [("GPU_I_PROFILE", instance.profile), ("GPU_I_ID", str(instance.gpu_instance))]
+            pairs += [("GPU_I_PROFILE", instance.profile), ("GPU_I_ID", str(gpu_instance_of(instance)))]
         if hostname:
             pairs.append((self._options.hostname_label, hostname))
         return tuple(pairs)

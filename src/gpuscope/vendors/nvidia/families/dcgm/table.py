@@ -241,7 +241,7 @@ SHIPPED_FILES = {
 OTHER_READINGS = {
     63: "compute_capability",
     P2P_BITMAP_ID: "p2p_nvlink_status",
-    **dict.fromkeys((409, 419, 429, 439), "nvlink_errors"),
+    **dict.fromkeys((409, 419, 429, 439), "link_errors"),
 }
 """Fields computed from several readings."""
 

@@ -25,6 +25,7 @@ from gpuscope.vendors.nvidia.families.dcgm_legacy.table import (
     LegacyMetric,
     counts_up,
 )
+from gpuscope.vendors.nvidia.nvidia_values import of_nvidia
 
 _BUILT_IN = frozenset(metric.id for metric in LEGACY_METRICS)
 
@@ -41,6 +42,7 @@ class DcgmLegacyBuilder:
         self._label_sets: dict[tuple[int, str], LabelSet] = {}
 
     def to_families(self, snapshot: Snapshot) -> Iterator[MetricFamily]:
+        snapshot = of_nvidia(snapshot)
         rates = self._nvlink_rates.advance(snapshot, links=self._wants_links)
         values = FieldValues(snapshot, rates, no_xid=0)  # as DCGM 1.x did
         for metric in self._metrics:

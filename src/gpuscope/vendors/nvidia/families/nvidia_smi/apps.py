@@ -58,8 +58,8 @@ def _labels(process: Process, devices: dict[Uuid, Device], mig_labels: bool) -> 
     device = devices.get(process.gpu_uuid)
     for instance in device.instances if device is not None else ():
         if instance.uuid == process.instance_uuid:
-            ids = (str(instance.gpu_instance), str(instance.compute_instance))
+            ids = [str(number) for number in instance.ids]
             break
     else:
-        ids = ("", "")
+        ids = ["", ""]
     return (*labels, ("gpu_instance_id", ids[0]), ("compute_instance_id", ids[1]))

@@ -28,6 +28,7 @@ from gpuscope.vendors.nvidia.families.nvidia_smi.health_metrics import (
     backing_source,
     runs_the_command,
 )
+from gpuscope.vendors.nvidia.nvidia_values import of_nvidia
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +52,7 @@ class NvidiaSmiBuilder:
         self._last_families: Sequence[MetricFamily] = ()
 
     def to_families(self, snapshot: Snapshot) -> list[MetricFamily]:
+        snapshot = of_nvidia(snapshot)
         command = runs_the_command(snapshot, self._options.backend)
         status = backing_source(snapshot, command=command)
         rows = cells_of_devices(snapshot, command=command, only=self._options.query_field_names)

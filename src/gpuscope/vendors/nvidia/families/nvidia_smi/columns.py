@@ -11,12 +11,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Final
 
-from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.model.readings import Snapshot
 from gpuscope.vendors.nvidia.families.nvidia_smi.cell_values import cell_value, plain_uuid
 from gpuscope.vendors.nvidia.families.nvidia_smi.field_names import spell_reasons
 from gpuscope.vendors.nvidia.families.nvidia_smi.go_registry import GoRegistry
 from gpuscope.vendors.nvidia.families.nvidia_smi.naming import PREFIX, MetricName, usable_names
 from gpuscope.vendors.nvidia.families.nvidia_smi.table import print_cells
+from gpuscope.vendors.nvidia.nvidia_values import nvidia_driver, own
 
 Cells = Mapping[str, str]
 
@@ -71,8 +72,8 @@ def cells_of_devices(snapshot: Snapshot, *, command: bool, only: Sequence[str] =
     `only` are the fields that were requested by name.
     """
     if command:
-        return [device.smi_cells for device in snapshot.devices if device.smi_cells]
-    driver, count = snapshot.driver, len(snapshot.devices)
+        return [cells for device in snapshot.devices if (cells := own(device).smi_cells)]
+    driver, count = nvidia_driver(snapshot), len(snapshot.devices)
     return [
         spell_reasons(print_cells(device, driver, count), driver.driver_version, only)
         for device in snapshot.devices
@@ -93,9 +94,9 @@ def add_columns(registry: GoRegistry, rows: Sequence[Cells], columns: SmiColumns
 
 
 def add_info(registry: GoRegistry, rows: Iterable[Cells], snapshot: Snapshot) -> None:
-    cuda = snapshot.driver.cuda_version
+    cuda = nvidia_driver(snapshot).library_versions.get("cuda", "")
     for cells in rows:
         labels = {label: cells.get(column, NOT_GIVEN) for label, column in INFO_LABELS.items()}
         labels["uuid"] = plain_uuid(labels["uuid"])
-        labels["cuda_version"] = "" if cuda is ABSENT else cuda
+        labels["cuda_version"] = cuda
         registry.add(PREFIX + "gpu_info", INFO_HELP, 1, labels.items())

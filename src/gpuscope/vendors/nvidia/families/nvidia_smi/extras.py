@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuscope.agent.families.catalogue.row import reader
-from gpuscope.model.readings import ABSENT, Device, MigInstance, Snapshot
+from gpuscope.model.readings import ABSENT, Device, Instance, Snapshot
 from gpuscope.vendors.nvidia.families.nvidia_smi.cell_values import plain_uuid
 from gpuscope.vendors.nvidia.families.nvidia_smi.go_registry import GoRegistry
 from gpuscope.vendors.nvidia.families.nvidia_smi.naming import PREFIX
+from gpuscope.vendors.nvidia.nvidia_values import reader
 
 ENERGY_HELP = (
     "Total energy consumed by the GPU in joules since the driver was last loaded. "
@@ -43,16 +43,16 @@ _ACTIVITY_HELP = (
 )
 _ACTIVITIES: Final = {  # name -> reading, start of its help
     "graphics_activity_ratio": (
-        "graphics_engine_active_ratio",
+        "engine_active_ratio.graphics",
         "Fraction of time the GPU instance's graphics/compute engines were active.",
     ),
-    "sm_activity_ratio": ("sm_active_ratio", "Fraction of time the GPU instance's SMs were active."),
+    "sm_activity_ratio": ("engine_active_ratio.sm", "Fraction of time the GPU instance's SMs were active."),
     "sm_occupancy_ratio": (
         "sm_occupancy_ratio",
         "Fraction of the GPU instance's resident warp slots that were occupied.",
     ),
     "tensor_activity_ratio": (
-        "tensor_active_ratio",
+        "engine_active_ratio.tensor",
         "Fraction of time the GPU instance's tensor pipes were active.",
     ),
     "pcie_throughput_tx_bytes_per_second": (
@@ -92,11 +92,12 @@ def add_extras(registry: GoRegistry, snapshot: Snapshot, *, pcie_throughput: boo
             _add_instance(registry, device, instance)
 
 
-def _add_instance(registry: GoRegistry, device: Device, instance: MigInstance) -> None:
-    labels = (("uuid", plain_uuid(device.uuid)), ("gpu_instance_id", str(instance.gpu_instance)))
+def _add_instance(registry: GoRegistry, device: Device, instance: Instance) -> None:
+    gpu_instance, compute_instance = instance.ids
+    labels = (("uuid", plain_uuid(device.uuid)), ("gpu_instance_id", str(gpu_instance)))
     identity = (
         ("mig_uuid", instance.uuid.strip().lower().removeprefix("mig-")),
-        ("compute_instance_id", str(instance.compute_instance)),
+        ("compute_instance_id", str(compute_instance)),
         ("profile", "" if instance.profile is ABSENT else instance.profile),
     )
     registry.add(PREFIX + "mig_info", MIG_INFO_HELP, 1, (*labels, *identity))
@@ -108,7 +109,7 @@ def _add_instance(registry: GoRegistry, device: Device, instance: MigInstance) -
 
 def add_xids(registry: GoRegistry, snapshot: Snapshot) -> None:
     """Adds XIDs also while no GPU can be read, when they matter most."""
-    for total in snapshot.xids:
-        labels = (("uuid", plain_uuid(total.gpu_uuid)), ("xid", str(total.xid)))
+    for total in snapshot.errors:
+        labels = (("uuid", plain_uuid(total.gpu_uuid)), ("xid", total.code))
         registry.add(PREFIX + "xid_errors_total", XID_COUNT_HELP, total.count, labels, "counter")
         registry.add(PREFIX + "xid_last_timestamp_seconds", XID_TIME_HELP, total.last_at, labels)

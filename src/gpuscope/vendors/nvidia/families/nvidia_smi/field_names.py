@@ -14,7 +14,7 @@ from gpuscope.vendors.nvidia.driver_releases import says_event_reasons
 from gpuscope.vendors.nvidia.families.nvidia_smi.table import SMI_COLUMNS
 
 EVENT_REASONS: Final = "clocks_event_reasons."
-THROTTLE_REASONS: Final = "clocks_throttle_reasons."
+THROTTLE_BITS: Final = "clocks_throttle_reasons."
 
 # Fields without a reading, or exported outside the columns.
 _OTHER_FIELDS = """
@@ -33,11 +33,11 @@ def _known_fields() -> frozenset[str]:
 
 
 def with_older_name(field: str) -> str:
-    return field.replace(EVENT_REASONS, THROTTLE_REASONS, 1) if field.startswith(EVENT_REASONS) else field
+    return field.replace(EVENT_REASONS, THROTTLE_BITS, 1) if field.startswith(EVENT_REASONS) else field
 
 
 def with_newer_name(field: str) -> str:
-    return field.replace(THROTTLE_REASONS, EVENT_REASONS, 1) if field.startswith(THROTTLE_REASONS) else field
+    return field.replace(THROTTLE_BITS, EVENT_REASONS, 1) if field.startswith(THROTTLE_BITS) else field
 
 
 KNOWN_FIELDS: Final = _known_fields()
@@ -45,7 +45,7 @@ KNOWN_FIELDS: Final = _known_fields()
 
 def spell_reasons(cells: dict[str, str], driver: Maybe[str], only: Iterable[str]) -> dict[str, str]:
     """The cells with the field names of this driver's nvidia-smi; a field requested by name keeps its name."""
-    asked = [field for field in only if field.startswith((EVENT_REASONS, THROTTLE_REASONS))]
+    asked = [field for field in only if field.startswith((EVENT_REASONS, THROTTLE_BITS))]
     if asked:
         return cells | {
             field: cells[with_newer_name(field)] for field in asked if with_newer_name(field) in cells

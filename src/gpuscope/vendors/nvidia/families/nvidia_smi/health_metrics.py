@@ -9,6 +9,7 @@ from __future__ import annotations
 from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.vendors.nvidia.families.nvidia_smi.go_registry import GoRegistry
 from gpuscope.vendors.nvidia.families.nvidia_smi.naming import PREFIX
+from gpuscope.vendors.nvidia.nvidia_values import own
 
 COMMAND_SOURCE = "nvidia-smi"
 DRIVER_SOURCES = ("nvml", "demo", "replay", "dcgm")
@@ -19,7 +20,7 @@ def runs_the_command(snapshot: Snapshot, backend: str) -> bool:
     if backend:
         return backend == "exec"
     if snapshot.devices:
-        return any(device.smi_cells for device in snapshot.devices)
+        return any(own(device).smi_cells for device in snapshot.devices)
     up = {status.name: status.up for status in snapshot.sources}
     return COMMAND_SOURCE in up and not any(up.get(name) for name in DRIVER_SOURCES)
 

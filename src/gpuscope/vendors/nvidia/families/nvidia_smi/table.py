@@ -12,10 +12,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
-from gpuscope.agent.families.catalogue.row import reader
 from gpuscope.model.readings import ABSENT, Device, Driver
-from gpuscope.model.readings.throttle import THROTTLE_REASONS
 from gpuscope.vendors.nvidia.driver_releases import removed_smi_fields
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, reader
 
 MIB: Final = 1 << 20
 MAX_NUMBER: Final = 1e18  # larger, infinite and NaN values are not measurements
@@ -97,7 +96,7 @@ def _active(bit: int) -> Callable[[int], str]:
     return lambda mask: "Active" if mask & bit else "Not Active"
 
 
-_REASONS_IN_COLUMNS = tuple(reason for reason in THROTTLE_REASONS if reason != "display_clock_setting")
+_REASONS_IN_COLUMNS = tuple(reason for reason in THROTTLE_BITS if reason != "display_clock_setting")
 _REASONS_WITH_COUNTERS = (
     *("sw_power_cap", "sync_boost", "sw_thermal_slowdown"),
     *("hw_thermal_slowdown", "hw_power_brake_slowdown"),
@@ -176,10 +175,10 @@ SMI_COLUMNS: Final[tuple[SmiColumn, ...]] = (
     SmiColumn("gpu_recovery_action", "recovery_action", _recovery_action),
     SmiColumn("fan.speed [%]", "fan_speed_ratio.0", _percent),
     SmiColumn("pstate", "performance_state", _performance_state),
-    SmiColumn("clocks_event_reasons.supported", "throttle_reasons_supported", _mask),
-    SmiColumn("clocks_event_reasons.active", "throttle_reasons", _mask),
+    SmiColumn("clocks_event_reasons.supported", "throttle_mask_supported", _mask),
+    SmiColumn("clocks_event_reasons.active", "throttle_mask", _mask),
     *(
-        SmiColumn(f"clocks_event_reasons.{reason}", "throttle_reasons", _active(THROTTLE_REASONS[reason]))
+        SmiColumn(f"clocks_event_reasons.{reason}", "throttle_mask", _active(THROTTLE_BITS[reason]))
         for reason in _REASONS_IN_COLUMNS
     ),
     *(

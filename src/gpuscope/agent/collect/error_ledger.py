@@ -1,6 +1,6 @@
-"""XIDs counted per GPU and code, each occurrence once although two sources may report it.
+"""Errors of GPUs counted per GPU and code, each occurrence once although two sources may report it.
 
-The kernel log and the driver's events report the same XID. Two reports of one code on one GPU from
+The kernel log and the driver's events report the same error. Two reports of one code on one GPU from
 different reporters within `SAME_EVENT_SECONDS` are one occurrence; two of the same reporter are two. The
 kernel log names a GPU by its PCI address: reports are kept under the address until a device with that address
 is seen. With a state file a restarted agent neither forgets nor counts twice; without one it reads the kernel
@@ -17,8 +17,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gpuscope.agent.collect.xid_state import LogPosition, SavedXidCount, XidState, XidStateFile
-from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid, XidEvent, XidTotal
+from gpuscope.agent.collect.error_state import ErrorState, ErrorStateFile, LogPosition, SavedErrorCount
+from gpuscope.model.readings import ABSENT, Device, ErrorEvent, ErrorTotal, Maybe, Uuid
 
 log = logging.getLogger("gpuscope.xids")
 
@@ -43,8 +43,12 @@ def normal_pci_bus_id(text: str) -> str:
     return f"{domain:08X}:{bus:02X}:{device:02X}.0"
 
 
+ErrorKey = tuple[str, str]
+"""Vendor and code."""
+
+
 @dataclass(slots=True)
-class _XidCount:
+class _ErrorCount:
     """One code on one GPU. `unmatched` has, by reporter, the times that no other reporter has confirmed yet.
 
     With only one reporter they are never confirmed, and up to `MAX_UNMATCHED` are kept: hence an array of
@@ -77,7 +81,7 @@ class _XidCount:
             last = self.last_monotonic
             self.last_monotonic = monotonic if last is ABSENT else max(last, monotonic)
 
-    def absorb(self, other: _XidCount) -> None:
+    def absorb(self, other: _ErrorCount) -> None:
         """Adds what was counted for the same GPU and code under its PCI address."""
         self.count += other.count
         self.last_at = max(self.last_at, other.last_at)
@@ -90,22 +94,23 @@ class _XidCount:
             self.unmatched[reporter] = array("d", sorted(times))
 
 
-class XidLedger:
+class ErrorLedger:
     def __init__(self, state: Path | None = None, boot_id: str | None = None) -> None:
-        self._counts: dict[str, dict[int, _XidCount]] = {}  # by UUID, or by PCI address until the UUID is known
+        self._counts: dict[str, dict[ErrorKey, _ErrorCount]] = {}
+        """By UUID, or by PCI address until the UUID is known."""
         self._uuid_at: dict[str, Uuid] = {}  # by PCI address
         self._shown: set[str] = set()  # GPUs of this boot: one that was removed is kept but not shown
         self._position = LogPosition()
         self._unmatched = 0  # an upper bound; exact after each sweep
         self._refused = 0
-        self._totals: tuple[XidTotal, ...] | None = None
-        self._new: deque[XidEvent] = deque(maxlen=MAX_NEW)
-        self._file = None if state is None else XidStateFile(state)
+        self._totals: tuple[ErrorTotal, ...] | None = None
+        self._new: deque[ErrorEvent] = deque(maxlen=MAX_NEW)
+        self._file = None if state is None else ErrorStateFile(state)
         self._boot_id = _read_boot_id() if boot_id is None and state is not None else boot_id or ""
         if self._file is not None and self._boot_id:
             self._restore(self._file.load())
 
-    def add(self, events: Iterable[XidEvent]) -> None:
+    def add(self, events: Iterable[ErrorEvent]) -> None:
         changed = False
         for event in events:
             if self._position.has_passed(event):
@@ -121,11 +126,11 @@ class XidLedger:
         """How many GPUs have counts, and how many reports wait to be confirmed."""
         return len(self._counts), sum(map(len, self._waiting_times()))
 
-    def take_new(self) -> list[XidEvent]:
+    def take_new(self) -> list[ErrorEvent]:
         """The occurrences counted since the last call, each once."""
         return [self._new.popleft() for _ in range(len(self._new))]
 
-    def totals(self, devices: Sequence[Device]) -> tuple[XidTotal, ...]:
+    def totals(self, devices: Sequence[Device]) -> tuple[ErrorTotal, ...]:
         """Every GPU of this boot, also one no longer among `devices`: it may have fallen off the bus."""
         for device in devices:
             if device.uuid not in self._shown:
@@ -137,25 +142,26 @@ class XidLedger:
             self._totals = tuple(self._to_totals())
         return self._totals
 
-    def _to_totals(self) -> Iterator[XidTotal]:
+    def _to_totals(self) -> Iterator[ErrorTotal]:
         for gpu in sorted(self._shown & self._counts.keys()):
-            for xid, entry in sorted(self._counts[gpu].items()):
-                yield XidTotal(
+            for (vendor, code), entry in sorted(self._counts[gpu].items(), key=_by_number):
+                yield ErrorTotal(
                     gpu_uuid=Uuid(gpu),
-                    xid=xid,
+                    vendor=vendor,
+                    code=code,
                     count=entry.count,
                     last_at=entry.last_at,
                     last_monotonic=entry.last_monotonic,
                 )
 
-    def _count(self, event: XidEvent) -> None:
+    def _count(self, event: ErrorEvent) -> None:
         gpu = self._gpu_of(event)
-        entry = None if gpu is None else self._entry(gpu, event.xid)
+        entry = None if gpu is None else self._entry(gpu, (event.vendor, event.code))
         if entry is None:
             self._refused += 1
             if self._refused == 1:
                 log.warning(
-                    "an XID is not counted: it names no GPU, or there are too many GPUs or codes: %s", event
+                    "an error is not counted: it names no GPU, or there are too many GPUs or codes: %s", event
                 )
             return
         entry.occurred(event.monotonic)
@@ -165,7 +171,7 @@ class XidLedger:
             if self._unmatched > MAX_UNMATCHED:
                 self._sweep()
 
-    def _gpu_of(self, event: XidEvent) -> str | None:
+    def _gpu_of(self, event: ErrorEvent) -> str | None:
         address = None if event.pci_bus_id is ABSENT else normal_pci_bus_id(event.pci_bus_id)
         if event.gpu_uuid is not ABSENT:
             if address is not None:
@@ -180,17 +186,17 @@ class XidLedger:
         self._shown.add(uuid)
         return uuid
 
-    def _entry(self, gpu: str, xid: int) -> _XidCount | None:
+    def _entry(self, gpu: str, key: ErrorKey) -> _ErrorCount | None:
         codes = self._counts.get(gpu)
         if codes is None:
             if len(self._counts) >= MAX_GPUS:
                 return None
             codes = self._counts[gpu] = {}
-        entry = codes.get(xid)
+        entry = codes.get(key)
         if entry is None:
             if len(codes) >= MAX_CODES_PER_GPU:
                 return None
-            entry = codes[xid] = _XidCount()
+            entry = codes[key] = _ErrorCount()
         return entry
 
     def _learn(self, address: str, uuid: Uuid) -> None:
@@ -202,8 +208,8 @@ class XidLedger:
         waiting = self._counts.pop(address, None)
         if waiting is None:
             return
-        for xid, entry in waiting.items():
-            known = self._entry(uuid, xid)
+        for key, entry in waiting.items():
+            known = self._entry(uuid, key)
             if known is not None:
                 known.absorb(entry)
         self._shown.add(uuid)
@@ -229,9 +235,10 @@ class XidLedger:
         waiting = sorted(at for times in self._waiting_times() for at in times)
         oldest = waiting[-MAX_UNMATCHED_SAVED] if len(waiting) > MAX_UNMATCHED_SAVED else float("-inf")
         counts = tuple(
-            SavedXidCount(
+            SavedErrorCount(
                 gpu=gpu,
-                xid=xid,
+                vendor=vendor,
+                code=code,
                 count=entry.count,
                 last_at=entry.last_at,
                 last_monotonic=entry.last_monotonic,
@@ -241,10 +248,10 @@ class XidLedger:
                 },
             )
             for gpu, codes in self._counts.items()
-            for xid, entry in codes.items()
+            for (vendor, code), entry in codes.items()
         )
         self._file.save(
-            XidState(
+            ErrorState(
                 boot_id=self._boot_id,
                 position=self._position,
                 uuid_at=dict(self._uuid_at),
@@ -253,7 +260,7 @@ class XidLedger:
             )
         )
 
-    def _restore(self, state: XidState | None) -> None:
+    def _restore(self, state: ErrorState | None) -> None:
         if state is None:
             return
         same_boot = state.boot_id == self._boot_id
@@ -265,7 +272,7 @@ class XidLedger:
             is_address = _PCI_ADDRESS.fullmatch(saved.gpu) is not None
             if is_address and not same_boot:
                 continue  # another card may have this address now
-            entry = self._entry(saved.gpu, saved.xid)
+            entry = self._entry(saved.gpu, (saved.vendor, saved.code))
             if entry is None:
                 continue
             entry.count, entry.last_at = saved.count, saved.last_at
@@ -273,6 +280,12 @@ class XidLedger:
                 entry.last_monotonic = saved.last_monotonic
                 entry.unmatched = {reporter: array("d", times) for reporter, times in saved.unmatched.items()}
                 self._unmatched += sum(map(len, saved.unmatched.values()))
+
+
+def _by_number(item: tuple[ErrorKey, _ErrorCount]) -> tuple[str, int, str]:
+    """Codes that are numbers in their order."""
+    vendor, code = item[0]
+    return vendor, len(code), code
 
 
 def _read_boot_id() -> str:

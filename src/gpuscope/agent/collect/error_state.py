@@ -1,4 +1,4 @@
-"""The file that keeps XID counts over a restart, together with the position in the kernel log.
+"""The file that keeps the counts of errors over a restart, together with the position in the kernel log.
 
 Counts and position are written together, atomically: after a crash the log is read again from exactly that
 position. A file that is damaged or of another program is renamed with a warning and never stops the agent.
@@ -16,11 +16,13 @@ from typing import Any
 
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.files import WORLD_READABLE, write_atomically
-from gpuscope.model.readings import ABSENT, Maybe, XidEvent
+from gpuscope.model.readings import ABSENT, ErrorEvent, Maybe
+from gpuscope.model.vendor import UNLABELLED
 
 log = logging.getLogger("gpuscope.xids")
 
-FORMAT = "gpuscope-xids-1"
+FORMAT = "gpuscope-errors-1"
+XID_FORMAT = "gpuscope-xids-1"  # of earlier versions: an entry has `xid`, a number
 MAX_FILE_BYTES = 16 * 2**20
 MAX_RECORDS_AT_ONE_TIME = 64
 
@@ -37,7 +39,7 @@ class LogPosition:
     microseconds: int = -1
     latest: set[str] = field(default_factory=set)  # what was counted at `microseconds`
 
-    def has_passed(self, event: XidEvent) -> bool:
+    def has_passed(self, event: ErrorEvent) -> bool:
         if event.log_sequence is not ABSENT and self.sequence is not None:
             return event.log_sequence <= self.sequence
         if event.log_microseconds is ABSENT:
@@ -46,7 +48,7 @@ class LogPosition:
             return _identity(event) in self.latest
         return event.log_microseconds < self.microseconds
 
-    def advance(self, event: XidEvent) -> None:
+    def advance(self, event: ErrorEvent) -> None:
         if event.log_microseconds is ABSENT:
             return  # not from the kernel log
         if event.log_microseconds > self.microseconds:
@@ -57,15 +59,16 @@ class LogPosition:
         self.sequence = None if event.log_sequence is ABSENT else event.log_sequence
 
 
-def _identity(event: XidEvent) -> str:
+def _identity(event: ErrorEvent) -> str:
     address = "" if event.pci_bus_id is ABSENT else event.pci_bus_id
-    return f"{address} {event.xid} {event.message}"
+    return f"{address} {event.code} {event.message}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SavedXidCount:
+class SavedErrorCount:
     gpu: str  # UUID, or PCI address of a GPU whose UUID was not known
-    xid: int
+    vendor: str
+    code: str
     count: int
     last_at: float
     last_monotonic: Maybe[float] = ABSENT  # of this boot's monotonic clock
@@ -73,27 +76,27 @@ class SavedXidCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class XidState:
+class ErrorState:
     boot_id: str
     position: LogPosition
     uuid_at: Mapping[str, str]  # by PCI address
     shown: tuple[str, ...]  # the GPUs of this boot, among those with an entry
-    counts: tuple[SavedXidCount, ...]
+    counts: tuple[SavedErrorCount, ...]
 
 
-class XidStateFile:
+class ErrorStateFile:
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._log = EpisodeLog(log, f"XID counts in {path}", recovered="kept again")
+        self._log = EpisodeLog(log, f"error counts in {path}", recovered="kept again")
 
-    def load(self) -> XidState | None:
+    def load(self) -> ErrorState | None:
         try:
             with self._path.open("rb") as file:
                 content = file.read(MAX_FILE_BYTES + 1)
         except FileNotFoundError:
             return None
         except OSError as error:
-            log.warning("the file of XID counts cannot be read, counting starts from 0: %s", error)
+            log.warning("the file of error counts cannot be read, counting starts from 0: %s", error)
             return None
         try:
             return _decode(content)
@@ -108,13 +111,13 @@ class XidStateFile:
         except OSError:
             aside = self._path
         log.warning(
-            "%s is not a file of XID counts (%s); renamed to %s, counting starts from 0",
+            "%s is not a file of error counts (%s); renamed to %s, counting starts from 0",
             self._path,
             error,
             aside,
         )
 
-    def save(self, state: XidState) -> None:
+    def save(self, state: ErrorState) -> None:
         """A failure to write is logged once per episode and stops nothing."""
         try:
             self._write(_encode(state))
@@ -128,7 +131,7 @@ class XidStateFile:
         write_atomically(self._path, content, mode=WORLD_READABLE)
 
 
-def _encode(state: XidState) -> bytes:
+def _encode(state: ErrorState) -> bytes:
     position = state.position
     document = {
         "format": FORMAT,
@@ -141,7 +144,8 @@ def _encode(state: XidState) -> bytes:
         "counts": [
             {
                 "gpu": entry.gpu,
-                "xid": entry.xid,
+                "vendor": entry.vendor,
+                "code": entry.code,
                 "count": entry.count,
                 "last_at": entry.last_at,
                 "last_monotonic": None if entry.last_monotonic is ABSENT else entry.last_monotonic,
@@ -153,15 +157,15 @@ def _encode(state: XidState) -> bytes:
     return json.dumps(document, separators=(",", ":")).encode() + b"\n"
 
 
-def _decode(content: bytes) -> XidState:
+def _decode(content: bytes) -> ErrorState:
     """Raises an exception for anything that `_encode` does not write."""
     if len(content) > MAX_FILE_BYTES:
         raise ValueError("too large")
     document = json.loads(content)
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
+    if not isinstance(document, dict) or document.get("format") not in (FORMAT, XID_FORMAT):
         raise ValueError("another format")
     sequence = document["log_sequence"]
-    return XidState(
+    return ErrorState(
         boot_id=_text(document["boot_id"]),
         position=LogPosition(
             sequence=None if sequence is None else _whole(sequence),
@@ -174,11 +178,13 @@ def _decode(content: bytes) -> XidState:
     )
 
 
-def _decode_entry(entry: Mapping[str, Any]) -> SavedXidCount:
+def _decode_entry(entry: Mapping[str, Any]) -> SavedErrorCount:
     monotonic = entry.get("last_monotonic")  # older files have none
-    return SavedXidCount(
+    of_earlier_version = "xid" in entry
+    return SavedErrorCount(
         gpu=_text(entry["gpu"]),
-        xid=_whole(entry["xid"]),
+        vendor=UNLABELLED if of_earlier_version else _text(entry["vendor"]),
+        code=str(_whole(entry["xid"])) if of_earlier_version else _text(entry["code"]),
         count=_whole(entry["count"]),
         last_at=_number(entry["last_at"]),
         last_monotonic=ABSENT if monotonic is None else _number(monotonic),

@@ -1,4 +1,4 @@
-"""Parses a line of the kernel log: XID code and GPU, or the UUID of a GPU.
+"""Parses a line of NVIDIA's driver in the kernel log: XID code and GPU, or the UUID of a GPU.
 
 The start of an XID line is the same from driver 470 to 610: `NVRM: Xid (PCI:0000:8d:00): 79, …`, with the ids
 of the MIG instance after the address if one is affected. The text after the code varies (`pid=1234`,
@@ -9,9 +9,10 @@ are about an NVSwitch, not a GPU.
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from typing import Final
 
 from gpuscope.model.readings import Uuid
+from gpuscope.model.vendor import KernelLogLine
 
 MAX_MESSAGE_CHARACTERS: Final = 1000
 
@@ -26,33 +27,18 @@ _GPU = re.compile(
 )
 
 
-class XidLine(NamedTuple):
-    xid: int
-    pci_bus_id: str  # as NVML writes it
-    message: str
-
-
-class GpuLine(NamedTuple):
+def parse_kernel_line(text: str) -> KernelLogLine | None:
     """The driver logs a GPU's UUID before its first XID; this identifies GPUs that are lost now."""
-
-    pci_bus_id: str
-    uuid: Uuid
-
-
-def parse_xid_line(text: str) -> XidLine | None:
-    found = _XID.match(text)
-    if found is None:
+    xid = _XID.match(text)
+    if xid is not None:
+        message, domain, bus, device, code = xid.groups()
+        address = _pci_bus_id(domain, bus, device)
+        return KernelLogLine(address, str(int(code)), message.rstrip()[:MAX_MESSAGE_CHARACTERS])
+    gpu = _GPU.match(text)
+    if gpu is None:
         return None
-    message, domain, bus, device, xid = found.groups()
-    return XidLine(int(xid), _pci_bus_id(domain, bus, device), message.rstrip()[:MAX_MESSAGE_CHARACTERS])
-
-
-def parse_gpu_line(text: str) -> GpuLine | None:
-    found = _GPU.match(text)
-    if found is None:
-        return None
-    domain, bus, device, uuid = found.groups()
-    return GpuLine(_pci_bus_id(domain, bus, device), Uuid("GPU-" + uuid[4:].lower()))
+    domain, bus, device, uuid = gpu.groups()
+    return KernelLogLine(_pci_bus_id(domain, bus, device), uuid=Uuid("GPU-" + uuid[4:].lower()))
 
 
 def _pci_bus_id(domain: str, bus: str, device: str) -> str:

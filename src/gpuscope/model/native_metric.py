@@ -35,6 +35,14 @@ class NativeMetric:
         return "count" if self.type == "counter" else ""
 
 
+def gpu_gauge(name: str, reading: str, help_text: str, *labels: str, unit: str = "") -> NativeMetric:
+    return NativeMetric(f"gpuscope_gpu_{name}", "gauge", reading, help_text, labels, unit)
+
+
+def gpu_counter(name: str, reading: str, help_text: str, *labels: str) -> NativeMetric:
+    return NativeMetric(f"gpuscope_gpu_{name}_total", "counter", reading, help_text, labels)
+
+
 class LabelCache:
     """Makes families of labelled values; label sets of the last time are used again, with their text."""
 
