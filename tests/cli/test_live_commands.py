@@ -31,6 +31,13 @@ def run(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def run_here(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
+    """Exit code and standard output in this process: a question that is repeated starts no Python."""
+    capsys.readouterr()
+    code = main(list(words))
+    return code, capsys.readouterr().out
+
+
 NO_DATA_SHOWN = {"doctor", "explain", "load", "mcp", "notify", "render", "silence", "user"}
 """Commands that can ask a server and show no numbers of its GPUs."""
 
@@ -58,11 +65,9 @@ def test_every_command_that_asks_a_server_is_known() -> None:
 
 def every_command_says_that_data_is_simulated(url: str, capsys: pytest.CaptureFixture[str]) -> None:
     """On standard error: what a program reads stays as it is."""
-    answer = json.loads(
-        run("query", "gpuscope_process_memory_bytes{slurm_job!=''}", "--server", url, "--json").stdout
-    )
-    job = answer["data"]["result"][0]["metric"]["slurm_job"]
-    capsys.readouterr()
+    query = "gpuscope_process_memory_bytes{slurm_job!=''}"
+    _, answer = run_here(capsys, "query", query, "--server", url, "--json")
+    job = json.loads(answer)["data"]["result"][0]["metric"]["slurm_job"]
     for name, words in commands_that_show_data(job).items():
         code = main([name, *words, "--server", url])
         told = capsys.readouterr()
@@ -81,16 +86,16 @@ def test_a_fleet(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
         assert "SIMULATED" in snapshot
         assert len(re.findall(r"^\S gpu-a0[12] \d ", snapshot, re.MULTILINE)) == 16
         assert run("top", "--server", url).stdout.startswith("2 nodes  16 GPUs"), "one snapshot in a pipe"
-        wait_for(lambda: free_by_command(url) == idle_by_snapshot(url), "the same free GPUs")
-        watts = eventually(lambda: re.findall(r"gpu-a01/0 .* W$", run_query(url), re.MULTILINE))
+        wait_for(lambda: free_by_command(url, capsys) == idle_by_snapshot(url, capsys), "the same free GPUs")
+        watts = eventually(lambda: re.findall(r"gpu-a01/0 .* W$", run_query(url, capsys), re.MULTILINE))
         assert len(watts) == 1
         every_command_says_that_data_is_simulated(url, capsys)
 
 
-def idle_by_snapshot(url: str) -> set[str]:
+def idle_by_snapshot(url: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
     """GPUs that are neither busy nor allocated; in a simulated fleet they change between two commands."""
-    live = json.loads(run("snapshot", "--server", url, "--json").stdout)
-    given = run("query", "gpuscope_allocation_used", "--server", url, "--json").stdout
+    live = json.loads(run_here(capsys, "snapshot", "--server", url, "--json")[1])
+    _, given = run_here(capsys, "query", "gpuscope_allocation_used", "--server", url, "--json")
     allocated = {one["metric"]["uuid"] for one in json.loads(given)["data"]["result"]}
     split = {gpu["parent"] for gpu in live["gpus"] if "parent" in gpu}
     return {
@@ -100,15 +105,15 @@ def idle_by_snapshot(url: str) -> set[str]:
     }
 
 
-def free_by_command(url: str) -> set[str]:
-    told = run("free", "--server", url, "--json")
-    free = {uuid for one in json.loads(told.stdout)["placements"] for uuid in one["uuids"]}
-    assert told.returncode == (0 if free else 1)
+def free_by_command(url: str, capsys: pytest.CaptureFixture[str]) -> set[str]:
+    code, answer = run_here(capsys, "free", "--server", url, "--json")
+    free = {uuid for one in json.loads(answer)["placements"] for uuid in one["uuids"]}
+    assert code == (0 if free else 1)
     return free
 
 
-def run_query(url: str) -> str:
-    return run("query", "gpuscope_gpu_power_watts", "--server", url).stdout
+def run_query(url: str, capsys: pytest.CaptureFixture[str]) -> str:
+    return run_here(capsys, "query", "gpuscope_gpu_power_watts", "--server", url)[1]
 
 
 @pytest.mark.slow
