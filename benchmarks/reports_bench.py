@@ -29,11 +29,11 @@ from gpuscope.judge.reports.job_question import parse_job
 from gpuscope.judge.reports.receipt_reader import read_receipt
 from gpuscope.judge.reports.usage_grouping import parse_grouping
 from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.go_templates import load_templates
-from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.alert_templates import load_templates
+from gpuscope.judge.rules.evaluated_rules import AlertContext
 from gpuscope.judge.rules.rule_file import read_groups
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_io import EvaluatorQueries, StoreWriter
 from gpuscope.judge.rules.rule_spec import SECOND_NS
 from gpuscope.judge.rules.shipped.rollup_rules import (
     COUNTERS,
@@ -43,7 +43,6 @@ from gpuscope.judge.rules.shipped.rollup_rules import (
     RolledUpCounter,
     rollup_groups,
 )
-from gpuscope.judge.rules.store_writer import StoreWriter
 from gpuscope.model.series import Labels
 
 HOUR_MS = 3_600_000

@@ -23,13 +23,12 @@ from gpuscope.base.clock import SystemClock
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
 from gpuscope.judge.rules.alert import Alert
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.go_templates import load_templates
-from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.alert_templates import load_templates
+from gpuscope.judge.rules.evaluated_rules import AlertContext
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_io import EvaluatorQueries, StoreWriter
 from gpuscope.judge.rules.rule_runner import RuleRunner
 from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
-from gpuscope.judge.rules.store_writer import StoreWriter
 from gpuscope.model.series import Labels
 
 NODES = 100

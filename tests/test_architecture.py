@@ -83,9 +83,9 @@ OUTSIDE_ELSEWHERE = {
     "agent/collect/error_state.py": "the file with the errors counted so far",
     "model/exposition/textfile_writer.py": "the textfile itself",
     "vendors/nvidia/families/dcgm/counters_csv.py": "reads the counters file again when it changes",
-    "judge/rules/query_adapters.py": "an event loop of its own for an engine behind HTTP",
-    "judge/rules/rule_set.py": "finds rule files by their patterns",
-    "judge/rules/state_file.py": "the file that keeps alerts over a restart",
+    "judge/rules/rule_io.py": "an event loop of its own for an engine behind HTTP",
+    "judge/rules/rule_file.py": "finds rule files by their patterns",
+    "judge/rules/saved_alerts.py": "the file that keeps alerts over a restart",
     "judge/rules/unit_test_file.py": "finds the rule files of a unit test",
 }
 # What a pure folder may load although it touches the outside.

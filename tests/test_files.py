@@ -17,7 +17,7 @@ from gpuscope.history.scrape.discovery import read_target_file
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.channel import SecretText, SendError
 from gpuscope.judge.notify.channels import load_messages
-from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.rule_file import load_rule_file
 from gpuscope.judge.rules.rule_spec import SECOND_NS
 from gpuscope.serve.web_config.config_file import load_web_config

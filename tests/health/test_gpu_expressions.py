@@ -8,7 +8,7 @@ import numpy as np
 
 from gpuscope.history.promql import Engine, Vector
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.series import STALE_NAN_BITS
 
 NOW = 201_600  # a multiple of the steps of subqueries

@@ -32,14 +32,14 @@ from gpuscope.judge.reports.usage_grouping import parse_grouping
 from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alert_state import AlertState
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.go_templates import load_templates
-from gpuscope.judge.rules.memory_storage import MemoryStorage
-from gpuscope.judge.rules.query_adapters import EngineQueries
+from gpuscope.judge.rules.alert_templates import load_templates
+from gpuscope.judge.rules.evaluated_rules import AlertContext
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_io import EngineQueries
 from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
 from gpuscope.judge.rules.shipped.default_groups import with_default_groups
 from gpuscope.judge.rules.shipped.rule_files import inhibit_rules
+from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.series import Labels
 from gpuscope.serve.live.engine_samples import EngineSamples
 from gpuscope.serve.live.finding_costs import with_costs

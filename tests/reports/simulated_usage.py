@@ -16,13 +16,13 @@ from gpuscope.agent.families.native.owner_metrics import OwnerMetrics
 from gpuscope.agent.owners.owner_accounts import OwnerAccounts
 from gpuscope.base.yaml_file import parse_first_document
 from gpuscope.history.promql import Engine
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.memory_storage import MemoryStorage
-from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.evaluated_rules import AlertContext
 from gpuscope.judge.rules.rule_file import read_groups
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_io import EvaluatorQueries
 from gpuscope.judge.rules.rule_spec import SECOND_NS
 from gpuscope.judge.rules.shipped.rollup_rules import rollup_groups
+from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.readings import (
     ABSENT,
     Counters,

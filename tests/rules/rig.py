@@ -14,16 +14,20 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
 from gpuscope.judge.notify.alertmanager_sender import encode_alerts
 from gpuscope.judge.rules.alert import Alert
-from gpuscope.judge.rules.alerting_rule import AlertContext, AlertingRule
-from gpuscope.judge.rules.interfaces import ParsedTemplate, RuleTemplateError, TemplateData, TemplateExpander
-from gpuscope.judge.rules.memory_storage import MemoryStorage
-from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.alert_templates import (
+    ParsedTemplate,
+    RuleTemplateError,
+    TemplateData,
+    TemplateExpander,
+)
+from gpuscope.judge.rules.evaluated_rules import AlertContext, AlertingRule
 from gpuscope.judge.rules.rule_file import load_rule_file
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_io import EvaluatorQueries, StoreWriter
 from gpuscope.judge.rules.rule_runner import RuleRunner
 from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec
-from gpuscope.judge.rules.state_file import RuleStateFile
-from gpuscope.judge.rules.store_writer import StoreWriter
+from gpuscope.judge.rules.saved_alerts import RuleStateFile
+from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.series import Labels
 
 START = 1_800_000_000

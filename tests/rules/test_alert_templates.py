@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.judge.rules.alert_templates import NOT_LOOKED_UP
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.alert_templates import NOT_LOOKED_UP, load_templates
+from gpuscope.judge.rules.evaluated_rules import AlertContext
 from tests.rules.rig import Rig
 
 RULES = """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.rule_file import load_rule_file
 from gpuscope.judge.rules.shipped.default_groups import with_default_groups
 

@@ -15,8 +15,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.time_text import parse_rfc3339
-from gpuscope.judge.rules.evaluation_schedule import group_offset_ns
-from gpuscope.judge.rules.rule_spec import GroupSpec
+from gpuscope.judge.rules.rule_spec import GroupSpec, group_offset_ns
 from gpuscope.model.series import Labels
 from tests.rules.test_against_prometheus import (
     Evaluator,

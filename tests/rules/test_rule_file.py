@@ -11,16 +11,18 @@ from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.yaml_file import parse_first_document
-from gpuscope.judge.rules.go_templates import load_templates
+from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.rule_file import (
     GROUP_KEYS,
     RULE_KEYS,
     RuleFileError,
+    RuleFiles,
     canonical_expression,
     load_rule_file,
+    load_rule_set,
     read_groups,
+    refuse_recording_rules,
 )
-from gpuscope.judge.rules.rule_set import RuleFiles, load_rule_set, refuse_recording_rules
 from gpuscope.judge.rules.rule_spec import SECOND_NS
 from tests.rules.rig import LabelTemplates
 

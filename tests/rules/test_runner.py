@@ -13,11 +13,10 @@ import pytest
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.promql import Engine, Vector
 from gpuscope.judge.rules.alert_state import AlertState
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.interfaces import RuleQueryError
-from gpuscope.judge.rules.memory_storage import MemoryStorage
-from gpuscope.judge.rules.query_adapters import EvaluatorQueries
+from gpuscope.judge.rules.evaluated_rules import AlertContext
+from gpuscope.judge.rules.rule_io import EvaluatorQueries, RuleQueryError
 from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.judge.rules.unit_tests import MemoryStorage
 from tests.rules.rig import START, Rig
 from tests.waiting import PATIENCE_SECONDS, wait_for
 

@@ -13,11 +13,11 @@ from gpuscope.judge.notify.alertmanager_config import read_alerting
 from gpuscope.judge.notify.alertmanager_sender import relabel_alerts
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alert_state import ActiveAlert, AlertTable
-from gpuscope.judge.rules.alerting_rule import AlertContext, AlertingRule
-from gpuscope.judge.rules.go_templates import GoTemplates, load_templates
-from gpuscope.judge.rules.interfaces import RuleQueries, RuleTemplateError, TemplateData
-from gpuscope.judge.rules.memory_storage import MemoryStorage
+from gpuscope.judge.rules.alert_templates import GoTemplates, RuleTemplateError, TemplateData, load_templates
+from gpuscope.judge.rules.evaluated_rules import AlertContext, AlertingRule
 from gpuscope.judge.rules.rule_group import RuleGroup
+from gpuscope.judge.rules.rule_io import RuleQueries
+from gpuscope.judge.rules.unit_tests import MemoryStorage
 from tests.goldens import GOLDEN as GOLDENS
 from tests.rules.rig import START, KeptAlerts, Rig
 from tests.rules.scenario import GOLDEN, RULES, SECONDS, picture, samples

@@ -6,9 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.judge.rules.evaluation_schedule import first_slot_ns, group_offset_ns, missed_slots
-from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec
-from gpuscope.judge.rules.xxhash64 import xxhash64
+from gpuscope.judge.rules.rule_spec import (
+    SECOND_NS,
+    GroupSpec,
+    first_slot_ns,
+    group_offset_ns,
+    missed_slots,
+    xxhash64,
+)
 
 # From the reference implementation.
 KNOWN = {

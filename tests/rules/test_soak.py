@@ -17,8 +17,8 @@ from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import FILE_NAME, NotifyState
-from gpuscope.judge.rules.go_templates import load_templates
-from gpuscope.judge.rules.interfaces import NoSamples
+from gpuscope.judge.rules.alert_templates import load_templates
+from gpuscope.judge.rules.rule_io import NoSamples
 from tests.notify.timeline import ManualClock, recording_channels
 from tests.rules.rig import Rig
 

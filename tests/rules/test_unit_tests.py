@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.errors import UsageError
-from gpuscope.judge.rules.go_text import exponent_text, labels_text
-from gpuscope.judge.rules.series_values import SeriesValuesError, parse_values
-from gpuscope.judge.rules.store_writer import STALE
+from gpuscope.judge.rules.rule_io import STALE
+from gpuscope.judge.rules.templates.go_format import float_text
 from gpuscope.judge.rules.templates.go_time import duration_string
-from gpuscope.judge.rules.unit_test_file import load_unit_test_file
+from gpuscope.judge.rules.unit_test_file import SeriesValuesError, load_unit_test_file, parse_values
+from gpuscope.judge.rules.unit_tests import labels_text
 
 
 @pytest.mark.parametrize(
@@ -65,10 +65,10 @@ def test_a_wrong_file_is_one_sentence_with_a_position(text: str, words: str, tmp
 
 def test_texts_are_those_of_go() -> None:
     values = (1.0, 0.0, -0.5, 1234.5, 1e21, 5e-324, 100.0)
-    assert [exponent_text(one) for one in values] == [
+    assert [float_text(one, "e", None) for one in values] == [
         "1e+00", "0e+00", "-5e-01", "1.2345e+03", "1e+21", "5e-324", "1e+02",
     ]  # fmt: skip
-    assert [exponent_text(one) for one in (math.inf, -math.inf, math.nan)] == ["+Inf", "-Inf", "NaN"]
+    assert [float_text(one, "e", None) for one in (math.inf, -math.inf, math.nan)] == ["+Inf", "-Inf", "NaN"]
     assert [duration_string(one * 1_000_000) for one in (0, 5, 1000, 60_000, 90_500, 3_600_000)] == [
         "0s", "5ms", "1s", "1m0s", "1m30.5s", "1h0m0s",
     ]  # fmt: skip

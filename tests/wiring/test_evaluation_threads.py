@@ -12,8 +12,8 @@ from gpuscope.base.settings import load_settings
 from gpuscope.cli.wiring.rule_evaluation import RuleEvaluation, RuleIo, load_rules
 from gpuscope.history.promql import Vector
 from gpuscope.history.scrape.config import ScrapeConfig
-from gpuscope.judge.rules.interfaces import NoSamples
 from gpuscope.judge.rules.rule_group import RuleGroup
+from gpuscope.judge.rules.rule_io import NoSamples
 from tests.waiting import PATIENCE_SECONDS, wait_for
 
 SLOW = "- {{name: slow{}, interval: 100ms, rules: [{{alert: S, expr: slow}}, {{alert: T, expr: slow}}]}}\n"

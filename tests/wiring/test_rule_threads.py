@@ -9,7 +9,7 @@ import pytest
 
 from gpuscope.cli.wiring import rule_evaluation
 from gpuscope.cli.wiring.rule_evaluation import RuleIo, RunnerThreads
-from gpuscope.judge.rules.interfaces import NoSamples
+from gpuscope.judge.rules.rule_io import NoSamples
 from gpuscope.judge.rules.rule_runner import RuleRunner
 from tests.rules.rig import Rig
 from tests.waiting import PATIENCE_SECONDS

@@ -19,7 +19,7 @@ from gpuscope.base.settings import Settings
 from gpuscope.cli.output import escape_controls, printable, render_table
 
 if TYPE_CHECKING:
-    from gpuscope.judge.rules.interfaces import TemplateExpander
+    from gpuscope.judge.rules.alert_templates import TemplateExpander
     from gpuscope.judge.rules.rule_spec import GroupSpec
 
 SETTINGS = ("evaluation_interval",)
@@ -52,7 +52,7 @@ def parse(parser: argparse.ArgumentParser, argv: Sequence[str]) -> argparse.Name
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.judge.rules.go_templates import load_templates
+    from gpuscope.judge.rules.alert_templates import load_templates
 
     interval_ns = round(settings.evaluation_interval * 1e9)
     match args.action:
@@ -65,8 +65,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _check(args: argparse.Namespace, interval_ns: int, templates: TemplateExpander) -> int:
-    from gpuscope.judge.rules.check_files import duplicates_text, find_duplicates
-    from gpuscope.judge.rules.rule_file import RuleFileError, load_rule_file
+    from gpuscope.judge.rules.rule_file import RuleFileError, duplicates_text, find_duplicates, load_rule_file
 
     has_mistakes = has_findings = False
     for file in args.files:
@@ -137,7 +136,7 @@ def _test(args: argparse.Namespace, templates: TemplateExpander) -> int:
 
 
 def _list(args: argparse.Namespace, interval_ns: int, templates: TemplateExpander) -> int:
-    from gpuscope.judge.rules.rule_set import load_rule_set
+    from gpuscope.judge.rules.rule_file import load_rule_set
 
     groups = load_rule_set(args.files, interval_ns, templates)
     if args.json:

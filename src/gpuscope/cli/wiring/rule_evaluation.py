@@ -31,20 +31,24 @@ from gpuscope.judge.notify.alertmanager_sender import (
     AlertmanagerQueue,
     AlertmanagerSender,
 )
-from gpuscope.judge.rules.alert import AlertSink
-from gpuscope.judge.rules.alert_fan_out import AlertFanOut
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.go_templates import load_templates
-from gpuscope.judge.rules.interfaces import NoSamples, RuleQueries, SampleWriter
-from gpuscope.judge.rules.query_adapters import EngineQueries, EvaluatorQueries
+from gpuscope.judge.rules.alert import AlertFanOut, AlertSink
+from gpuscope.judge.rules.alert_templates import load_templates
+from gpuscope.judge.rules.evaluated_rules import AlertContext
+from gpuscope.judge.rules.rule_file import RuleFiles, load_rule_set, refuse_recording_rules
 from gpuscope.judge.rules.rule_group import EvaluationTotals, RuleEnvironment, RuleGroup
+from gpuscope.judge.rules.rule_io import (
+    EngineQueries,
+    EvaluatorQueries,
+    NoSamples,
+    RuleQueries,
+    SampleWriter,
+    StoreWriter,
+)
 from gpuscope.judge.rules.rule_metrics import rule_families
 from gpuscope.judge.rules.rule_runner import RuleRunner
-from gpuscope.judge.rules.rule_set import RuleFiles, load_rule_set, refuse_recording_rules
 from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec
+from gpuscope.judge.rules.saved_alerts import RuleStateFile
 from gpuscope.judge.rules.shipped.default_groups import with_default_groups, with_rollups
-from gpuscope.judge.rules.state_file import RuleStateFile
-from gpuscope.judge.rules.store_writer import StoreWriter
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.serve.api.rules_json import RulesView
 from gpuscope.serve.reload_status import ReloadStatus

@@ -29,6 +29,26 @@ GO_WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".j
     map(chr, range(0x2000, 0x200B))
 )
 """As Go counts it: Python's `isspace` also has \x1c to \x1f."""
+T = TypeVar("T")
+MAX_MATCHER_CHARACTERS = 64 << 10
+_OPERATORS = ("!=", "!~", "=~", "=")
+_CLASSIC = re.compile(r"[\t\n\f\r ]*([a-zA-Z_:][a-zA-Z0-9_:]*)[\t\n\f\r ]*(=~|=|!=|!~)[\t\n\f\r ]*")
+"""All but the value. With `(.*?)[ ]*` for the value, spaces would take time with the square of their number."""
+_SIMPLE_ESCAPES = {
+    "a": "\a",
+    "b": "\b",
+    "f": "\f",
+    "n": "\n",
+    "r": "\r",
+    "t": "\t",
+    "v": "\v",
+    "\\": "\\",
+    '"': '"',
+}
+_ESCAPE = re.compile(
+    rf"""\\(?:(?P<simple>[{re.escape("".join(_SIMPLE_ESCAPES))}])|(?P<octal>[0-3][0-7]{{2}})"""
+    r"""|x(?P<byte>[0-9a-fA-F]{2})|(?P<character>u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))"""
+)
 
 
 def is_reserved(character: str) -> bool:
@@ -95,28 +115,6 @@ def sorted_matchers(matchers: Iterable[AlertMatcher]) -> tuple[AlertMatcher, ...
 
 def matchers_text(matchers: Iterable[AlertMatcher]) -> str:
     return "{" + ",".join(map(str, matchers)) + "}"
-
-
-T = TypeVar("T")
-MAX_MATCHER_CHARACTERS = 64 << 10
-_OPERATORS = ("!=", "!~", "=~", "=")
-_CLASSIC = re.compile(r"[\t\n\f\r ]*([a-zA-Z_:][a-zA-Z0-9_:]*)[\t\n\f\r ]*(=~|=|!=|!~)[\t\n\f\r ]*")
-"""All but the value. With `(.*?)[ ]*` for the value, spaces would take time with the square of their number."""
-_SIMPLE_ESCAPES = {
-    "a": "\a",
-    "b": "\b",
-    "f": "\f",
-    "n": "\n",
-    "r": "\r",
-    "t": "\t",
-    "v": "\v",
-    "\\": "\\",
-    '"': '"',
-}
-_ESCAPE = re.compile(
-    rf"""\\(?:(?P<simple>[{re.escape("".join(_SIMPLE_ESCAPES))}])|(?P<octal>[0-3][0-7]{{2}})"""
-    r"""|x(?P<byte>[0-9a-fA-F]{2})|(?P<character>u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}))"""
-)
 
 
 def parse_matcher(text: str) -> AlertMatcher:

@@ -23,6 +23,7 @@ TEXT_OF_ONE_ALERT = 2048
 """An alert with more text counts as several."""
 MAX_CACHED_FINGERPRINTS = 16_384
 """The same alerts come again with every resend."""
+SWEEP_SECONDS = 1.0
 
 
 def fingerprint(labels: Mapping[str, str]) -> str:
@@ -127,9 +128,6 @@ _label_order = cmp_to_key(_compare)
 def message_order(alert: StoredAlert) -> Any:
     """The sort key of alerts in a message: job, instance, then the labels."""
     return _label_order(alert.labels)
-
-
-SWEEP_SECONDS = 1.0
 
 
 def for_clients(limit: int) -> int:

@@ -39,6 +39,7 @@ log = logging.getLogger("gpuscope.notify")
 MAX_BATCH = 256
 JSON_HEADERS = (("content-type", "application/json"),)
 _HTML = str.maketrans({"<": "\\u003c", ">": "\\u003e", "&": "\\u0026"})
+FILE_CHECK_SECONDS = 5.0
 
 
 class AlertmanagerQueue:
@@ -294,9 +295,6 @@ def relabel_alerts(
         if labels is not None:
             found.append(replace(alert, labels=tuple(sorted(labels.items()))))
     return found
-
-
-FILE_CHECK_SECONDS = 5.0
 
 
 class AlertmanagerDiscovery:

@@ -25,6 +25,14 @@ MAX_COMPARED_ANEW: Final = 64
 MAX_CACHED_ALERTS: Final = 100_000
 Matchers = tuple[AlertMatcher, ...]
 Pair = tuple[str, str]
+RETENTION_SECONDS = 120 * 3600.0
+"""How long an expired silence is kept, as Alertmanager's --data.retention."""
+ACTIVE, PENDING, EXPIRED = "active", "pending", "expired"
+MATCHER_BYTES = 200
+"""What a matcher takes in memory beside its texts."""
+MAX_CLOCK_STEP_SECONDS = 10.0
+"""Callers read the clock before they wait for a lock, so that it seems to go back a little."""
+DEFAULT_LIMITS = Limits()
 
 
 @dataclass(slots=True)
@@ -139,16 +147,6 @@ class ActiveSilences:
         if len(self._added) > 2 * len(self._entries) + MAX_COMPARED_ANEW:
             self._added = list(self._entries.values())
             self._found.clear()
-
-
-RETENTION_SECONDS = 120 * 3600.0
-"""How long an expired silence is kept, as Alertmanager's --data.retention."""
-ACTIVE, PENDING, EXPIRED = "active", "pending", "expired"
-MATCHER_BYTES = 200
-"""What a matcher takes in memory beside its texts."""
-MAX_CLOCK_STEP_SECONDS = 10.0
-"""Callers read the clock before they wait for a lock, so that it seems to go back a little."""
-DEFAULT_LIMITS = Limits()
 
 
 class SilenceError(Exception):

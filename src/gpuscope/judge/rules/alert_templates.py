@@ -1,4 +1,4 @@
-"""The label and annotation templates of one alerting rule, parsed once.
+"""The templates of rules, which are Go's with Prometheus' data and functions; those of a rule are parsed once.
 
 A template that fails leaves its error as the value. Annotations that contain `query` are lookups: each costs a
 query per alert and evaluation, so a rule with many alerts looks up a part of them at each evaluation, those
@@ -7,23 +7,102 @@ whose texts are oldest first; the others keep the texts of an earlier evaluation
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
-from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.base.errors import GpuscopeError
+from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.judge.rules import templates
 from gpuscope.judge.rules.alert_state import ActiveAlert
-from gpuscope.judge.rules.interfaces import (
-    ParsedTemplate,
-    RuleQueryError,
-    RuleTemplateError,
-    TemplateData,
-    TemplateExpander,
-)
+from gpuscope.judge.rules.rule_io import RuleQueryError
 from gpuscope.judge.rules.rule_spec import RuleSpec
-from gpuscope.judge.rules.template_counts import TEMPLATE_COUNTS
 from gpuscope.model.series import Labels
 
+TemplateQuery = Callable[[str], list[tuple[dict[str, str], float]]]
 NOT_LOOKED_UP = "<not looked up yet: many alerts of this rule began at once>"
+
+
+class RuleTemplateError(GpuscopeError):
+    """A template cannot be parsed or expanded."""
+
+
+@dataclass(frozen=True, slots=True)
+class TemplateData:
+    """What a label or annotation template can use. `labels` are those of the sample, `__name__` included."""
+
+    labels: Mapping[str, str]
+    external_labels: Mapping[str, str]
+    external_url: str
+    value: float
+    query: TemplateQuery
+    at_seconds: float
+    """Evaluation time, for `now`."""
+
+
+class ParsedTemplate(Protocol):
+    def expand(self, data: TemplateData) -> str:
+        """Raises TemplateError."""
+        ...
+
+
+class TemplateExpander(Protocol):
+    def parse(self, text: str, name: str) -> ParsedTemplate:
+        """`name` appears in messages. Raises TemplateError."""
+        ...
+
+
+class _GoTemplate:
+    def __init__(self, template: templates.Template) -> None:
+        self._template = template
+
+    def expand(self, data: TemplateData) -> str:
+        values = templates.alert_data(data.labels, data.value, data.external_labels, data.external_url)
+        try:
+            functions = templates.prometheus_functions(data.query, data.at_seconds, data.external_url)
+            return self._template.expand(values, functions)
+        except templates.TemplateError as error:
+            # Prometheus' own words, which end up in annotations.
+            raise RuleTemplateError(f"error executing template {self._template.name}: {error}") from None
+
+
+class GoTemplates:
+    def __init__(self, limits: Limits) -> None:
+        self._functions = templates.prometheus_functions()
+        self._limits = limits
+
+    def parse(self, text: str, name: str) -> ParsedTemplate:
+        try:
+            whole = templates.ALERT_PRELUDE + text
+            return _GoTemplate(templates.parse(whole, name, self._functions, limits=self._limits))
+        except templates.TemplateError as error:
+            raise RuleTemplateError(str(error)) from None
+
+
+def load_templates(limits: Limits | None = None) -> TemplateExpander:
+    return GoTemplates(limits or Limits())
+
+
+@dataclass(slots=True)
+class TemplateCounts:
+    """Any thread may count."""
+
+    expansions: int = 0
+    failures: int = 0
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def count_expansion(self) -> None:
+        with self._lock:
+            self.expansions += 1
+
+    def count_failure(self) -> None:
+        with self._lock:
+            self.failures += 1
+
+
+TEMPLATE_COUNTS = TemplateCounts()
+"""One per process, like its /metrics."""
 
 
 @dataclass(slots=True)

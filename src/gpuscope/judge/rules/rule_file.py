@@ -1,4 +1,4 @@
-"""Reads rule files as Prometheus does: strict YAML in, `GroupSpec`s out, or every mistake of the file at once.
+"""Reads rule files as Prometheus does: strict YAML in, `GroupSpec`s out, or every mistake of all files at once.
 
 A message is `FILE: LINE:COLUMN: group "g", rule N, "name": …`, as promtool writes it. Where Prometheus names
 no position (labels, templates) or 0:0 (a missing key), the position of the label or of the rule is given. Of
@@ -8,6 +8,7 @@ several documents in one file only the first is read.
 from __future__ import annotations
 
 import difflib
+import glob
 import logging
 import math
 import re
@@ -30,7 +31,7 @@ from gpuscope.history.promql import BadQueryError
 from gpuscope.history.promql.ast_json import describe
 from gpuscope.history.promql.formatting import to_text
 from gpuscope.history.promql.labels import quote
-from gpuscope.judge.rules.interfaces import RuleTemplateError, TemplateExpander
+from gpuscope.judge.rules.alert_templates import RuleTemplateError, TemplateExpander
 from gpuscope.judge.rules.rule_spec import GroupSpec, RuleSpec
 from gpuscope.model.series import Labels
 
@@ -288,3 +289,66 @@ def _start(entry: YamlMapping) -> Place:
 
 def _value_place(entry: YamlMapping, key: str) -> Place:
     return entry.value_places.get(key) or _start(entry)
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFiles:
+    """Patterns of rule files. `required` names the flag whose files must exist; "" if none need to."""
+
+    patterns: tuple[str, ...] = ()
+    required: str = ""
+
+    def find(self) -> list[str]:
+        """The files, in the order of the patterns, each once."""
+        found: dict[str, None] = {}
+        for pattern in self.patterns:
+            matches = sorted(glob.glob(pattern))  # noqa: PTH207 - the path as written decides evaluation times
+            if not matches and self.required:
+                raise UsageError(f"{self.required} {pattern}: no such file")
+            found.update(dict.fromkeys(matches))
+        return list(found)
+
+
+def load_rule_set(files: Iterable[str], interval_ns: int, templates: TemplateExpander) -> tuple[GroupSpec, ...]:
+    """Raises RuleFileError with the mistakes of all files."""
+    groups: list[GroupSpec] = []
+    mistakes: list[str] = []
+    for file in files:
+        try:
+            groups += load_rule_file(file, interval_ns, templates)
+        except RuleFileError as error:
+            mistakes += error.mistakes
+    if mistakes:
+        raise RuleFileError(mistakes)
+    return tuple(groups)
+
+
+def refuse_recording_rules(groups: Sequence[GroupSpec], engine: str) -> None:
+    """For a server over another engine, which cannot store samples."""
+    found = [(group, rule) for group in groups for rule in group.rules if not rule.is_alert]
+    if found:
+        group, rule = found[0]
+        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+        raise UsageError(
+            f"{group.file}, line {rule.line}: recording rule {rule.name}{more} cannot run here: samples cannot "
+            f"be written to {engine}; run it there: `gpuscope render rules` writes files for that engine"
+        )
+
+
+def find_duplicates(groups: Sequence[GroupSpec]) -> list[RuleSpec]:
+    """One rule of each set with the same name and labels: these rules would write the same series."""
+    seen: dict[tuple[str, Labels], int] = {}
+    duplicates: list[RuleSpec] = []
+    for rule in sorted((rule for group in groups for rule in group.rules), key=lambda rule: rule.key):
+        seen[rule.key] = seen.get(rule.key, 0) + 1
+        if seen[rule.key] == 2:
+            duplicates.append(rule)
+    return duplicates
+
+
+def duplicates_text(duplicates: Sequence[RuleSpec]) -> str:
+    """promtool's message."""
+    lines = [f"lint error {len(duplicates)} duplicate rule(s) found."]
+    for rule in duplicates:
+        lines += [f"Metric: {rule.name}", "Label(s):", *(f"\t{name}: {value}" for name, value in rule.labels)]
+    return "\n".join([*lines, "Might cause inconsistency while recording expressions"])

@@ -15,10 +15,8 @@ from dataclasses import dataclass, field
 from gpuscope.base.clock import Clock
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.judge.rules.alert import AlertSink
-from gpuscope.judge.rules.alerting_rule import AlertContext, AlertingRule
-from gpuscope.judge.rules.evaluated_rule import RuleFailed
-from gpuscope.judge.rules.interfaces import RuleQueries, RuleQueryError, RuleSample, SampleWriter
-from gpuscope.judge.rules.recording_rule import RecordingRule
+from gpuscope.judge.rules.evaluated_rules import AlertContext, AlertingRule, RecordingRule, RuleFailed
+from gpuscope.judge.rules.rule_io import RuleQueries, RuleQueryError, RuleSample, SampleWriter
 from gpuscope.judge.rules.rule_spec import GroupSpec, to_nanoseconds
 from gpuscope.judge.rules.timings import Timings
 from gpuscope.model.series import Labels

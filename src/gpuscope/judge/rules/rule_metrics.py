@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
+from gpuscope.judge.rules.alert_templates import TEMPLATE_COUNTS
 from gpuscope.judge.rules.rule_group import EvaluationTotals, RuleGroup
 from gpuscope.judge.rules.rule_spec import SECOND_NS
-from gpuscope.judge.rules.template_counts import TEMPLATE_COUNTS
 from gpuscope.judge.rules.timings import timing_families, unlabelled
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 

@@ -13,11 +13,9 @@ import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuscope.judge.rules.evaluation_schedule import first_slot_ns, missed_slots
-from gpuscope.judge.rules.restore import restore_for_state
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
-from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, to_nanoseconds
-from gpuscope.judge.rules.state_file import RuleStateFile, has_pending, restore_group
+from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, first_slot_ns, missed_slots, to_nanoseconds
+from gpuscope.judge.rules.saved_alerts import RuleStateFile, has_pending, restore_for_state, restore_group
 from gpuscope.model.series import Labels
 
 log = logging.getLogger("gpuscope")

@@ -1,7 +1,8 @@
 """Runs promtool's unit tests for rules: a test file in, the messages of its failures out.
 
 All groups are evaluated each `evaluation_interval` from time 0 (their own interval does not count); alerts are
-compared at the last evaluation at or before `eval_time`, firing ones only.
+compared at the last evaluation at or before `eval_time`, firing ones only. Samples of the test become visible
+as time passes, as in promtool.
 """
 
 from __future__ import annotations
@@ -11,29 +12,105 @@ import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+from numpy.typing import NDArray
+
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.promql import Engine, PromQLError
 from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.promql.labels import quote
+from gpuscope.history.store.value_matching import predicate
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alert_state import AlertState
-from gpuscope.judge.rules.alerting_rule import AlertContext
-from gpuscope.judge.rules.go_text import exponent_text, labels_text
-from gpuscope.judge.rules.interfaces import RuleQueryError, TemplateExpander
-from gpuscope.judge.rules.memory_storage import MemoryStorage
-from gpuscope.judge.rules.query_adapters import EvaluatorQueries
-from gpuscope.judge.rules.rule_file import RuleFileError
+from gpuscope.judge.rules.alert_templates import TemplateExpander
+from gpuscope.judge.rules.evaluated_rules import AlertContext
+from gpuscope.judge.rules.rule_file import RuleFileError, load_rule_set
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
-from gpuscope.judge.rules.rule_set import load_rule_set
-from gpuscope.judge.rules.series_values import SeriesValuesError, parse_values
+from gpuscope.judge.rules.rule_io import STALE, EvaluatorQueries, ForStateSample, RuleQueryError, RuleSample
+from gpuscope.judge.rules.templates.go_format import float_text
 from gpuscope.judge.rules.templates.go_time import duration_string
-from gpuscope.judge.rules.unit_test_file import AlertTest, ExpressionTest, UnitTest, UnitTestFile
-from gpuscope.model.series import Labels, MatchOp
+from gpuscope.judge.rules.unit_test_file import (
+    AlertTest,
+    ExpressionTest,
+    SeriesValuesError,
+    UnitTest,
+    UnitTestFile,
+    parse_values,
+)
+from gpuscope.model.series import Labels, Matcher, MatchOp, Series
 
 MILLISECOND_NS = 1_000_000
+_PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 FoundAlert = tuple[Labels, Labels]
 """Labels and annotations."""
+
+
+class _Column:
+    """The samples of one series, appended in time order."""
+
+    __slots__ = ("_size", "times", "values")
+
+    def __init__(self) -> None:
+        self._size = 0
+        self.times: NDArray[np.int64] = np.empty(16, np.int64)
+        self.values: NDArray[np.float64] = np.empty(16, np.float64)
+
+    def append(self, time_ms: int, value: float) -> None:
+        if self._size and time_ms <= self.times[self._size - 1]:
+            return  # a second sample for the same time, for example a stale marker of a renamed rule
+        if self._size == len(self.times):
+            self.times = np.concatenate([self.times, np.empty_like(self.times)])
+            self.values = np.concatenate([self.values, np.empty_like(self.values)])
+        self.times[self._size], self.values[self._size] = time_ms, value
+        self._size += 1
+
+    def between(self, start_ms: int, end_ms: int) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        times = self.times[: self._size]
+        low, high = np.searchsorted(times, [start_ms, end_ms + 1])
+        return times[low:high], self.values[low:high]
+
+
+class MemoryStorage:
+    """Implements `series.Storage` and `SampleWriter`."""
+
+    def __init__(self) -> None:
+        self._columns: dict[Labels, _Column] = {}
+        self._until_ms = 0
+
+    def add(self, labels: Labels, time_ms: int, value: float) -> None:
+        column = self._columns.get(labels)
+        if column is None:
+            column = self._columns[labels] = _Column()
+        column.append(time_ms, value)
+
+    def show_until(self, time_ms: int) -> None:
+        self._until_ms = time_ms
+
+    def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
+        accept = [(one.name, predicate(one)) for one in matchers]
+        found: list[Series] = []
+        for labels, column in self._columns.items():
+            values = dict(labels)
+            if all(accepts(values.get(name, "")) for name, accepts in accept):
+                times, numbers = column.between(start_ms, min(end_ms, self._until_ms))
+                if len(times):
+                    found.append(Series(labels, times, numbers))
+        return found
+
+    def append(self, rule: str, at_ms: int, samples: Sequence[RuleSample], stale: Sequence[Labels]) -> str:
+        for labels, value in samples:
+            self.add(labels, at_ms, value)
+        for labels in stale:
+            self.add(labels, at_ms, STALE)
+        return ""
+
+    def last_samples(self, labels: Labels, start_ms: int, end_ms: int) -> Sequence[ForStateSample]:
+        matchers = [Matcher(name, MatchOp.EQUAL, value) for name, value in labels]
+        return [
+            (series.labels, int(series.timestamps[-1]), float(series.values[-1]))
+            for series in self.select(matchers, start_ms, end_ms)
+        ]
 
 
 class _NoAlerts:
@@ -172,5 +249,12 @@ def _alerts_text(alerts: Sequence[FoundAlert]) -> str:
 
 def _samples_text(samples: Sequence[tuple[Labels, float]]) -> str:
     return (
-        ", ".join(f"{labels_text(labels)} {exponent_text(value).upper()}" for labels, value in samples) or "nil"
+        ", ".join(f"{labels_text(labels)} {float_text(value, 'e', None).upper()}" for labels, value in samples)
+        or "nil"
     )
+
+
+def labels_text(labels: Labels) -> str:
+    """`{a="b", c="d"}`, the metric name included."""
+    pairs = (f"{name if _PLAIN_NAME.fullmatch(name) else quote(name)}={quote(value)}" for name, value in labels)
+    return "{" + ", ".join(pairs) + "}"

@@ -12,11 +12,10 @@ from typing import Any
 
 from gpuscope.history.store.value_matching import Predicate
 from gpuscope.judge.rules.alert_state import ActiveAlert
-from gpuscope.judge.rules.alerting_rule import AlertingRule
-from gpuscope.judge.rules.evaluated_rule import EvaluatedRule
-from gpuscope.judge.rules.go_text import exponent_text
+from gpuscope.judge.rules.evaluated_rules import AlertingRule, EvaluatedRule
 from gpuscope.judge.rules.rule_group import RuleGroup
 from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.judge.rules.templates.go_format import float_text
 from gpuscope.model.series import Labels
 from gpuscope.serve.api.go_values import nanosecond_text
 
@@ -139,7 +138,7 @@ def alert_json(alert: ActiveAlert) -> dict[str, Any]:
     }
     if alert.keep_firing_since_ns is not None:
         found["keepFiringSince"] = nanosecond_text(alert.keep_firing_since_ns)
-    found["value"] = exponent_text(alert.value)
+    found["value"] = float_text(alert.value, "e", None)
     return found
 
 

@@ -31,9 +31,8 @@ def alerting_file(context: DoctorContext) -> Iterator[CheckResult]:
 
 
 def rule_files(context: DoctorContext) -> Iterator[CheckResult]:
-    from gpuscope.judge.rules.go_templates import load_templates
-    from gpuscope.judge.rules.rule_file import RuleFileError
-    from gpuscope.judge.rules.rule_set import load_rule_set
+    from gpuscope.judge.rules.alert_templates import load_templates
+    from gpuscope.judge.rules.rule_file import RuleFileError, load_rule_set
 
     try:
         files = _find_rule_files(context.settings)
@@ -51,7 +50,7 @@ def rule_files(context: DoctorContext) -> Iterator[CheckResult]:
 
 def _find_rule_files(settings: Settings) -> list[str]:
     from gpuscope.history.scrape.config import load_config
-    from gpuscope.judge.rules.rule_set import RuleFiles
+    from gpuscope.judge.rules.rule_file import RuleFiles
 
     patterns = tuple(str(home_path(one, "rules")) for one in settings.rules)
     found = RuleFiles(patterns, "--rules").find()

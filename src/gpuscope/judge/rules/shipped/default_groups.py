@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from gpuscope.base.yaml_file import parse_first_document
-from gpuscope.judge.rules.interfaces import TemplateExpander
+from gpuscope.judge.rules.alert_templates import TemplateExpander
 from gpuscope.judge.rules.rule_file import read_groups
 from gpuscope.judge.rules.rule_spec import GroupSpec
 from gpuscope.judge.rules.shipped.rollup_rules import rollup_groups

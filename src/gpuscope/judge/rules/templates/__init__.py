@@ -13,8 +13,8 @@ from gpuscope.judge.rules.templates.alertmanager_data import (
     Pair,
     Pairs,
     TemplateAlert,
+    alertmanager_functions,
 )
-from gpuscope.judge.rules.templates.alertmanager_functions import alertmanager_functions
 from gpuscope.judge.rules.templates.go_time import GoTime
 from gpuscope.judge.rules.templates.prometheus_functions import (
     ALERT_PRELUDE,
@@ -23,8 +23,7 @@ from gpuscope.judge.rules.templates.prometheus_functions import (
     prometheus_functions,
 )
 from gpuscope.judge.rules.templates.template import Template, parse
-from gpuscope.judge.rules.templates.template_error import TemplateError
-from gpuscope.judge.rules.templates.template_values import FunctionFailed, GoFunction
+from gpuscope.judge.rules.templates.template_values import FunctionFailed, GoFunction, TemplateError
 
 __all__ = [
     "ALERT_PRELUDE",

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from urllib.parse import quote_plus
 
-from gpuscope.judge.rules.templates.go_format import format_print, format_println
-from gpuscope.judge.rules.templates.go_printf import format_printf
+from gpuscope.judge.rules.templates.go_format import format_print, format_printf, format_println
 from gpuscope.judge.rules.templates.template_values import (
     FunctionFailed,
     GoFunction,

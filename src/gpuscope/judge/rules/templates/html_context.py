@@ -13,8 +13,73 @@ from dataclasses import dataclass, replace
 from enum import Enum, auto
 
 from gpuscope.judge.rules.templates.go_format import quote
-from gpuscope.judge.rules.templates.html_attributes import Content, attribute_content, is_script_type
 from gpuscope.judge.rules.templates.template_values import FunctionFailed
+
+_URLS = frozenset(
+    {"action", "archive", "background", "cite", "classid", "codebase", "data", "formaction", "href", "icon",
+     "longdesc", "manifest", "poster", "profile", "src", "usemap", "xmlns"}
+)  # fmt: skip
+_UNSAFE = frozenset(
+    {"accept-charset", "async", "challenge", "charset", "content", "crossorigin", "defer", "enctype", "form",
+     "formenctype", "formmethod", "formnovalidate", "http-equiv", "keytype", "language", "method", "novalidate",
+     "pattern", "rel", "sandbox", "srcdoc", "type", "value"}
+)  # fmt: skip
+_PLAIN_LOOKALIKES = frozenset({"srclang"})
+_SCRIPT_TYPES = frozenset(
+    {"", "application/ecmascript", "application/javascript", "application/json", "application/ld+json",
+     "application/x-ecmascript", "application/x-javascript", "module", "text/ecmascript", "text/javascript",
+     "text/jscript", "text/livescript", "text/x-ecmascript", "text/x-javascript",
+     *(f"text/javascript1.{minor}" for minor in range(6))}
+)  # fmt: skip
+_SPACES = " \t\n\f\r"
+_REGEXP_BEFORE = frozenset(
+    {"break", "case", "continue", "delete", "do", "else", "finally", "in", "instanceof", "return", "throw",
+     "try", "typeof", "void"}
+)  # fmt: skip
+
+
+class Content(Enum):
+    PLAIN = auto()
+    URL = auto()
+    SRCSET = auto()
+    SCRIPT = auto()
+    SCRIPT_TYPE = auto()
+    STYLE = auto()
+    META_CONTENT = auto()
+    UNSAFE = auto()
+    """Changes what other attributes mean: a template may not choose such a name."""
+
+
+def name_content(name: str) -> Content:
+    if name.startswith("data-"):
+        name = name[5:]
+    elif ":" in name:
+        prefix, _, name = name.partition(":")
+        if prefix == "xmlns":
+            return Content.URL
+    if name in _URLS:
+        return Content.URL
+    if name in _UNSAFE:
+        return Content.UNSAFE
+    if name in ("style", "srcset"):
+        return Content.STYLE if name == "style" else Content.SRCSET
+    if name.startswith("on"):
+        return Content.SCRIPT
+    looks_like_url = any(part in name for part in ("src", "uri", "url")) and name not in _PLAIN_LOOKALIKES
+    return Content.URL if looks_like_url else Content.PLAIN
+
+
+def attribute_content(name: str, element: str) -> Content:
+    if element == "script" and name == "type":
+        return Content.SCRIPT_TYPE
+    if element == "meta" and name == "content":
+        return Content.META_CONTENT
+    content = name_content(name)
+    return Content.PLAIN if content is Content.UNSAFE else content
+
+
+def is_script_type(text: str) -> bool:
+    return text.partition(";")[0].lower().strip() in _SCRIPT_TYPES
 
 
 class HtmlState(Enum):
@@ -72,7 +137,6 @@ SCRIPT_LITERALS = (
     HtmlState.SCRIPT_DOUBLE_QUOTED, HtmlState.SCRIPT_SINGLE_QUOTED, HtmlState.SCRIPT_TEMPLATE,
     HtmlState.SCRIPT_REGEXP,
 )  # fmt: skip
-_SPACES = " \t\n\f\r"
 _START = {
     Content.PLAIN: HtmlState.ATTRIBUTE, Content.SCRIPT_TYPE: HtmlState.ATTRIBUTE,
     Content.SCRIPT: HtmlState.SCRIPT,
@@ -84,10 +148,6 @@ _ELEMENTS = {
     "title": HtmlState.RCDATA,
     "meta": HtmlState.TEXT,
 }  # fmt: skip
-_REGEXP_BEFORE = frozenset(
-    {"break", "case", "continue", "delete", "do", "else", "finally", "in", "instanceof", "return", "throw",
-     "try", "typeof", "void"}
-)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,16 +14,7 @@ from typing import ClassVar
 from urllib.parse import urlsplit
 
 from gpuscope.judge.rules.templates.builtin_functions import query_escape
-from gpuscope.judge.rules.templates.humanize import (
-    humanize,
-    humanize1024,
-    humanize_duration,
-    humanize_percentage,
-    humanize_timestamp,
-    parse_duration_seconds,
-    to_duration,
-    to_time,
-)
+from gpuscope.judge.rules.templates.go_format import DEFAULT_MAX_LENGTH
 from gpuscope.judge.rules.templates.template_values import (
     FunctionFailed,
     GoFunction,
@@ -32,14 +23,21 @@ from gpuscope.judge.rules.templates.template_values import (
     StringMap,
 )
 from gpuscope.judge.rules.templates.text_functions import (
-    DEFAULT_MAX_LENGTH,
     graph_link,
+    humanize,
+    humanize1024,
+    humanize_duration,
+    humanize_percentage,
+    humanize_timestamp,
     matches,
+    parse_duration_seconds,
     replace_all,
     strip_domain,
     strip_port,
     title_case,
+    to_duration,
     to_lower,
+    to_time,
     to_upper,
 )
 

@@ -14,7 +14,6 @@ from typing import NoReturn
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.rules.templates.go_format import quote
 from gpuscope.judge.rules.templates.go_time import GoDuration
-from gpuscope.judge.rules.templates.template_error import TemplateError
 from gpuscope.judge.rules.templates.template_nodes import (
     BoolNode,
     ChainNode,
@@ -36,6 +35,7 @@ from gpuscope.judge.rules.templates.template_values import (
     GoFunction,
     GoStruct,
     GoValue,
+    TemplateError,
     element_zero,
     go_type,
     is_assignable,

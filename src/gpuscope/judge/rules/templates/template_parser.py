@@ -11,9 +11,7 @@ from typing import NoReturn
 
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.judge.rules.templates.go_format import quote
-from gpuscope.judge.rules.templates.template_error import TemplateError
 from gpuscope.judge.rules.templates.template_lexer import Token, Type, tokenize
-from gpuscope.judge.rules.templates.template_literals import parse_number, unquote
 from gpuscope.judge.rules.templates.template_nodes import (
     ActionNode,
     BoolNode,
@@ -35,7 +33,10 @@ from gpuscope.judge.rules.templates.template_nodes import (
     TextNode,
     Tree,
     VariableNode,
+    parse_number,
+    unquote,
 )
+from gpuscope.judge.rules.templates.template_values import TemplateError
 
 _OPERANDS = (
     Type.BOOL, Type.CHARACTER_CONSTANT, Type.COMPLEX, Type.DOT, Type.FIELD, Type.IDENTIFIER, Type.NUMBER,

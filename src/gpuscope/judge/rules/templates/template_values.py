@@ -1,4 +1,4 @@
-"""Go's value types as templates see them, on Python's types.
+"""Go's value types as templates see them, on Python's types; and the errors of a template.
 
 bool, int, float, complex, str and None stand for bool, int, float64, complex128, string and nil; a dict is a
 `map[string]any`, a list a `[]any`. Classes here add the types that print or compare differently. A template
@@ -11,8 +11,37 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
+from gpuscope.base.errors import UsageError
+
 GoValue = Any
 """Whatever a template can hold; typed `Any` because a template decides types when it runs."""
+Kind = str
+"""bool, int, float64, complex, string, map, slice, struct, func, or invalid for nil."""
+_PLAIN_TYPES: dict[type, str] = {
+    bool: "bool",
+    int: "int",
+    float: "float64",
+    complex: "complex128",
+    str: "string",
+    dict: "map[string]interface {}",
+    list: "[]interface {}",
+    type(None): "<nil>",
+}
+ASSIGNABLE: dict[str, tuple[str, ...]] = {
+    "[]string": ("[]string", "template.Strings"),
+    "time.Time": ("time.Time", "*time.Time"),
+    "time.Duration": ("time.Duration", "*time.Duration"),
+}
+"""From parameter type to the value types that it accepts; other parameters accept their own type."""
+CAN_BE_NIL = ("any", "[]string", "[]interface {}", "template.queryResult", "*template.sample")
+
+
+class TemplateError(UsageError):
+    """`message` is Go's whole text; line and column (from 1, in characters) are 0 where no place is known."""
+
+    def __init__(self, message: str, line: int = 0, column: int = 0) -> None:
+        super().__init__(message)
+        self.message, self.line, self.column = message, line, column
 
 
 class FunctionFailed(Exception):
@@ -104,10 +133,6 @@ class StringList(list[str]):
     GO_TYPE = "[]string"
 
 
-Kind = str
-"""bool, int, float64, complex, string, map, slice, struct, func, or invalid for nil."""
-
-
 def kind_of(value: GoValue) -> Kind:
     kind = _KINDS.get(type(value))
     if kind is None:
@@ -127,16 +152,6 @@ _KINDS: dict[type, Kind] = {  # subclasses are added when they are met
     dict: "map",
     list: "slice",
     GoFunction: "func",
-}
-_PLAIN_TYPES: dict[type, str] = {
-    bool: "bool",
-    int: "int",
-    float: "float64",
-    complex: "complex128",
-    str: "string",
-    dict: "map[string]interface {}",
-    list: "[]interface {}",
-    type(None): "<nil>",
 }
 
 
@@ -158,15 +173,6 @@ def is_true(value: GoValue) -> bool:
 def methods_of(value: GoValue) -> Mapping[str, GoFunction]:
     methods = getattr(value, "go_methods", None)
     return methods() if methods is not None else {}
-
-
-ASSIGNABLE: dict[str, tuple[str, ...]] = {
-    "[]string": ("[]string", "template.Strings"),
-    "time.Time": ("time.Time", "*time.Time"),
-    "time.Duration": ("time.Duration", "*time.Duration"),
-}
-"""From parameter type to the value types that it accepts; other parameters accept their own type."""
-CAN_BE_NIL = ("any", "[]string", "[]interface {}", "template.queryResult", "*template.sample")
 
 
 def is_assignable(value: GoValue, parameter: str) -> bool:

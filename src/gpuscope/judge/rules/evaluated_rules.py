@@ -1,4 +1,4 @@
-"""An alerting rule: the series of its expression become alerts, with labels and annotations from templates.
+"""Recording and alerting rules, evaluated: the series of an expression become samples, or alerts.
 
 The `$labels` of a template are those of the series, `__name__` included, not those of the alert: a rule's own
 label is empty there. A template that fails leaves its error as the value, and the alert goes out all the same.
@@ -10,19 +10,84 @@ import logging
 import threading
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from urllib.parse import quote_plus
 
 from gpuscope.base.episode_log import EpisodeLog
+from gpuscope.base.errors import GpuscopeError
 from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.history.promql.labels import assign
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alert_state import ActiveAlert, AlertState, AlertTable, TooManyAlerts
-from gpuscope.judge.rules.alert_templates import AlertDraft, AlertTemplates, LookupBudget
-from gpuscope.judge.rules.evaluated_rule import EvaluatedRule, RuleFailed, overlay
-from gpuscope.judge.rules.generator_url import generator_url
-from gpuscope.judge.rules.interfaces import RuleQueries, RuleSample, TemplateData, TemplateExpander
+from gpuscope.judge.rules.alert_templates import (
+    AlertDraft,
+    AlertTemplates,
+    LookupBudget,
+    TemplateData,
+    TemplateExpander,
+)
+from gpuscope.judge.rules.rule_io import RuleQueries, RuleSample
 from gpuscope.judge.rules.rule_spec import SECOND_NS, RuleSpec
 from gpuscope.model.series import Labels
 
 log = logging.getLogger("gpuscope")
+
+
+class RuleFailed(GpuscopeError):
+    """An evaluation that writes nothing; the text is the rule's `lastError`."""
+
+
+class EvaluatedRule:
+    """Identity, health and the time of the last evaluation. Written by the evaluation thread, read by HTTP
+    handlers; each value is replaced as a whole."""
+
+    def __init__(self, spec: RuleSpec) -> None:
+        self.spec = spec
+        self.health = "unknown"
+        self.last_error = ""
+        self.evaluation_seconds = 0.0
+        self.evaluated_at_ns: int | None = None
+        """When the last evaluation began, by the clock."""
+
+    def failed(self, reason: str) -> None:
+        self.health, self.last_error = "err", reason
+
+    def succeeded(self) -> None:
+        self.health, self.last_error = "ok", ""
+
+
+def overlay(labels: Labels, over: Labels) -> Labels:
+    """`labels` with the pairs of `over` set; an empty value removes the label."""
+    if not over:
+        return labels
+    merged = dict(labels)
+    merged.update(over)
+    return tuple(sorted(pair for pair in merged.items() if pair[1]))
+
+
+def with_name(labels: Labels, name: str) -> Labels:
+    return assign(labels, "__name__", name)
+
+
+class RecordingRule(EvaluatedRule):
+    """The series of its expression under another name, with labels set."""
+
+    def __init__(self, spec: RuleSpec) -> None:
+        super().__init__(spec)
+        self._set = (("__name__", spec.name), *spec.labels)
+
+    def evaluate(self, queries: RuleQueries, query_at_ms: int, limit: int) -> list[RuleSample]:
+        vector = queries.instant(self.spec.expression, query_at_ms)
+        labels = [overlay(one, self._set) for one in vector.labels]
+        if len(set(labels)) != len(labels):
+            raise RuleFailed("vector contains metrics with the same labelset after applying rule labels")
+        if 0 < limit < len(labels):
+            raise RuleFailed(f"exceeded limit of {limit} with {len(labels)} series")
+        return list(zip(labels, vector.values.tolist(), strict=True))
+
+
+def generator_url(external_url: str, spec: RuleSpec) -> str:
+    escaped = quote_plus(spec.expression, safe="~", errors="surrogateescape")
+    return f"{external_url.rstrip('/')}/graph?g0.expr={escaped}&g0.tab=1"
 
 
 @dataclass(frozen=True, slots=True)

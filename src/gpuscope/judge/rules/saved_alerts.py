@@ -1,13 +1,14 @@
-"""The state of all alerts in a file, so that `for`, `keep_firing_for` and `startsAt` survive a restart.
+"""Alerts over a restart, so that `for`, `keep_firing_for` and `startsAt` survive it.
 
-Written as a whole after a change of state. A file that cannot be read is reported and ignored: alerts then
-start anew, or are restored from `ALERTS_FOR_STATE`. For a pending alert the time without evaluation does not
-count.
+They are in a file, written as a whole after a change of state. Where it knows nothing of a group (the first
+start over a history, or a lost file), `for` is restored from the series `ALERTS_FOR_STATE`, as Prometheus does.
+For a pending alert the time without evaluation does not count.
 """
 
 from __future__ import annotations
 
 import logging
+import struct
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -18,12 +19,17 @@ import orjson
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.files import PRIVATE, write_atomically
 from gpuscope.judge.rules.alert_state import ActiveAlert, AlertState
+from gpuscope.judge.rules.evaluated_rules import AlertingRule, drop_metric_name
 from gpuscope.judge.rules.rule_group import RuleGroup
-from gpuscope.model.series import Labels
+from gpuscope.judge.rules.rule_io import SampleWriter
+from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.model.series import STALE_NAN_BITS, Labels
 
 log = logging.getLogger("gpuscope")
 VERSION = 1
 MAX_STATE_BYTES = 1 << 30
+FOR_GRACE_PERIOD_NS = 600 * SECOND_NS
+OUTAGE_TOLERANCE_MS = 3_600_000
 
 
 class RuleStateFile:
@@ -115,3 +121,35 @@ def _pairs(pairs: list[list[str]]) -> Labels:
 
 def has_pending(groups: Iterable[RuleGroup]) -> bool:
     return any(rule.has_pending() for group in groups for rule in group.alerting_rules())
+
+
+def restore_for_state(rule: AlertingRule, samples: SampleWriter, now_ns: int) -> None:
+    """Move `active_at_ns` of the rule's alerts back to where it was before the restart."""
+    if rule.spec.for_ns >= FOR_GRACE_PERIOD_NS:
+        now_ms = now_ns // 1_000_000
+        fixed = {
+            **{name: value for name, value in rule.spec.labels if value and "{{" not in value},
+            "__name__": "ALERTS_FOR_STATE",
+            "alertname": rule.spec.name,
+        }
+        found = samples.last_samples(tuple(sorted(fixed.items())), now_ms - OUTAGE_TOLERANCE_MS, now_ms)
+        for labels, time_ms, value in found:
+            alert = rule.table.get(drop_metric_name(labels))
+            if alert is not None and not _is_stale(value):
+                _restore(alert, rule.spec.for_ns, time_ms, value, now_ns)
+    rule.is_restored = True
+
+
+def _is_stale(value: float) -> bool:
+    return bool(struct.unpack("<Q", struct.pack("<d", value))[0] == STALE_NAN_BITS)
+
+
+def _restore(alert: ActiveAlert, for_ns: int, down_ms: int, active_seconds: float, now_ns: int) -> None:
+    down_ns, active_ns = down_ms // 1000 * SECOND_NS, int(active_seconds) * SECOND_NS
+    remaining = for_ns - (down_ns - active_ns)
+    if remaining <= 0:
+        alert.active_at_ns = active_ns
+    elif remaining < FOR_GRACE_PERIOD_NS:
+        alert.active_at_ns = now_ns + FOR_GRACE_PERIOD_NS - for_ns
+    else:
+        alert.active_at_ns = active_ns + now_ns - down_ns
