@@ -28,7 +28,7 @@ def names(settings: Settings, *families: str, also: Sequence[str] = ()) -> list[
 
 def test_auto_has_every_source_that_may_be_needed_in_order_of_trust(dcgmi: str) -> None:
     settings = Settings(dcgmi_command=dcgmi)
-    beside = ["kernel-log", "infiniband"]
+    beside = ["kernel-log", "infiniband", "nccl-ras"]
     assert names(settings, "native", "host") == ["nvml", "dcgm", "nvidia-smi", *beside, "host"]
     assert names(settings, "native") == ["nvml", "dcgm", "nvidia-smi", *beside]
     assert names(Settings(dcgmi_command="/none/dcgmi"), "native") == ["nvml", "nvidia-smi", *beside]
@@ -37,7 +37,7 @@ def test_auto_has_every_source_that_may_be_needed_in_order_of_trust(dcgmi: str) 
 def test_a_source_that_is_named_is_the_only_one_for_gpus(dcgmi: str) -> None:
     for source in ("nvml", "dcgm", "nvidia-smi", "demo"):
         settings = Settings(source=source, dcgmi_command=dcgmi)
-        assert names(settings, "native", "host") == [source, "kernel-log", "infiniband", "host"]
+        assert names(settings, "native", "host") == [source, "kernel-log", "infiniband", "nccl-ras", "host"]
         (choice, *_) = choose_sources(settings, ["native"])
         assert choice.wanted([]), "it stands in for nothing"
 
@@ -96,4 +96,9 @@ def test_a_new_plan_takes_its_place_by_trust() -> None:
     plans = {**source_plans(), "new": SourcePlan(trust=15, selectable=True, in_auto=lambda settings: True)}
     plans = dict(sorted(plans.items(), key=lambda item: item[1].trust))
     chosen = choose_sources(Settings(dcgmi_command="/none"), ["native"], plans=plans)
-    assert [one.name for one in chosen] == ["nvml", "new", "nvidia-smi", "kernel-log", "infiniband"]
+    assert [one.name for one in chosen] == ["nvml", "new", "nvidia-smi", "kernel-log", "infiniband", "nccl-ras"]
+
+
+def test_users_programs_are_contacted_unless_a_setting_forbids_it() -> None:
+    assert "nccl-ras" in names(Settings(), "native")
+    assert "nccl-ras" not in names(Settings(no_nccl_ras=True), "native")  # type: ignore[call-arg]

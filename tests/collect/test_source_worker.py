@@ -7,10 +7,12 @@ import threading
 
 import pytest
 
+from gpuscope.agent.collect.collector import Collector, PlannedSource
+from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.base.errors import NoAnswerYet, SourceError
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import ABSENT, Reading
+from gpuscope.model.readings import ABSENT, Reading, Snapshot
 from gpuscope.model.source import Tier
 from tests.fakes import FakeClock, FakeSource, Hanging, gpu, spec_of
 
@@ -27,6 +29,30 @@ def test_tiers_are_read_at_their_own_pace() -> None:
         clock.pass_seconds(1.0)
     counts = {tier: sum(tier in due for due in source.asked) for tier in Tier}
     assert counts == {Tier.FAST: 61, Tier.MEDIUM: 7, Tier.SLOW: 2}
+
+
+class Watching(FakeSource):
+    """A source that looks at the last snapshot."""
+
+    def __init__(self) -> None:
+        super().__init__(Reading)
+        self.seen: list[str] = []
+
+    def observe(self, snapshot: Snapshot) -> None:
+        self.seen.append(snapshot.node)
+
+
+def test_a_source_may_look_at_the_last_snapshot() -> None:
+    source, clock = Watching(), FakeClock()
+    worker = worker_of(source, clock)
+    collector = Collector(
+        [PlannedSource(worker)], node="n1", interval=1.0, clock=clock, ledger=ErrorLedger(None)
+    )
+    worker.read_once()
+    assert source.seen == []
+    collector.compose()
+    worker.read_once()
+    assert source.seen == ["n1"]
 
 
 def test_a_reading_goes_stale_at_its_deadline() -> None:

@@ -12,11 +12,11 @@ import importlib
 from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from gpuscope.base.settings import Settings
 from gpuscope.base.source_plan import source_package
-from gpuscope.model.readings import Reading
+from gpuscope.model.readings import Reading, Snapshot
 
 
 class Tier(Enum):
@@ -38,6 +38,14 @@ class Source(Protocol):
     def read(self, due: frozenset[Tier]) -> Reading: ...
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class Observer(Protocol):
+    """A source that must know what the others read: the PIDs on the GPUs. Called before each `read`, in its
+    thread, with the latest snapshot."""
+
+    def observe(self, snapshot: Snapshot) -> None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -141,6 +141,8 @@ class Collector:
             events=self._events.advance(composed.devices, composer.take_new_errors(), now),
             agent=self._cost.read(),
         )
+        for worker in self._sources:
+            worker.snapshot = self.snapshot
         for listener in self._listeners:
             try:
                 listener(self.snapshot)

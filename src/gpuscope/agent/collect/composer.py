@@ -76,6 +76,7 @@ class SnapshotComposer:
             ownership=ownership,
             host=merged.host,
             infiniband=merged.infiniband,
+            collectives=merged.collectives,
             slurm=merged.slurm,
             cpu_ratio=self._cpu.advance(merged.host),
             counters=counters,

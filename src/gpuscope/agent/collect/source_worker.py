@@ -7,12 +7,13 @@ replaced before a snapshot was made of it.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 
 from gpuscope.agent.worker import ReadResult, Timing, Worker
 from gpuscope.base.clock import Clock
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import ErrorEvent, Reading
-from gpuscope.model.source import Source, SourceSpec, Tier
+from gpuscope.model.readings import ErrorEvent, Reading, Snapshot
+from gpuscope.model.source import Observer, Source, SourceSpec, Tier
 
 MAX_WAITING_ERRORS = 100_000  # a storm of errors while no snapshot is made must not fill the memory
 
@@ -22,11 +23,13 @@ class SourceWorker(Worker[Reading]):
         self, spec: SourceSpec, settings: Settings, clock: Clock, *, log_first_read: bool = True
     ) -> None:
         self._errors: deque[ErrorEvent] = deque(maxlen=MAX_WAITING_ERRORS)
+        self.snapshot: Snapshot | None = None
+        """The latest one, set by the collector."""
         slack = 0.5 * settings.interval
         super().__init__(
             spec.name,
             spec.summary,
-            lambda: _TierReader(spec.open(settings), clock, slack, self._errors),
+            lambda: _TierReader(spec.open(settings), clock, slack, self._errors, lambda: self.snapshot),
             Timing(
                 interval=spec.interval_seconds(settings), deadline=spec.deadline_seconds(settings), slack=slack
             ),
@@ -45,14 +48,25 @@ class SourceWorker(Worker[Reading]):
 class _TierReader:
     """Reads a source with the tiers that are due. A source that was opened again is read whole first."""
 
-    def __init__(self, source: Source, clock: Clock, slack: float, errors: deque[ErrorEvent]) -> None:
+    def __init__(
+        self,
+        source: Source,
+        clock: Clock,
+        slack: float,
+        errors: deque[ErrorEvent],
+        latest: Callable[[], Snapshot | None],
+    ) -> None:
         self._source = source
+        self._latest = latest
         self._clock = clock
         self._slack = slack
         self._errors = errors
         self._tier_read_at: dict[Tier, float] = {}
 
     def read(self) -> ReadResult[Reading]:
+        snapshot = self._latest()
+        if snapshot is not None and isinstance(self._source, Observer):
+            self._source.observe(snapshot)
         reading = self._source.read(self._due_tiers(self._clock.monotonic()))
         self._errors.extend(reading.errors)
         return ReadResult(reading, reading.failures, not reading.unfinished, reading.down)

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.model.readings.absent import ABSENT, Maybe
+from gpuscope.model.readings.collectives import CollectiveReading
 from gpuscope.model.readings.device import NO_VALUES, Device, Uuid
 from gpuscope.model.readings.event import ErrorEvent, ErrorTotal, GpuEvent
 from gpuscope.model.readings.host import HostReading
@@ -42,6 +43,7 @@ class Reading:
     processes: Maybe[tuple[Process, ...]] = ABSENT  # (): no processes; ABSENT: unknown
     host: Maybe[HostReading] = ABSENT
     infiniband: Maybe[InfinibandReading] = ABSENT
+    collectives: Maybe[CollectiveReading] = ABSENT
     slurm: Maybe[SlurmState] = ABSENT
     errors: tuple[ErrorEvent, ...] = ()
     failures: Mapping[str, int] = NO_VALUES
@@ -113,6 +115,7 @@ class Snapshot:
     ownership: Ownership = NO_OWNERSHIP
     host: Maybe[HostReading] = ABSENT
     infiniband: Maybe[InfinibandReading] = ABSENT
+    collectives: Maybe[CollectiveReading] = ABSENT
     slurm: Maybe[SlurmState] = ABSENT  # on the one machine that reads the cluster
     cpu_ratio: Maybe[float] = ABSENT  # share of the machine's CPU time that is not idle
     counters: Mapping[Uuid, Counters] = NO_VALUES

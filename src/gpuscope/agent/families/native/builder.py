@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from gpuscope.agent.families import FamilySpec
 from gpuscope.agent.families.native.agent_metrics import AgentMetrics
+from gpuscope.agent.families.native.collective_metrics import CollectiveMetrics
 from gpuscope.agent.families.native.device_metrics import DeviceMetrics
 from gpuscope.agent.families.native.link_metrics import LinkMetrics
 from gpuscope.agent.families.native.owner_metrics import OwnerMetrics
@@ -43,6 +44,7 @@ class NativeBuilder:
             ProcessMetrics(only),
             OwnerMetrics(only),
             LinkMetrics(only),
+            CollectiveMetrics(only),
             _SlurmPart(only),
             AgentMetrics(only),
         )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from gpuscope.agent.families.native.collective_table import COLLECTIVE_METRICS
 from gpuscope.agent.families.native.link_table import LINK_METRICS
 from gpuscope.agent.families.native.owner_table import OWNERSHIP_METRICS
 from gpuscope.agent.families.native.slurm_table import SLURM_CLUSTER_METRICS
@@ -313,8 +314,7 @@ NATIVE_METRICS: tuple[NativeMetric, ...] = (
     GPU_INFO, *INSTANCE_INFOS.values(), GPU_UP, *GPU_METRICS, *COUNTER_METRICS, *TREND_METRICS, THROTTLE_REASON,
     *(row for rows in ERROR_METRICS.values() for row in (rows.total, rows.age, rows.last)),
     *PROCESS_METRICS, *PROCESS_WORK_METRICS, PROCESS_INFO, GPU_PROCESSES, *OWNERSHIP_METRICS,
-    *LINK_METRICS, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS, GPUS_SEEN, GPUS_EXPECTED,
-    NODE_CPU,
-    AGENT_INFO, AGENT_SNAPSHOT_AGE, AGENT_SNAPSHOT_TIME, AGENT_START_TIME, AGENT_SNAPSHOTS, AGENT_CPU,
-    AGENT_MEMORY, *SLURM_CLUSTER_METRICS,
+    *LINK_METRICS, *COLLECTIVE_METRICS, SOURCE_UP, SOURCE_FAILURES, SOURCE_DURATION, SOURCE_LAST_SUCCESS,
+    GPUS_SEEN, GPUS_EXPECTED, NODE_CPU, AGENT_INFO, AGENT_SNAPSHOT_AGE, AGENT_SNAPSHOT_TIME, AGENT_START_TIME,
+    AGENT_SNAPSHOTS, AGENT_CPU, AGENT_MEMORY, *SLURM_CLUSTER_METRICS,
 )  # fmt: skip
