@@ -78,6 +78,7 @@ OUTSIDE_ELSEWHERE = {
     "base/http_config.py": "certificates and keys of an HTTP client",
     "base/settings.py": "reads the environment and the settings file",
     "base/plugins.py": "lists the folders of sources and families",
+    "vendors/nvidia/doctor.py": "looks at the driver's module, library and device files to say what is missing",
     "agent/collect/cost.py": "the agent's own CPU time and memory, from /proc/self",
     "agent/collect/expected.py": "counts the GPUs that the PCI bus shows, from sysfs",
     "agent/collect/source_worker.py": "`spec.open` opens a source; no file",
@@ -102,7 +103,7 @@ IMPURE_ALLOWED = {
 
 # Names that a folder layout repeats on purpose: each family has its builder and table, each source its plan,
 # each vendor its parts.
-REPEATED_BY_LAYOUT = ("__init__", "builder", "table", "plan", "vendor", "advice")
+REPEATED_BY_LAYOUT = ("__init__", "builder", "table", "plan", "vendor", "advice", "doctor")
 
 OTHER_HTTP_CLIENTS = ("http.client", "urllib.request", "urllib3", "requests", "aiohttp", "httpx")
 
@@ -167,6 +168,25 @@ def test_there_are_two_http_clients(package: Package) -> None:
         is_async = rules.is_in(file, ("history/scrape", "history/engines"))
         assert not rules.any_below(module.imports, "httpx2") or is_async, file
         assert not rules.any_below(module.imports, "h11") or file == "base/blocking_http.py", file
+
+
+NAMES_NVIDIA_SMI = {
+    "agent/families/native/table.py": "the HELP text of a metric, which is a contract",
+    "judge/checks/checks.py": "the metric that shows that nvidia_gpu_exporter is scraped",
+    "serve/doctor/stored_data.py": "the same metric",
+    "serve/stand_ins/nvidia_gpu_exporter.py": "the stand-in of an exporter that runs it",
+}
+
+
+def test_only_nvidia_s_folder_names_nvidia_smi(package: Package) -> None:
+    """A second vendor is one folder: what its GPUs need is not told to the others. The list only shrinks."""
+    named = {
+        file
+        for file in package
+        if not rules.is_in(file, ("vendors/nvidia",))
+        and any(word in (ROOT / file).read_text("utf-8") for word in ("nvidia-smi", "nvidia_smi"))
+    }
+    assert named == NAMES_NVIDIA_SMI.keys()
 
 
 def test_no_two_modules_share_a_name(package: Package) -> None:

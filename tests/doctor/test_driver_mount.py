@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.serve.doctor import driver
+from gpuscope.vendors.nvidia import doctor as driver
 from tests.doctor.test_machine_checks import context, file, words
 
 
@@ -18,7 +18,7 @@ def test_a_missing_driver_mount_names_the_line_of_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # A test before may have loaded a driver library into this process.
-    monkeypatch.setattr("gpuscope.serve.doctor.driver.ctypes.CDLL", no_library)
+    monkeypatch.setattr("gpuscope.vendors.nvidia.doctor.ctypes.CDLL", no_library)
     assert "nvidia-modprobe" in words(driver.device_files(context(tmp_path)))
     in_a_pod = context(tmp_path, environment={"KUBERNETES_SERVICE_HOST": "10.0.0.1"})
     assert "runtimeClassName: nvidia" in words(driver.device_files(in_a_pod))

@@ -14,9 +14,11 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.settings import Settings, load_settings
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import Driver, Snapshot, SourceStatus, Uuid
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict, driver, examine, gpus, machine
+from gpuscope.serve.doctor import examine, gpus, machine
 from gpuscope.serve.doctor import listener_checks as listeners
+from gpuscope.vendors.nvidia import doctor as driver
 from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_instance
 from tests.fakes import gpu
 from tests.local_server import QuietHandler, serving_http
@@ -79,12 +81,12 @@ def test_one_of_eight_visible(tmp_path: Path) -> None:
 def test_mig_with_and_without_instances(tmp_path: Path) -> None:
     instance = make_instance(uuid=Uuid("MIG-1"), gpu_instance=7, compute_instance=0)
     assert "MIG with 1 instances" in words(
-        gpus.mig(context(tmp_path, gpu(mig_enabled=1, instances=(instance,))))
+        driver.mig(context(tmp_path, gpu(mig_enabled=1, instances=(instance,))))
     )
-    assert "no instance is visible" in words(gpus.mig(context(tmp_path, gpu(mig_enabled=1))))
-    assert words(gpus.mig(context(tmp_path, gpu(mig_enabled=0), gpu(1)))) == ""
+    assert "no instance is visible" in words(driver.mig(context(tmp_path, gpu(mig_enabled=1))))
+    assert words(driver.mig(context(tmp_path, gpu(mig_enabled=0), gpu(1)))) == ""
     pending = gpu(mig_enabled=1, mig_pending=0, instances=(instance,))
-    assert "changes at the next reset" in words(gpus.mig(context(tmp_path, pending)))
+    assert "changes at the next reset" in words(driver.mig(context(tmp_path, pending)))
 
 
 def test_health_is_what_the_page_finds(tmp_path: Path) -> None:
@@ -95,8 +97,8 @@ def test_health_is_what_the_page_finds(tmp_path: Path) -> None:
     for part in ("RMA", "at the next reset", "8 of 16 lanes", "nvidia-persistenced"):
         assert part in told
     assert words(gpus.health(context(tmp_path, gpu(row_remap_failed=0, pcie_link_width=16)))) == ""
-    assert "need DCGM" in words(gpus.profiling(context(tmp_path, ill)))
-    assert "on every GPU" in words(gpus.profiling(context(tmp_path, gpu(engine_active_ratio={"sm": 0.0}))))
+    assert "need DCGM" in words(driver.profiling(context(tmp_path, ill)))
+    assert "on every GPU" in words(driver.profiling(context(tmp_path, gpu(engine_active_ratio={"sm": 0.0}))))
 
 
 def test_the_kernel_log_and_the_clock(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ import grpc
 import pytest
 
 from gpuscope.base.settings import Settings
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import (
     ABSENT,
     Allocation,
@@ -24,7 +25,6 @@ from gpuscope.model.readings import (
     Snapshot,
     Uuid,
 )
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.serve.doctor import process_checks as processes
 from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet

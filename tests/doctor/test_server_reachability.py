@@ -19,7 +19,7 @@ import pytest
 
 from gpuscope.base.errors import UsageError
 from gpuscope.cli import main
-from gpuscope.serve.doctor import CheckResult, Verdict
+from gpuscope.model.doctor_check import CheckResult, Verdict
 from gpuscope.serve.doctor.server_reachability import check_server, parse_server_url
 from tests.cli.test_commands import running
 from tests.engines import running_prometheus

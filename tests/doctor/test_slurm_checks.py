@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.settings import load_settings
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import ABSENT, Maybe, Snapshot
 from gpuscope.model.readings.slurm import Gres, SlurmFailure, SlurmJob, SlurmNode, SlurmQuery, SlurmState
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.serve.doctor.gpus import visible_gpus
 from gpuscope.serve.doctor.slurm_access import slurm_access, slurm_controller
 from tests.fake_slurm import fake_clients

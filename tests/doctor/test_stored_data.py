@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from gpuscope.cli import main
-from gpuscope.serve.doctor import CheckResult, Verdict
+from gpuscope.model.doctor_check import CheckResult, Verdict
 from gpuscope.serve.doctor.server_reachability import check_data, check_server, parse_server_url
 from gpuscope.serve.doctor.stored_data import check_stored_data
 from tests.doctor.test_server_reachability import serving

@@ -6,8 +6,9 @@ import os
 from pathlib import Path
 
 from gpuscope.base.settings import Settings
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import Snapshot
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict, textfile_folders
+from gpuscope.serve.doctor import textfile_folders
 
 FOLDER = "var/lib/node_exporter/textfile_collector"
 

@@ -14,8 +14,8 @@ from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
 from gpuscope.agent.sources.slurm.versions import REST_API
 from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import load_settings
+from gpuscope.model.doctor_check import DoctorContext
 from gpuscope.model.readings import ABSENT, Snapshot
-from gpuscope.serve.doctor import DoctorContext
 from gpuscope.serve.doctor.slurm_access import slurm_controller
 from tests.slurm_lab.cluster import SlurmCluster
 from tests.slurm_lab.test_live import differences, differing, parsed_samples

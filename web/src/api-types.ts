@@ -314,7 +314,7 @@ export interface FindingJson {
   severity: "critical" | "warning" | "info";
   /** Name of the node; of a scrape target its address. */
   node: string;
-  /** nvidia-smi's indices, `0_7_0` for a MIG instance; empty if it is about the node. */
+  /** The driver's indices, `0_7_0` for a MIG instance; empty if it is about the node. */
   gpus: string[];
   /** UUIDs of these GPUs and instances, in the same order. */
   uuids: string[];
@@ -471,7 +471,7 @@ export interface LiveNode {
 /** A GPU or a MIG instance. */
 export interface LiveGpu {
   uuid: string;
-  /** nvidia-smi's index, `0_7_0` for a MIG instance. */
+  /** The driver's index, `0_7_0` for a MIG instance. */
   gpu: string;
   node: string;
   model?: string;
@@ -931,7 +931,7 @@ export interface ReportAnswer {
 /** A GPU or MIG instance that the job held. */
 export interface JobGpuJson {
   node: string;
-  /** nvidia-smi's index, `0_7_0` for a MIG instance. */
+  /** The driver's index, `0_7_0` for a MIG instance. */
   gpu: string;
   uuid: string;
   model: string;
@@ -1175,7 +1175,7 @@ export interface LinksAnswer {
 
 /** A simulated GPU under load. */
 export interface LoadedGpuJson {
-  /** nvidia-smi's index. */
+  /** The driver's index. */
   gpu: string;
   uuid: string;
   model?: string;

@@ -1,8 +1,8 @@
-"""Runs a command of the system with a time limit and a size limit: nvidia-smi, Slurm's commands.
+"""Runs a command of the system with a time limit and a size limit: a driver's tool, Slurm's commands.
 
-Input: the user's command (`nvidia-smi`, `ssh node7 nvidia-smi`, `sudo -n nvidia-smi`, split as a POSIX shell
-would, run without one); output: the exit code with both outputs as text. A run past its time is killed with its
-whole process group. It is here because several sources run commands.
+Input: the user's command (`squeue`, `ssh node7 squeue`, `sudo -n squeue`, split as a POSIX shell would, run
+without one); output: the exit code with both outputs as text. A run past its time is killed with its whole
+process group. It is here because several sources run commands.
 """
 
 from __future__ import annotations

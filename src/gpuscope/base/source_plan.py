@@ -71,7 +71,7 @@ class SourcePlan:
 
 @cache
 def source_plans() -> Mapping[str, SourcePlan]:
-    """By the name users type (`nvidia_smi` is `nvidia-smi`), the most trusted first."""
+    """By the name users type (the folder `kernel_log` is `kernel-log`), the most trusted first."""
     plans = {name: _load(plugin) for name, plugin in _sources().items()}
     return dict(sorted(plans.items(), key=lambda item: (item[1].trust, item[0])))
 

@@ -16,7 +16,7 @@ from gpuscope.cli import COLLECTING_SETTINGS, EVERY_SETTING
 from gpuscope.cli.output import DIM, GREEN, RED, YELLOW, paint, printable, wants_colour
 
 if TYPE_CHECKING:
-    from gpuscope.serve.doctor import CheckResult
+    from gpuscope.model.doctor_check import CheckResult
 
 SETTINGS = EVERY_SETTING
 COMMON = ("listen", "config", "rules", "alerting", *COLLECTING_SETTINGS)
@@ -38,7 +38,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.serve.doctor import Verdict
+    from gpuscope.model.doctor_check import Verdict
 
     is_loadable = False
     if args.server:
@@ -61,7 +61,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _examine_machine(settings: Settings) -> tuple[list[CheckResult], bool]:
     """The results, and whether there are real GPUs, which could be loaded."""
     from gpuscope.cli.wiring import run_agent as wiring
-    from gpuscope.serve.doctor import DoctorContext, examine
+    from gpuscope.model.doctor_check import DoctorContext
+    from gpuscope.serve.doctor import examine
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
     results = list(examine(DoctorContext(settings, snapshot, environment=dict(os.environ))))
@@ -69,7 +70,7 @@ def _examine_machine(settings: Settings) -> tuple[list[CheckResult], bool]:
 
 
 def _examine_server(args: argparse.Namespace) -> list[CheckResult]:
-    from gpuscope.serve.doctor import Verdict
+    from gpuscope.model.doctor_check import Verdict
     from gpuscope.serve.doctor.server_reachability import check_data, check_server, parse_server_url
 
     url = parse_server_url(args.server, args.token or os.environ.get("GPUSCOPE_TOKEN", ""))
@@ -80,7 +81,7 @@ def _examine_server(args: argparse.Namespace) -> list[CheckResult]:
 
 
 def _print_results(results: Sequence[CheckResult]) -> None:
-    from gpuscope.serve.doctor import Verdict
+    from gpuscope.model.doctor_check import Verdict
 
     colours = {Verdict.GOOD: GREEN, Verdict.NOTE: YELLOW, Verdict.BAD: RED}
     colour = wants_colour()

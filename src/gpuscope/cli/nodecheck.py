@@ -30,6 +30,7 @@ from gpuscope.cli.wiring.live_readers import Picture, find_running
 from gpuscope.judge.checks.check import Severity
 from gpuscope.judge.checks.drain_reasons import drain_reason, draining, kinds_in, waits_for_reboot
 from gpuscope.judge.checks.states import UNKNOWN_USES, State
+from gpuscope.model.vendor import next_step, vendors
 
 SETTINGS = ("interval", *COLLECTING_SETTINGS)
 LOG_LEVEL = "error"
@@ -41,7 +42,6 @@ DEFAULT_STATE_DIR = "/run/gpuscope"
 WAITS = "\nwaits for a reboot"
 MISSING_SECONDS = 15.0
 """GPUs that do not answer for a shorter time drain no node: a driver that is loaded again takes seconds."""
-DRIVER_LIBRARY = "libnvidia-ml.so.1"
 SILENT = frozenset({State.LOST, State.GONE, State.STALE})
 
 
@@ -129,12 +129,14 @@ def count_units(picture: Picture, node: str) -> int:
 
 
 def has_driver_library() -> bool:
-    """Loading it calls no driver. Without it the GPUs of this node are another vendor's."""
-    try:
-        ctypes.CDLL(DRIVER_LIBRARY)
-    except OSError:
-        return False
-    return True
+    """Of any vendor. Loading it calls no driver. Without one nobody here can read GPUs."""
+    for library in filter(None, (vendor.driver_library for vendor in vendors().values())):
+        try:
+            ctypes.CDLL(library)
+        except OSError:
+            continue
+        return True
+    return False
 
 
 class NodeDrainer:
@@ -188,7 +190,9 @@ class NodeDrainer:
         why = f"{answering} of {expected} GPUs that Slurm has here answer"
         return [{
             "kind": "gpus_missing", "severity": Severity.CRITICAL, "why": why,
-            "next": "the driver hangs or is not loaded: nvidia-smi, dmesg; reboot the node if it stays so",
+            "next": next_step(
+                "driver_silent", "the driver hangs or is not loaded: dmesg; reboot the node if it stays so"
+            ),
         }]  # fmt: skip
 
     def _read_counts(self) -> tuple[int, int, float] | None:

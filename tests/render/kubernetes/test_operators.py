@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.serve.doctor import Verdict
+from gpuscope.model.doctor_check import Verdict
 from gpuscope.serve.doctor.server_reachability import check_data, parse_server_url
 from tests.labs.debian_programs import LabUnavailable
 from tests.labs.go_programs import PROGRAMS, go_program, module_folder

@@ -36,7 +36,7 @@ from gpuscope.serve.limit_metrics import HttpLimitBuilder
 from gpuscope.serve.listener import ListenerPlan
 from gpuscope.serve.web_config.config_file import WebConfig, load_web_config
 
-MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or nvidia-smi
+MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or a slow command
 
 log = logging.getLogger("gpuscope")
 

@@ -59,7 +59,7 @@ class Finding:
     instance: str
     """The node's label `instance`, by which its series are found."""
     gpus: tuple[str, ...] = ()
-    """nvidia-smi's indices, `0_7_0` for a MIG instance."""
+    """The driver's indices, `0_7_0` for a MIG instance."""
     uuids: tuple[str, ...] = ()
     owner: FindingOwner = NO_OWNER
     since: float | None = None

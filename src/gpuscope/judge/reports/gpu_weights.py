@@ -80,7 +80,7 @@ class GpuWeights:
         return self._labels.get(key, {}).get("gpu", "")
 
     def place(self, key: GpuKey) -> tuple[str, int, str, str]:
-        """Sort key: by node, then as nvidia-smi numbers them."""
+        """Sort key: by node, then as the driver numbers them."""
         index = self.index(key)
         return self.node(key), len(index), index, key[1]
 

@@ -33,7 +33,7 @@ class FindingJson(TypedDict):
     node: str
     """Name of the node; of a scrape target its address."""
     gpus: list[str]
-    """nvidia-smi's indices, `0_7_0` for a MIG instance; empty if it is about the node."""
+    """The driver's indices, `0_7_0` for a MIG instance; empty if it is about the node."""
     uuids: list[str]
     """UUIDs of these GPUs and instances, in the same order."""
     owner: FindingOwnerJson

@@ -12,7 +12,7 @@ class JobGpuJson(TypedDict):
 
     node: str
     gpu: str
-    """nvidia-smi's index, `0_7_0` for a MIG instance."""
+    """The driver's index, `0_7_0` for a MIG instance."""
     uuid: str
     model: str
     profile: str

@@ -74,7 +74,7 @@ class LiveGpu(TypedDict):
 
     uuid: str
     gpu: str
-    """nvidia-smi's index, `0_7_0` for a MIG instance."""
+    """The driver's index, `0_7_0` for a MIG instance."""
     node: str
     model: NotRequired[str]
     parent: NotRequired[str]

@@ -207,7 +207,7 @@ class LoadedGpuJson(TypedDict):
     """A simulated GPU under load."""
 
     gpu: str
-    """nvidia-smi's index."""
+    """The driver's index."""
     uuid: str
     model: NotRequired[str]
     bytes_per_second: NotRequired[float]

@@ -10,7 +10,7 @@ from typing import Final
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings, home_path
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 
 MAX_MISTAKES: Final = 10
 MINUTE_NS: Final = 60 * 10**9

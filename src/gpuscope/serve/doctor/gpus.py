@@ -1,4 +1,4 @@
-"""Whether all GPUs of this machine are visible, healthy and set up: MIG, findings, profiling."""
+"""Whether all GPUs of this machine are visible and healthy."""
 
 from __future__ import annotations
 
@@ -10,12 +10,11 @@ from gpuscope.judge.checks.facts import sort_samples
 from gpuscope.judge.checks.finding import worst_first
 from gpuscope.judge.checks.finding_texts import join_indices
 from gpuscope.judge.checks.findings import FindingMaker
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import ABSENT, Snapshot
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
 from gpuscope.serve.doctor.slurm_access import reads_slurm
 from gpuscope.serve.live.collector_samples import snapshot_samples
 from gpuscope.serve.live.sample_judge import SampleJudge
-from gpuscope.vendors.nvidia.nvidia_values import own
 
 
 def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
@@ -59,25 +58,6 @@ def _unless_slurm(context: DoctorContext) -> Verdict:
     return Verdict.NOTE if reads_slurm(context) else Verdict.BAD
 
 
-def mig(context: DoctorContext) -> Iterator[CheckResult]:
-    for device in context.snapshot.devices:
-        mine = own(device)
-        if not device.is_split:
-            continue
-        if device.instances:
-            yield CheckResult(
-                Verdict.GOOD, f"GPU {device.index}: MIG with {len(device.instances)} instances visible"
-            )
-        else:
-            fix = "create instances (nvidia-smi mig -cgi … -C), or allow /proc/driver/nvidia/capabilities"
-            yield CheckResult(
-                Verdict.BAD, f"GPU {device.index}: MIG is enabled but no instance is visible", fix
-            )
-        if mine.mig_pending is not ABSENT and mine.mig_pending != mine.mig_enabled:
-            fix = f"nvidia-smi --gpu-reset -i {device.index}"
-            yield CheckResult(Verdict.NOTE, f"GPU {device.index}: MIG mode changes at the next reset", fix)
-
-
 def health(context: DoctorContext) -> Iterator[CheckResult]:
     """The findings of the page about this machine's GPUs, without those about their use."""
     snapshot = context.snapshot
@@ -91,15 +71,4 @@ def health(context: DoctorContext) -> Iterator[CheckResult]:
             yield CheckResult(verdict, finding.why, finding.next)
 
 
-def profiling(context: DoctorContext) -> Iterator[CheckResult]:
-    devices = [device for device in context.snapshot.devices if not device.lost]
-    without = [str(device.index) for device in devices if "sm" not in device.engine_active_ratio]
-    if devices and not without:
-        yield CheckResult(Verdict.GOOD, "profiling numbers (SM, tensor, DRAM activity) on every GPU")
-    elif without:
-        fix = "install DCGM and start nv-hostengine as root; GeForce GPUs have no profiling numbers"
-        what = f"no profiling numbers on GPU {', '.join(without)}: GPUs before Hopper need DCGM for them"
-        yield CheckResult(Verdict.NOTE, what, fix)
-
-
-CHECKS = (visible_gpus, mig, health, profiling)
+CHECKS = (visible_gpus, health)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from http import HTTPStatus
 
 from gpuscope.base.blocking_http import BlockingHttp, HttpAddress
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 
 AGENT = ("", 9400)
 SERVER = ("127.0.0.1", 9470)

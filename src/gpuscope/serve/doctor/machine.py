@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-import shutil
 from collections.abc import Iterator
 
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
-from gpuscope.vendors.nvidia.dcgm.plan import DcgmSettings
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 
 _TIME_ERROR = 5  # adjtimex: the clock is not synchronised
 _TIMEX_BYTES = 256
@@ -19,13 +17,6 @@ def other_sources(context: DoctorContext) -> Iterator[CheckResult]:
         if status.name not in ("nvml", "kernel-log"):  # these have checks of their own
             verdict = Verdict.GOOD if status.up else Verdict.NOTE
             yield CheckResult(verdict, f"source {status.name}: {status.why}")
-
-
-def dcgm_command(context: DoctorContext) -> Iterator[CheckResult]:
-    command = context.settings.view(DcgmSettings).dcgmi_command.split()[0]
-    if not shutil.which(command):
-        fix = "install datacenter-gpu-manager; only needed for profiling numbers before Hopper"
-        yield CheckResult(Verdict.NOTE, f"{command} is not installed", fix)
 
 
 def kernel_log(context: DoctorContext) -> Iterator[CheckResult]:
@@ -51,5 +42,5 @@ def clock_synchronisation(context: DoctorContext) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.GOOD, "the clock is synchronised")
 
 
-CHECKS = (other_sources, dcgm_command, kernel_log, clock_synchronisation)
-REAL_GPU_CHECKS = (dcgm_command, kernel_log)
+CHECKS = (other_sources, kernel_log, clock_synchronisation)
+REAL_GPU_CHECKS = (kernel_log,)

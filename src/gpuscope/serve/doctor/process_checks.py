@@ -15,8 +15,8 @@ from typing import Final
 from gpuscope.agent.owners.pod_resources import PodResources, list_pod_resources
 from gpuscope.agent.owners.proc import INITIAL_PID_NAMESPACE, Proc, ProcessGone
 from gpuscope.base.errors import SourceError
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import ABSENT, Process
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
 
 INITIAL_CGROUP_NAMESPACE: Final = "cgroup:[4026531835]"  # the kernel's fixed number
 _MOUNT_DIRECTORY: Final = "not the socket alone: a restarted kubelet creates a new one"

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from gpuscope.base.blocking_http import BlockingHttp, HttpAddress
 from gpuscope.base.time_text import to_rfc3339
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.serve.doctor.listener_checks import ANSWER_SECONDS, SERVER
 
 MAX_BODY_BYTES: Final = 1 << 20

@@ -21,7 +21,7 @@ from urllib.parse import quote, unquote, urlsplit
 from gpuscope.base.blocking_http import BlockingHttp, Headers, HttpAddress, HttpResponse
 from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import MAX_PORT
-from gpuscope.serve.doctor import Check, CheckResult, Verdict
+from gpuscope.model.doctor_check import Check, CheckResult, Verdict
 from gpuscope.serve.doctor.server_alerts import check_alerts
 from gpuscope.serve.doctor.stored_data import Series, check_stored_data
 from gpuscope.serve.render.ports import SERVER_PORT, listener_on

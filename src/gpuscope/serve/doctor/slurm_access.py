@@ -12,9 +12,9 @@ from pathlib import Path
 from gpuscope.agent.owners.slurm_pids import CONFIGURATIONS
 from gpuscope.agent.sources.slurm.backends import choose_mode
 from gpuscope.agent.sources.slurm.plan import AUTO, COMMANDS, METRICS, OFF, RESTD, SlurmSettings
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.readings.slurm import SlurmFailure, SlurmQuery, SlurmState
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
 
 MUNGE_SOCKET = "/run/munge/munge.socket.2"
 _LIBRARY = re.compile(r"(\S+\.so[.\d]*): cannot")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final
 
-from gpuscope.serve.doctor import Check, CheckResult, Verdict
+from gpuscope.model.doctor_check import Check, CheckResult, Verdict
 
 CHECKS: tuple[Check, ...] = ()
 """None about this machine."""

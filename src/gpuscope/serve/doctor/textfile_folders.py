@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 
 FOLDERS: Final = (
     "/var/lib/node_exporter/textfile_collector",

@@ -1,16 +1,20 @@
-"""Checks of the driver: kernel module, library, and access to the device files."""
+"""Checks of NVIDIA's driver and its GPUs: kernel module, library, device files, MIG, profiling, DCGM."""
 
 from __future__ import annotations
 
 import ctypes
 import os
 import re
+import shutil
 import stat
 from collections.abc import Iterator
 
-from gpuscope.serve.doctor import CheckResult, DoctorContext, Verdict
+from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
+from gpuscope.model.readings import ABSENT
+from gpuscope.vendors.nvidia.dcgm.plan import DcgmSettings
+from gpuscope.vendors.nvidia.nvidia_values import own
+from gpuscope.vendors.nvidia.vendor import DRIVER_LIBRARY
 
-DRIVER_LIBRARY = "libnvidia-ml.so.1"
 _IN_A_POD = (
     "in the pod's spec: runtimeClassName: nvidia, and env NVIDIA_VISIBLE_DEVICES=all; "
     "without NVIDIA's runtime mount the library and /dev/nvidia* of the node (hostPath)"
@@ -106,4 +110,42 @@ def _group_hint(path: str) -> str:
     return f"sudo usermod -aG {group} $USER   ({path} is {mode})"
 
 
-CHECKS = REAL_GPU_CHECKS = (kernel_module, driver_library, device_files)
+def mig(context: DoctorContext) -> Iterator[CheckResult]:
+    for device in context.snapshot.devices:
+        mine = own(device)
+        if not device.is_split:
+            continue
+        if device.instances:
+            yield CheckResult(
+                Verdict.GOOD, f"GPU {device.index}: MIG with {len(device.instances)} instances visible"
+            )
+        else:
+            fix = "create instances (nvidia-smi mig -cgi … -C), or allow /proc/driver/nvidia/capabilities"
+            yield CheckResult(
+                Verdict.BAD, f"GPU {device.index}: MIG is enabled but no instance is visible", fix
+            )
+        if mine.mig_pending is not ABSENT and mine.mig_pending != mine.mig_enabled:
+            fix = f"nvidia-smi --gpu-reset -i {device.index}"
+            yield CheckResult(Verdict.NOTE, f"GPU {device.index}: MIG mode changes at the next reset", fix)
+
+
+def profiling(context: DoctorContext) -> Iterator[CheckResult]:
+    devices = [device for device in context.snapshot.devices if not device.lost]
+    without = [str(device.index) for device in devices if "sm" not in device.engine_active_ratio]
+    if devices and not without:
+        yield CheckResult(Verdict.GOOD, "profiling numbers (SM, tensor, DRAM activity) on every GPU")
+    elif without:
+        fix = "install DCGM and start nv-hostengine as root; GeForce GPUs have no profiling numbers"
+        what = f"no profiling numbers on GPU {', '.join(without)}: GPUs before Hopper need DCGM for them"
+        yield CheckResult(Verdict.NOTE, what, fix)
+
+
+def dcgm_command(context: DoctorContext) -> Iterator[CheckResult]:
+    command = context.settings.view(DcgmSettings).dcgmi_command.split()[0]
+    if not shutil.which(command):
+        fix = "install datacenter-gpu-manager; only needed for profiling numbers before Hopper"
+        yield CheckResult(Verdict.NOTE, f"{command} is not installed", fix)
+
+
+CHECKS = (kernel_module, driver_library, device_files, mig, profiling, dcgm_command)
+REAL_GPU_CHECKS = (kernel_module, driver_library, device_files, dcgm_command)
