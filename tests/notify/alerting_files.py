@@ -37,6 +37,14 @@ PLACES: Final = {
     "discord": "route: {{receiver: a}}\nreceivers: [{{name: a, discord_configs: [{{{}}}]}}]",
     "telegram": "route: {{receiver: a}}\nreceivers: [{{name: a, telegram_configs: [{{{}}}]}}]",
     "pagerduty": "route: {{receiver: a}}\nreceivers: [{{name: a, pagerduty_configs: [{{{}}}]}}]",
+    "opsgenie": "route: {{receiver: a}}\nreceivers: [{{name: a, opsgenie_configs: [{{{}}}]}}]",
+    "opsgenie global": "global: {{{}}}\nroute: {{receiver: a}}\n"
+                       "receivers: [{{name: a, opsgenie_configs: [{{}}]}}]",
+    "webex": "route: {{receiver: a}}\nreceivers: [{{name: a, webex_configs: [{{{}}}]}}]",
+    "pushover": "route: {{receiver: a}}\nreceivers: [{{name: a, pushover_configs: [{{{}}}]}}]",
+    "victorops": "route: {{receiver: a}}\nreceivers: [{{name: a, victorops_configs: [{{{}}}]}}]",
+    "victorops global": "global: {{{}}}\nroute: {{receiver: a}}\n"
+                        "receivers: [{{name: a, victorops_configs: [{{routing_key: r}}]}}]",
 }  # fmt: skip
 
 DURATIONS = (
@@ -252,6 +260,61 @@ FRAGMENTS: Final[dict[str, tuple[str, ...]]] = {
         "routing_key: k, details: [a]", "routing_key: k, links: [{href: h, text: t}], images: [{src: s}]",
         "routing_key: k, url: x", "routing_key: k, timeout: 5s", "routing_key: k, images: [{}]",
         "routing_key: k, images: [{foo: x}]",
+    ),
+    "opsgenie": (
+        "", "api_key: k", "api_key_file: k", "api_key: k, api_key_file: k",
+        *(f"api_key: k, {more}" for more in (
+            "api_url: x", "api_url: ''", "api_url: 'http://o/'", "foo: 1", "update_alerts: x",
+            "details: {a: b}",
+            "details: [a]", "details: {a: {b: c}}", "details: {a: 5}", "responders: [{}]",
+            "responders: [{name: n}]",
+            "responders: [{name: n, type: team}]", "responders: [{name: n, type: Team}]",
+            "responders: [{type: team}]", "responders: [{name: n, type: x}]",
+            "responders: [{id: i, type: '{{ .Status }}'}]", "responders: [{id: i, type: '{{ .Status'}]",
+            "responders: [{id: i, type: team, foo: 1}]",
+            "tags: a, note: b, priority: P1, entity: e, actions: f",
+            "tags: [a]", "message: '', description: '', source: ''", "teams: a",
+        )),
+    ),
+    "opsgenie global": (
+        "", "opsgenie_api_key: k", "opsgenie_api_key_file: k", "opsgenie_api_url: 'http://o/'",
+        "opsgenie_api_key: k, opsgenie_api_url: ''",
+    ),
+    "webex": (
+        "", "room_id: r", "room_id: '', http_config: {authorization: {credentials: t}}",
+        "room_id: r, http_config: {}",
+        "room_id: r, http_config: {basic_auth: {username: u}}", "room_id: r, http_config: {bearer_token: t}",
+        *(f"room_id: r, http_config: {{authorization: {{credentials: t}}}}, {more}" for more in (
+            "message: m", "foo: 1", "api_url: 'http://w/'", "api_url: w", "send_resolved: false",
+        )),
+        "room_id: r, http_config: {authorization: {}}",
+    ),
+    "pushover": (
+        "", "user_key: u", "token: t", "user_key_file: u, token_file: t",
+        "user_key: u, user_key_file: u, token: t",
+        "user_key: u, token: t, token_file: t",
+        *(f"user_key: u, token: t, {more}" for more in (
+            "html: true", "monospace: true", "html: true, monospace: true", "retry: 1m30s", "retry: 1d",
+            "retry: 60",
+            "retry: 0", "retry: -1s", "expire: 1.5h", "expire: x", "expire: ''", "ttl: 1m", "ttl: 1m 2s",
+            "priority: 1",
+            "url: x", "url_title: t, device: d, sound: s", "foo: 1", "api_url: 'http://p/'",
+        )),
+    ),
+    "victorops": (
+        "", "api_key: k", "routing_key: r", "api_key: k, routing_key: r", "api_key_file: k, routing_key: r",
+        "api_key: k, api_key_file: k, routing_key: r",
+        *(f"api_key: k, routing_key: r, {more}" for more in (
+            "api_url: x", "message_type: x", "message_type: ''", "custom_fields: {a: b}", "custom_fields: [a]",
+            *(f"custom_fields: {{{name}: b}}" for name in (
+                "routing_key", "message_type", "state_message", "entity_display_name", "monitoring_tool",
+                "entity_id", "entity_state", "entity_name",
+            )),
+            "foo: 1", "state_message: s, entity_display_name: e, monitoring_tool: m",
+        )),
+    ),
+    "victorops global": (
+        "", "victorops_api_key: k", "victorops_api_key_file: k", "victorops_api_key: k, victorops_api_url: x",
     ),
 }  # fmt: skip
 

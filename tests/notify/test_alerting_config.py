@@ -106,8 +106,8 @@ BASE = "route: {receiver: r}\nreceivers:\n- name: r\n"
         ("route: {group_by: [a]}\nreceivers: [{name: r}]\n", "receiver: is missing"),
         (BASE + "- name: r\n", "two receivers 'r'"),
         (
-            BASE + "  opsgenie_configs: [{api_key: x}]\n",
-            "opsgenie_configs: this kind of receiver is not supported",
+            BASE + "  sns_configs: [{topic_arn: x}]\n",
+            "sns_configs: this kind of receiver is not supported",
         ),
         (BASE + "  webhook_configs: [{url: 'ftp://x'}]\n", "must be an http:// or https:// URL"),
         (BASE + "  webhook_configs: [{max_alerts: 1}]\n", "give url or url_file"),

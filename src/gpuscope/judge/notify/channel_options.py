@@ -84,6 +84,14 @@ def read_channel_http(table: ConfigMapping, default: HttpConfig) -> HttpConfig:
     return http
 
 
+def has_authorization(table: ConfigMapping) -> bool:
+    """Whether the entry's own `http_config` has credentials that are sent as a token."""
+    if not table.has("http_config"):
+        return False
+    http = table.table("http_config")
+    return any(http.has(key) for key in ("authorization", "bearer_token", "bearer_token_file"))
+
+
 def read_channel_tls(table: ConfigMapping, key: str) -> tuple[ssl.SSLContext, str] | None:
     """The context and the name to check the certificate for, which may be empty."""
     if not table.has(key):

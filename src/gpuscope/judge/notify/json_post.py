@@ -1,4 +1,4 @@
-"""Posts a JSON document to a channel's URL, and says whether a failure is worth another attempt.
+"""Sends a request to a channel's URL, mostly a JSON document; says whether a failure is worth another attempt.
 
 A new connection for each message: they are rare. URLs are never part of an error's text, they may hold a token.
 """
@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import json
 import ssl
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from gpuscope import __version__
 from gpuscope.base.blocking_http import BlockingHttp, HttpAddress, HttpResponse
@@ -19,7 +19,6 @@ from gpuscope.judge.notify.channel import SendError, Told
 MAX_RESPONSE_BYTES = 1 << 20
 MAX_ATTEMPT_SECONDS = 30.0
 MAX_QUOTED_CHARACTERS = 200
-JSON_HEADERS = (("content-type", "application/json"),)
 
 
 def encode(document: object) -> bytes:
@@ -45,8 +44,26 @@ def post_json(
     retried_statuses: Collection[int] = (),
     headers: tuple[tuple[str, str], ...] = (),
 ) -> HttpResponse:
+    """As `request`, with a JSON document."""
+    return request(
+        url, encode(document), http, timeout_seconds, retried_statuses=retried_statuses, headers=headers
+    )
+
+
+def request(
+    url: str,
+    body: bytes,
+    http: HttpConfig,
+    timeout_seconds: float,
+    *,
+    method: str = "POST",
+    content_type: str = "application/json",
+    retried_statuses: Collection[int] = (),
+    headers: tuple[tuple[str, str], ...] = (),
+) -> HttpResponse:
     """SendError unless the answer is 2xx; 5xx and `retried_statuses` may be tried again."""
-    response = _post(url, encode(document), http, min(timeout_seconds, MAX_ATTEMPT_SECONDS), headers)
+    own = (("content-type", content_type), *headers) if content_type else headers
+    response = _send(method, url, body, http, min(timeout_seconds, MAX_ATTEMPT_SECONDS), own)
     if 200 <= response.status < 300:
         return response
     is_server_error = response.status >= 500
@@ -57,8 +74,13 @@ def post_json(
     )
 
 
-def _post(
-    url: str, body: bytes, http: HttpConfig, timeout_seconds: float, headers: tuple[tuple[str, str], ...]
+def _send(
+    method: str,
+    url: str,
+    body: bytes,
+    http: HttpConfig,
+    timeout_seconds: float,
+    headers: tuple[tuple[str, str], ...],
 ) -> HttpResponse:
     try:
         parts = urlsplit(url)
@@ -76,7 +98,10 @@ def _post(
         server_name=http.server_name,
         host_header=parts.netloc.rpartition("@")[2],
     )
-    own = [("user-agent", f"gpuscope/{__version__}"), *http.headers, *headers]
+    # A channel's own credentials come before those of http_config, as in Alertmanager.
+    names = {name.lower() for name, _ in headers}
+    general = [(name, value) for name, value in http.headers if name.lower() not in names]
+    own = [("user-agent", f"gpuscope/{__version__}"), *general, *headers]
     if parts.username is not None:
         own.append(basic_header(unquote(parts.username), unquote(parts.password or "")))
     target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
@@ -85,7 +110,7 @@ def _post(
     )
     try:
         with client:
-            return client.request("POST", _ascii(target), JSON_HEADERS, body)
+            return client.request(method, _ascii(target), (), body)
     except TimeoutError:
         raise SendError("no answer in time", may_retry=True, reason="contextDeadlineExceeded") from None
     except OSError as error:
@@ -110,6 +135,20 @@ class ComposedMessage(NamedTuple):
 def cut(text: str, most: int) -> str:
     """At most so many characters, the last of them `…` if some are missing."""
     return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def cut_bytes(text: str, most: int) -> str:
+    """As `cut`, for a limit in bytes of UTF-8."""
+    encoded = text.encode("utf-8", "replace")
+    return text if len(encoded) <= most else encoded[: most - 3].decode("utf-8", "ignore") + "…"
+
+
+def join_url(url: str, path: str, query: Mapping[str, str] | None = None) -> str:
+    """The URL with more of a path, and with more parameters in the order of their names."""
+    parts = urlsplit(url)
+    pairs = sorted({**dict(parse_qsl(parts.query, keep_blank_values=True)), **(query or {})}.items())
+    whole = f"{parts.path.rstrip('/')}/{quote(path, safe='/$&+,:;=@')}"
+    return urlunsplit(parts._replace(path=whole, query=urlencode(pairs)))
 
 
 def attempt_seconds(timeout_seconds: float, configured: float) -> float:

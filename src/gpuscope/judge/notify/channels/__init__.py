@@ -37,23 +37,19 @@ UNSUPPORTED_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
     "jira": ("jira_api_url",),
     "mattermost": ("mattermost_webhook_url", "mattermost_webhook_url_file"),
     "msteams": (),
-    "opsgenie": ("opsgenie_api_url", "opsgenie_api_key", "opsgenie_api_key_file"),
-    "pushover": (),
     "rocketchat": (
         "rocketchat_api_url", "rocketchat_token", "rocketchat_token_file", "rocketchat_token_id",
         "rocketchat_token_id_file",
     ),
     "sns": (),
-    "victorops": ("victorops_api_url", "victorops_api_key", "victorops_api_key_file"),
-    "webex": ("webex_api_url",),
     "wechat": ("wechat_api_url", "wechat_api_secret", "wechat_api_secret_file", "wechat_api_corp_id"),
 }  # fmt: skip
 """Alertmanager's, with their keys of `global`. These have no effect: a receiver that needed them is refused."""
 _NO_TEMPLATES = ("http_config", "tls_config")
 _SECRET_KEYS = (
-    "alert_source_token", "api_key", "api_secret", "bearer_token", "client_secret", "credentials", "key",
-    "mattermost_webhook_url", "opsgenie_api_key", "password", "proxy_url", "rocketchat_token",
-    "rocketchat_token_id", "secret_key", "secrets", "token", "token_id", "url", "user_key", "victorops_api_key",
+    "alert_source_token", "api_secret", "bearer_token", "client_secret", "credentials", "key",
+    "mattermost_webhook_url", "password", "proxy_url", "rocketchat_token",
+    "rocketchat_token_id", "secret_key", "secrets", "token", "token_id", "url",
     "webhook_url", "wechat_api_secret",
 )  # fmt: skip
 """Of http_config, and of kinds that Alertmanager has and we do not."""
