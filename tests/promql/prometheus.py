@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import math
-import struct
 import urllib.error
 import urllib.parse
 import urllib.request
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from types import MappingProxyType
 from typing import Any
 
@@ -52,10 +53,8 @@ def fill(
     more_headers: Mapping[str, str] = MappingProxyType({}),
 ) -> None:
     """Send everything by remote write, oldest first: Prometheus refuses samples far older than its newest."""
-    first = min(int(one.timestamps[0]) for one in series)
-    last = max(int(one.timestamps[-1]) for one in series)
-    for begin in range(first, last + 1, SLICE_MS):
-        body = bytes(cramjam.snappy.compress_raw(b"".join(_encode(series, begin, begin + SLICE_MS))))
+    for message in _messages(series):
+        body = bytes(cramjam.snappy.compress_raw(message))
         headers = {"Content-Encoding": "snappy", "Content-Type": "application/x-protobuf"}
         headers["X-Prometheus-Remote-Write-Version"] = "0.1.0"
         request = urllib.request.Request(f"{url}{path}", body, {**headers, **more_headers})
@@ -63,19 +62,43 @@ def fill(
             assert answer.status in (200, 204)
 
 
-def _encode(series: Sequence[Series], begin: int, end: int) -> Iterator[bytes]:
+def _messages(series: Sequence[Series]) -> Iterator[bytes]:
+    """A write request for each slice of time that has samples."""
+    first = min(int(one.timestamps[0]) for one in series)
+    slices = defaultdict[int, list[bytes]](list)
     for one in series:
-        low, high = np.searchsorted(one.timestamps, [begin, end])
-        if low == high:
-            continue
-        parts = [_field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in one.labels]
-        for t, value in zip(one.timestamps[low:high].tolist(), one.values[low:high], strict=True):
-            parts.append(_field(2, b"\x09" + struct.pack("<d", value) + b"\x10" + encode_varint(t)))
-        yield _field(1, b"".join(parts))
+        labels = b"".join(_field(1, _field(1, k.encode()) + _field(2, v.encode())) for k, v in one.labels)
+        numbers = (one.timestamps - first) // SLICE_MS
+        begins = np.flatnonzero(np.diff(numbers, prepend=-1)).tolist()
+        samples = _samples(one)
+        for low, high in zip(begins, [*begins[1:], len(samples)], strict=True):
+            slices[int(numbers[low])].append(_field(1, labels + b"".join(samples[low:high])))
+    for number in sorted(slices):
+        yield b"".join(slices[number])
+
+
+def _samples(series: Series) -> list[bytes]:
+    """Each with its field's head. A value is copied as it is: a stale marker is one of many NaNs."""
+    values = series.values.astype("<f8").tobytes()
+    times = map(_time, series.timestamps.tolist())
+    return [
+        _field(2, b"\x09" + values[at : at + 8] + b"\x10" + time)
+        for at, time in zip(range(0, len(values), 8), times, strict=True)
+    ]
+
+
+@cache  # most series of a history have the same times
+def _time(timestamp: int) -> bytes:
+    return encode_varint(timestamp)
 
 
 def _field(number: int, payload: bytes) -> bytes:
-    return bytes([number << 3 | 2]) + encode_varint(len(payload)) + payload
+    return _head(number, len(payload)) + payload
+
+
+@cache
+def _head(number: int, length: int) -> bytes:
+    return bytes([number << 3 | 2]) + encode_varint(length)
 
 
 @dataclass(frozen=True, slots=True)
