@@ -21,7 +21,7 @@ import pytest
 
 from tests.architecture_page import PAGE, ROOT, section
 
-SECTIONS = ("source", "metric", "family", "stand-in", "check", "channel", "panel", "doctor's check")
+SECTIONS = ("source", "vendor", "metric", "family", "stand-in", "check", "channel", "panel", "doctor's check")
 COPIED = ("src/gpuscope", "tests", "tests/golden/api", "tools", "docs", "web/src", "web/tests")
 COPIED_FILES = ("pyproject.toml", "web/package.json", "web/tsconfig.json", "web/vite.config.ts")
 NOT_COPIED = ("__pycache__", "page", "img", "golden", "fake_nvml", "node_modules", ".*")

@@ -1,4 +1,4 @@
-"""docs/doctor.md: every sentence of the doctor with its fix, read from the source of `serve/doctor/`.
+"""docs/doctor.md: every sentence of the doctor with its fix, read from the source of its checks.
 
 The sentences stay where the checks are; the page is generated, so both are always the same. Values that a check
 fills in are shown as `…`. A fix that is chosen at run time is listed with all its variants.
@@ -12,12 +12,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-DOCTOR = Path(__file__).parent.parent / "src/gpuscope/serve/doctor"
+from gpuscope.model.vendor import vendors
+
+PACKAGE = Path(__file__).parent.parent / "src/gpuscope"
+DOCTOR = PACKAGE / "serve/doctor"
 GAP = "…"
 VERDICTS = {"BAD": "problem", "NOTE": "note"}
 INTRODUCTION = """# What the doctor says
 
-Generated from `src/gpuscope/serve/doctor/` by `make docs`; do not edit.
+Generated from `src/gpuscope/serve/doctor/` and `src/gpuscope/vendors/*/doctor.py` by `make docs`; do not edit.
 
 `gpuscope doctor` checks this machine, `gpuscope doctor --server URL` a server from here. Each line below is a
 sentence it prints, with the fix it prints under it; `…` stands for a value. A *problem* gives exit code 1, a
@@ -26,7 +29,6 @@ sentence it prints, with the fix it prints under it; `…` stands for a value. A
 TITLES = {
     "__init__": "Every check",
     "alert_files": "Rule files and alerting file",
-    "driver": "Driver",
     "gpus": "GPUs",
     "listener_checks": "Ports",
     "machine": "Sources, kernel log, clock",
@@ -48,9 +50,16 @@ class DoctorSentence:
 
 def doctor_page() -> Iterator[str]:
     yield INTRODUCTION
-    for path in sorted(DOCTOR.glob("*.py")):
+    of_vendors = {
+        f"Driver and GPUs: {vendors()[path.parent.name].title}": path
+        for path in sorted(PACKAGE.glob("vendors/*/doctor.py"))
+    }
+    of_machine = {
+        TITLES.get(path.stem, path.stem.replace("_", " ")): path for path in sorted(DOCTOR.glob("*.py"))
+    }
+    for title, path in (of_vendors | of_machine).items():
         if sentences := doctor_sentences(path):
-            yield f"## {TITLES.get(path.stem, path.stem.replace('_', ' '))}\n"
+            yield f"## {title}\n"
             yield "| | what it says | fix |\n|---|---|---|"
             for one in sentences:
                 yield f"| {one.verdict} | {_cell(one.what)} | {_cell(one.fix)} |"
