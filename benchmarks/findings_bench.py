@@ -83,6 +83,7 @@ def shifted(window: Window, by_ms: int) -> Window:
         window.start_ms + by_ms,
         window.end_ms + by_ms,
         of_subjects,
+        window.costed,
         move(window.observed),
         move(window.with_processes),
         window.gpus,

@@ -1,9 +1,9 @@
 """Measures usage reports, receipts and roll-ups over the embedded store, in CPU seconds of this process.
 
 A year of hourly and daily roll-ups of 100 GPUs, a week of 1,000 GPUs, each with samples of the last two hours;
-a receipt of a job on 8 GPUs of 64 with six hours of samples; and one evaluation of the roll-ups of 1,000 nodes
-of 8 GPUs: one counter by owner (three owners on each GPU) and one by GPU are evaluated, and counted five and
-eight times.
+a receipt of a job on 8 GPUs of 64 with six hours of samples, and of a job of a week on 8 of 1,000, whose
+findings a ledger has, as that of a server; and one evaluation of the roll-ups of 1,000 nodes of 8 GPUs: one
+counter by owner (three owners on each GPU) and one by GPU are evaluated, and counted five and eight times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,9 @@ from gpuscope.base.settings import Settings
 from gpuscope.base.yaml_file import parse_first_document
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
+from gpuscope.history.promql.frame import Floats
 from gpuscope.history.store import Store, StoreOptions, Tick
+from gpuscope.judge.reports.finding_ledger import FindingLedger
 from gpuscope.judge.reports.job_question import parse_job
 from gpuscope.judge.reports.receipt_reader import read_receipt
 from gpuscope.judge.reports.usage_grouping import parse_grouping
@@ -44,6 +46,9 @@ from gpuscope.judge.rules.shipped.rollup_rules import (
     rollup_groups,
 )
 from gpuscope.model.series import Labels
+from gpuscope.serve.live.fleet_samples import SortLater
+from gpuscope.serve.live.live_fleet import LiveFleet
+from gpuscope.serve.reports.findings_over_time import FindingsOverTime
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS
@@ -90,6 +95,16 @@ class Writer:
         number = self._store.target(target)
         ids = self._store.resolve(number, series)
         self._store.append(Tick(number, at_ms, ids, np.array(values)))
+
+    def append_growing(
+        self, target: str, times_ms: range, series: list[Labels], first: Floats, rates: Floats
+    ) -> None:
+        """Values that grow by `rates` in a second."""
+        number = self._store.target(target)
+        ids = self._store.resolve(number, series)
+        for at_ms in times_ms:
+            self._clock.at = at_ms
+            self._store.append(Tick(number, at_ms, ids, first + rates * ((at_ms - times_ms[0]) / 1000)))
 
     def append_all(self, target: str, times_ms: list[int], series: list[Labels], value: float) -> None:
         """One value for all series at all times."""
@@ -203,6 +218,71 @@ def measure_receipt() -> None:
         )
 
 
+def week_of_1000_gpus() -> tuple[list[Labels], Floats, Floats]:
+    """Series, their first values, and how much they grow in a second. Every third GPU waits for its data."""
+    rows: list[tuple[Labels, float, float]] = []
+    for gpu in range(1000):
+        node, number = f"n{gpu // 8:03}", gpu % 8
+        place = {"instance": f"{node}:9400", "job": "gpuscope", "gpu": str(number), "uuid": f"GPU-{gpu:04}"}
+        job = str(4711 + gpu // 8)
+        account = {**place, "kind": "job", "name": job}
+        process = {**place, "pid": str(gpu), "slurm_job": job, "user": f"user{gpu // 8 % USERS}"}
+        utilization = 0.3 if number % 3 == 0 else 0.95
+        gauges = (
+            (place, "gpu_up", 1.0), ({**place, "node": node, "model": "NVIDIA H100"}, "gpu_info", 1.0),
+            ({**place, "state": "active"}, "gpu_processes", 1.0), (place, "gpu_memory_total_bytes", 8e10),
+            (place, "gpu_utilization_minute_ratio", utilization), (place, "gpu_utilization_ratio", utilization),
+            (place, "gpu_power_minute_watts", 500.0), (account, "owner_gpus_held", 1.0),
+            ({**place, "limit": "enforced"}, "gpu_power_limit_watts", 700.0),
+            (account, "owner_memory_bytes", 4e10), (account, "owner_idle_seconds", 0.0),
+            (process, "process_memory_bytes", 4e10), (process, "process_active", 1.0),
+            (process, "process_idle_seconds", 0.0), (process, "process_children_cpu_ratio", 0.9),
+            ({**process, "program": f"{job}.0"}, "process_info", 1.0),
+            (process, "process_busiest_thread_ratio", 0.95 if number % 3 == 0 else 0.5),
+            (process, "process_io_wait_ratio", 0.0), (process, "process_network_wait_ratio", 0.0),
+        )  # fmt: skip
+        rows += [(to_labels(f"gpuscope_{name}", **labels), value, 0.0) for labels, name, value in gauges]
+        counters = (
+            (account, "owner_held_seconds_total", 1.0), (account, "owner_gpu_seconds_total", 1.0),
+            (account, "owner_busy_seconds_total", utilization), (account, "owner_energy_joules_total", 500.0),
+            (place, "gpu_observed_seconds_total", 1.0), (process, "process_age_seconds", 1.0),
+            ({**place, "reason": "hw_slowdown"}, "gpu_throttled_seconds_total", 0.0),
+        )  # fmt: skip
+        rows += [(to_labels(f"gpuscope_{name}", **labels), 0.0, rate) for labels, name, rate in counters]
+    return [row[0] for row in rows], np.array([row[1] for row in rows]), np.array([row[2] for row in rows])
+
+
+def measure_receipt_of_a_week() -> None:
+    """A sample of each series every four minutes: an engine shows each for five."""
+    series, first, rates = week_of_1000_gpus()
+    start_ms, every_ms = END_MS - 7 * DAY_MS, 240_000
+    with new_store(start_ms) as (store, writer):
+        writer.append_growing("fleet", range(start_ms, END_MS, every_ms), series, first, rates)
+        store.maintain()
+        engine = EmbeddedEngine(store, Engine(store, skips_unneeded=True))
+        past = FindingsOverTime(
+            FindingLedger(engine), LiveFleet(no_fleet, "bench"), clock=lambda: END_MS / 1000
+        )
+
+        async def read_ledger() -> None:
+            while (await past.windows(start_ms, END_MS))[0].start_ms > start_ms:
+                pass
+
+        async def receipt() -> None:
+            reports = EmbeddedEngine(store, Engine(store))
+            found = await read_receipt(reports, parse_job("4711", END_MS - 30 * DAY_MS, END_MS), past.windows)
+            if len(found.gpus) != 8 or "waits_for_data" not in found.wait_shares or len(found.not_known) > 3:
+                raise SystemExit(f"a wrong receipt: {found.gpus}, {found.wait_shares}, {found.not_known}")
+
+        measure("the ledger of a week, 1,000 GPUs", "", lambda: asyncio.run(read_ledger()))
+        for _ in range(3):
+            measure("receipt of a job of a week, 8 of 1,000 GPUs", "≤ 0.5 s", lambda: asyncio.run(receipt()))
+
+
+async def no_fleet() -> SortLater:
+    return dict
+
+
 def hourly_group(store: Store, counter: RolledUpCounter) -> RuleGroup:
     document, _ = parse_first_document(f"groups:\n{rollup_groups()[HOURLY_GROUP]}", "bench.yml")
     (spec,) = read_groups(document, "bench.yml", SECOND_NS, load_templates(Settings()))
@@ -241,6 +321,7 @@ def measure_rollups() -> None:
 
 def main() -> None:
     measure_receipt()
+    measure_receipt_of_a_week()
     measure_rollups()
     measure_reports()
 

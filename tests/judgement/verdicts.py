@@ -25,6 +25,7 @@ from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.judge.checks.finding import Finding
 from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.finding_windows import Window
 from gpuscope.judge.reports.job_question import parse_job
 from gpuscope.judge.reports.past_findings import past_findings
 from gpuscope.judge.reports.receipt_reader import read_receipt
@@ -210,7 +211,12 @@ class Server:
 
     def receipt(self, job: str) -> dict[str, Any]:
         question = parse_job(job, int(self.start * 1000), int(self.now * 1000))
-        receipt = self._ask(lambda engine: read_receipt(engine, question))
+
+        async def windows(start_ms: int, end_ms: int) -> Sequence[Window]:
+            return self._ledger.windows(start_ms, end_ms)
+
+        self.read_history()
+        receipt = self._ask(lambda engine: read_receipt(engine, question, windows))
         return {
             "efficiency": receipt.efficiency,
             "held": sum(run.held_hours for run in receipt.runs),

@@ -236,6 +236,7 @@ class SimulatedUsage:
         for device in devices:
             uuid, gpu = device.uuid, str(device.index)
             self.add(at_ms, "gpuscope_gpu_info", 1.0, gpu=gpu, uuid=uuid, model=self.model, node=self.node)
+            self.add(at_ms, "gpuscope_gpu_up", 1.0, gpu=gpu, uuid=uuid)
             for instance in device.instances:
                 self.add(
                     at_ms,

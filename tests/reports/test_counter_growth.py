@@ -14,7 +14,7 @@ from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.store.value_matching import predicate
 from gpuscope.judge.reports.counter_growth import counter_growth
-from gpuscope.model.series import Labels, Matcher, Series
+from gpuscope.model.series import Labels, Matcher, MatchOp, Series
 from tests.examples import examples
 
 STEP_MS = 15_000
@@ -33,9 +33,11 @@ class Samples:
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> list[Series]:
         found = []
-        (name,) = [one.value for one in matchers if one.name == "__name__"]
+        (named,) = [one for one in matchers if one.name == "__name__"]
         accept = [(one.name, predicate(one)) for one in matchers]
-        for labels, one in self._by_name.get(name, ()):
+        is_named = predicate(named)
+        names = [named.value] if named.op is MatchOp.EQUAL else filter(is_named, self._by_name)
+        for labels, one in (pair for name in names for pair in self._by_name.get(name, ())):
             low, high = np.searchsorted(one.timestamps, [start_ms, end_ms + 1])
             if low < high and all(accepts(labels.get(label, "")) for label, accepts in accept):
                 found.append(Series(one.labels, one.timestamps[low:high], one.values[low:high]))

@@ -73,6 +73,25 @@ def test_windows_are_read_once_and_newest_first() -> None:
     asyncio.run(scene())
 
 
+def test_windows_of_a_closed_range_are_read_alone_and_date_nothing_of_now() -> None:
+    """A receipt of yesterday does not wait for today, and what lasts is not dated by a part of its past."""
+
+    async def scene() -> None:
+        history = idle_history()
+        engine = CountingEngine(history)
+        ledger = FindingLedger(engine)
+        now_ms = history.end_ms + 60_000
+        await ledger.update(now_ms)
+        while await ledger.cover(START_MS + 400 * 60_000, now_ms, START_MS + 720 * 60_000):
+            pass
+        assert engine.windows_asked() == [1080, 360]
+        assert ledger.open_stretches() == {}
+        await read_all(ledger, now_ms)
+        assert len(ledger.open_stretches()) == 1
+
+    asyncio.run(scene())
+
+
 def test_only_what_is_new_is_read_later() -> None:
     async def scene() -> None:
         history = idle_history()

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import Limits
+from gpuscope.history.engines.engine_errors import EngineFailed
+from gpuscope.history.promql.result import Matrix
+from gpuscope.judge.checks.checks import CHECKS, explaining_first
+from gpuscope.judge.reports.finding_windows import Window, read_windows
 from gpuscope.judge.reports.job_question import JobNotFound, parse_job
 from gpuscope.judge.reports.job_receipt import JobReceipt
 from gpuscope.judge.reports.receipt_reader import read_receipt
@@ -95,6 +100,62 @@ def test_a_name_that_several_have_is_refused_with_a_choice(samples: list[Series]
         receipt(samples, "4800")
     assert receipt(samples, "4800_2").name == "4802"
     assert receipt(samples, "prod/chat").held_hours == pytest.approx(2, rel=0.005)
+
+
+class LedgerOfServer:
+    """Reads in the event loop of the server, as far as its ledger has read."""
+
+    def __init__(self, samples: Sequence[Series], known_from_ms: int) -> None:
+        self._engine = SampleEngine(samples)
+        self._known_from_ms = known_from_ms
+        self.asked: list[tuple[int, int]] = []
+
+    async def windows(self, start_ms: int, end_ms: int) -> Sequence[Window]:
+        self.asked.append((start_ms, end_ms))
+        checks = explaining_first(CHECKS.values())
+        return await read_windows(self._engine, checks, max(start_ms, self._known_from_ms), end_ms)
+
+
+class NoChecks(SampleEngine):
+    """Whoever evaluates a check over it fails."""
+
+    async def range(self, expression: str, *times: Any, **limits: Any) -> Matrix:
+        assert expression not in {check.promql for check in CHECKS.values()}
+        return await super().range(expression, *times, **limits)
+
+
+def test_a_server_reads_the_notes_from_its_ledger(samples: list[Series]) -> None:
+    ledger = LedgerOfServer(samples, START_MS)
+    threads = ReportThreads(lambda: NoChecks(samples), Limits())
+    routes = report_routes(threads, Limits(), lambda: END_MS / 1000, ledger.windows)
+    with Client(Router(routes)) as client:
+        answer = client.get("/api/job?id=ml/train-0").json()
+    assert answer["notes"][0]["key"] == "receipt.low.waits_for_data"
+    ((start_ms, end_ms),) = ledger.asked
+    assert end_ms - start_ms == pytest.approx(2 * HOUR * 1000, abs=60_000)
+    assert "missing.unread" not in {sentence["key"] for sentence in answer["not_known_keys"]}
+
+
+def test_hours_that_the_ledger_has_not_read_are_said(samples: list[Series]) -> None:
+    ledger = LedgerOfServer(samples, END_MS - 4 * HOUR * 1000)  # of two hours, the second
+    question = parse_job("ml/train-0", START_MS, END_MS)
+    found = asyncio.run(read_receipt(NoChecks(samples), question, ledger.windows))
+    assert "receipt.low" in [note.text.key for note in found.notes], "no cause is known"
+    (unread,) = [one for one in found.not_known if one.key == "missing.unread"]
+    assert unread.args["hours"] == pytest.approx(1, abs=0.02)
+
+
+def test_a_check_that_the_engine_refuses_is_said(samples: list[Series]) -> None:
+    class Refusing(SampleEngine):
+        async def range(self, expression: str, *times: Any, **limits: Any) -> Matrix:
+            if expression == CHECKS["waits_for_data"].promql:
+                raise EngineFailed("too many samples")
+            return await super().range(expression, *times, **limits)
+
+    question = parse_job("ml/train-0", START_MS, END_MS)
+    found = asyncio.run(read_receipt(Refusing(samples), question))
+    (refused,) = [one for one in found.not_known if one.key == "missing.kind"]
+    assert refused.args["kind"] == "waits_for_data"
 
 
 def ask(samples: Sequence[Series], query: str) -> tuple[int, str]:

@@ -172,7 +172,11 @@ class EmbeddedServer:
                 write_route(self.receiver),
                 *more_routes,
                 *page_routes(self.live, settings, self.past.answer, grafana_url=settings.grafana_url),
-                *report_routes(ReportThreads(lambda: EmbeddedEngine(store, evaluator), settings), settings),
+                *report_routes(
+                    ReportThreads(lambda: EmbeddedEngine(store, evaluator), settings),
+                    settings,
+                    past_windows=self.past.windows,
+                ),
                 *api.last_routes(),
                 server_route(embedded_status(settings, store, web)),
             ],

@@ -136,7 +136,11 @@ def _build_app(parts: _Parts, web: Web, reload: Callable[[], None]) -> Handler:
             *ProxyApi(parts.engine.connection).routes(),
             *parts.notifying.routes(),
             *reload_routes(parts.reloads, parts.notifying.notifier, parts.started_at, reload),
-            *report_routes(ReportThreads(parts.engines.new_for_report, settings), settings),
+            *report_routes(
+                ReportThreads(parts.engines.new_for_report, settings),
+                settings,
+                past_windows=parts.past.windows,
+            ),
             *page_routes(parts.live, settings, parts.past.answer, grafana_url=settings.grafana_url),
             server_route(engine_status(parts.engine.name, has_login=has_login)),
         ],

@@ -7,7 +7,7 @@ the end. `gpu_hours = known + missing`. Time that was not read yet is missing to
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -40,7 +40,7 @@ def coverage_of(windows: Sequence[Window], weights: GpuWeights, start_ms: int, e
         begins.append(begin_ms)
         gpu_hours += (end_ms - begin_ms) / HOUR_MS
         known += seconds_within(spans, start_ms, end_ms) / HOUR
-    sentences = list(_unread(windows, start_ms, end_ms))
+    sentences = list(unread(windows, start_ms, end_ms))
     first_window_ms = min((window.start_ms for window in windows), default=end_ms)
     if begins and min(begins) > max(start_ms, first_window_ms):
         late = (min(begins) - start_ms) / HOUR_MS
@@ -51,7 +51,7 @@ def coverage_of(windows: Sequence[Window], weights: GpuWeights, start_ms: int, e
     if missing > _MIN_GPU_HOURS:
         sentences.append(ReportSentence("missing.not_read", hours=missing))
     sentences += _without_processes(windows, weights, known, start_ms, end_ms)
-    sentences += _failed(windows)
+    sentences += failed(windows)
     return Coverage(len(observed), gpu_hours, known, missing, sentences)
 
 
@@ -65,7 +65,7 @@ def _observed_boards(windows: Iterable[Window], weights: GpuWeights) -> dict[str
     return {uuid: sorted(spans, key=lambda span: span.start_ms) for uuid, spans in observed.items()}
 
 
-def _unread(windows: Sequence[Window], start_ms: int, end_ms: int) -> Iterator[ReportSentence]:
+def unread(windows: Sequence[Window], start_ms: int, end_ms: int) -> Iterator[ReportSentence]:
     read_ms = sum(min(window.end_ms, end_ms) - max(window.start_ms, start_ms) for window in windows)
     left = (end_ms - start_ms - read_ms) / HOUR_MS
     if left > 0.1:
@@ -89,11 +89,14 @@ def _without_processes(
         yield ReportSentence("missing.some_processes", hours=without)
 
 
-def _failed(windows: Iterable[Window]) -> Iterator[ReportSentence]:
+def failed(windows: Iterable[Window], kinds: Collection[str] | None = None) -> Iterator[ReportSentence]:
+    """Which kinds the engine refused; with `kinds`, of these."""
     hours: dict[str, float] = defaultdict(float)
     reasons: dict[str, str] = {}
     for window in windows:
         for kind, why in window.failed.items():
+            if kinds is not None and kind not in kinds:
+                continue
             hours[kind] += (window.end_ms - window.start_ms) / HOUR_MS
             reasons[kind] = why
     for kind in sorted(hours):

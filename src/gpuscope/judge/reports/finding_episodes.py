@@ -19,17 +19,9 @@ TimeSpan = tuple[int, int]
 
 
 @dataclass(slots=True)
-class Episode:
-    start_ms: int
-    end_ms: int
-    lost_seconds: float
-    """Of one GPU, before its MIG weight."""
+class Episode(LostSpan):
     seen_ms: int = 0
     """When the expression first saw it."""
-
-    @property
-    def seconds(self) -> float:
-        return (self.end_ms - self.start_ms) / 1000
 
 
 def episodes_by_subject(
@@ -117,7 +109,7 @@ class _Joining:
             over = STEP_MS / 2000 if lead_ms and span.end_ms < self._end_ms else 0.0
             unseen = (span.start_ms - begin_ms) / 1000 - over
             lost = span.lost_seconds + self._grant(key, rate * unseen, begin_ms, span.start_ms)
-            joined.append(Episode(begin_ms, span.end_ms, lost, span.start_ms))
+            joined.append(Episode(begin_ms, span.end_ms, lost, seen_ms=span.start_ms))
         return joined
 
     def _grant(self, key: GpuKey, wanted: float, start_ms: int, end_ms: int) -> float:
@@ -137,7 +129,7 @@ class _Joining:
         own = used = 0.0
         for claimant, span in self._claims[board]:
             if span.end_ms > start_ms and span.start_ms < end_ms:
-                lost = lost_within(span, start_ms, end_ms)
+                lost = span.lost_within(start_ms, end_ms)
                 own += lost if claimant in (key, board) else 0.0
                 used += lost * self._weights.weight(claimant)
         return seconds - own if not weight else min(seconds - own, (seconds - used) / weight)
@@ -157,6 +149,17 @@ def seconds_within(spans: Iterable[LostSpan], start_ms: int, end_ms: int) -> flo
         if until > begin:
             seconds, until_ms = seconds + (until - begin) / 1000, until
     return seconds
+
+
+def longest_run(spans: Iterable[LostSpan]) -> float:
+    """In seconds: of spans that touch or overlap."""
+    longest = begin_ms = until_ms = 0
+    for span in sorted(spans, key=lambda one: one.start_ms):
+        if span.start_ms - until_ms > STEP_MS:
+            begin_ms = span.start_ms
+        until_ms = max(until_ms, span.end_ms)
+        longest = max(longest, until_ms - begin_ms)
+    return longest / 1000
 
 
 def _counted_elsewhere(
@@ -226,9 +229,4 @@ def _clip(episode: Episode, start_ms: int, end_ms: int) -> Episode:
     start, end = max(episode.start_ms, start_ms), min(episode.end_ms, end_ms)
     if (start, end) == (episode.start_ms, episode.end_ms):
         return episode
-    return Episode(start, end, lost_within(episode, start, end), max(episode.seen_ms, start))
-
-
-def lost_within(lost: Episode | LostSpan, start_ms: int, end_ms: int) -> float:
-    inside = min(lost.end_ms, end_ms) - max(lost.start_ms, start_ms)
-    return lost.lost_seconds * max(0, inside) / (lost.end_ms - lost.start_ms)
+    return Episode(start, end, episode.lost_within(start, end), seen_ms=max(episode.seen_ms, start))

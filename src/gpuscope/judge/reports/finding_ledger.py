@@ -19,7 +19,7 @@ from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
 from gpuscope.judge.checks.condition import SubjectKey
 from gpuscope.judge.checks.finding import Loss
-from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject, lost_within
+from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject
 from gpuscope.judge.reports.finding_windows import (
     OBSERVED,
     STEP_MS,
@@ -103,9 +103,12 @@ class FindingLedger:
             await self._offload(partial(self._add_to_tail, part))
         return max(until, begin)
 
-    async def cover(self, start_ms: int, now_ms: int) -> bool:
-        """Reads the newest window that is missing; False if there is none back to `start_ms`."""
+    async def cover(self, start_ms: int, now_ms: int, end_ms: int | None = None) -> bool:
+        """Reads the newest window that is missing; False if there is none back to `start_ms`. With `end_ms`,
+        only windows that begin before it."""
         begin = _window_of(self._end_of_known(now_ms)) - WINDOW_MS
+        if end_ms is not None:
+            begin = min(begin, _window_of(end_ms))
         while begin > start_ms - WINDOW_MS:
             if begin not in self._closed:
                 self._is_covered = False
@@ -113,8 +116,9 @@ class FindingLedger:
                 self.version += 1
                 return True
             begin -= WINDOW_MS
-        self.version += not self._is_covered
-        self._is_covered = True
+        if end_ms is None:
+            self.version += not self._is_covered
+            self._is_covered = True
         return False
 
     async def recheck(self, now_ms: int) -> bool:
@@ -174,7 +178,7 @@ class FindingLedger:
             lost = rate = 0.0
             for check, subject, episodes in parts:
                 gpus = weights.total(check, subject)
-                lost += gpus * sum(lost_within(one, last.start_ms, tail.end_ms) for one in episodes)
+                lost += gpus * sum(one.lost_within(last.start_ms, tail.end_ms) for one in episodes)
                 rate += gpus * is_open.get(subject, 0.0)
             loss = Loss(lost, rate, tail.end_ms / 1000) if whole in costed else None
             stretches[whole] = OpenStretch(last.start_ms / 1000, loss)
@@ -246,7 +250,7 @@ def _last_stretch(episodes: Sequence[Episode]) -> Episode:
         if last.seen_ms - before.end_ms > MAX_GAP_MS:
             break
         lost_seconds = before.lost_seconds + last.lost_seconds
-        last = Episode(before.start_ms, last.end_ms, lost_seconds, before.seen_ms)
+        last = Episode(before.start_ms, last.end_ms, lost_seconds, seen_ms=before.seen_ms)
     return last
 
 

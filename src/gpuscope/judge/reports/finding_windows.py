@@ -35,6 +35,8 @@ from gpuscope.judge.reports.gpu_reporters import ReportedSpan, take_turns
 from gpuscope.judge.reports.gpu_weights import GpuKey, GpuWeights
 
 STEP_MS: Final = 60_000
+MAX_WINDOW_MS: Final = 86_400_000
+"""An engine has a limit of points for one answer, and of samples that it holds for it."""
 MAX_SERIES: Final = 100_000
 """Of one check. A fleet of 1,000 GPUs has a few thousand processes."""
 OBSERVED: Final = '{__name__=~"gpuscope_gpu_up|gpuscope_mig_info"}'
@@ -65,6 +67,10 @@ class LostSpan:
     @property
     def seconds(self) -> float:
         return (self.end_ms - self.start_ms) / 1000
+
+    def lost_within(self, start_ms: int, end_ms: int) -> float:
+        inside = min(self.end_ms, end_ms) - max(self.start_ms, start_ms)
+        return self.lost_seconds * max(0, inside) / (self.end_ms - self.start_ms)
 
 
 @dataclass(slots=True)
@@ -117,6 +123,17 @@ async def read_window(
         except EngineError as error:
             window.failed[check.kind] = str(error)
     return window
+
+
+async def read_windows(
+    engine: QueryEngine, checks: Sequence[Check], start_ms: int, end_ms: int
+) -> list[Window]:
+    """All of a range at once, where no ledger has it."""
+    begin_ms, until_ms = start_ms // STEP_MS * STEP_MS, -(-end_ms // STEP_MS) * STEP_MS
+    return [
+        await read_window(engine, checks, at_ms, min(at_ms + MAX_WINDOW_MS, until_ms))
+        for at_ms in range(begin_ms, until_ms, MAX_WINDOW_MS)
+    ]
 
 
 def join_windows(before: Window, after: Window) -> Window:

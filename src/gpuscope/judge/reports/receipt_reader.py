@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -12,15 +12,19 @@ import numpy as np
 from gpuscope.base.go_quote import quote
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, describe, labelled_values
-from gpuscope.history.promql.frame import Bools
-from gpuscope.judge.checks.checks import CHECKS
+from gpuscope.judge.checks.check import OWNER_LABELS
+from gpuscope.judge.checks.checks import CHECKS, explaining_first
+from gpuscope.judge.checks.condition import SubjectKey
 from gpuscope.judge.checks.use_checks import IDLE_KINDS
 from gpuscope.judge.checks.wait_checks import WAITS
 from gpuscope.judge.reports.board_spans import board_spans
 from gpuscope.judge.reports.counter_growth import ChunkGrid, CounterGrowth, counter_growth
+from gpuscope.judge.reports.finding_coverage import failed, unread
+from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject, longest_run, seconds_within
+from gpuscope.judge.reports.finding_windows import Window, read_windows
 from gpuscope.judge.reports.gpu_identities import GpuIdentities, read_gpu_identities
 from gpuscope.judge.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher
-from gpuscope.judge.reports.gpu_weights import slice_share
+from gpuscope.judge.reports.gpu_weights import GpuWeights, slice_share
 from gpuscope.judge.reports.job_question import HELD_SECONDS, JobQuestion, find_job, find_later_runs, not_found
 from gpuscope.judge.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
 from gpuscope.judge.reports.receipt_notes import find_notes
@@ -36,9 +40,13 @@ MIN_SPAN_MS: Final = 1_000
 KEPT_MS: Final = 360_000
 """How long an agent keeps the counters of a job that ended, and a scrape."""
 MINUTE_MS: Final = 60_000
-MAX_WAIT_POINTS: Final = 500
-EXPLAINING: Final = (*WAITS, "waits_for_rank", "hung")
-"""Findings that explain why a GPU is idle, before those that call it idle."""
+NOTED_KINDS: Final = (*WAITS, "waits_for_rank", *IDLE_KINDS)
+"""Findings that a receipt tells of: its GPUs waited, or were left idle."""
+NOTED_CHECKS: Final = explaining_first(
+    {CHECKS[kind] for noted in NOTED_KINDS for kind in (noted, *CHECKS[noted].explained_by)}
+)
+PastWindows = Callable[[int, int], Awaitable[Sequence[Window]]]
+"""What is known of findings in a range."""
 FINE_MS: Final = 5_000
 MAX_FINE_POINTS: Final = 10_000
 MAX_GPUS: Final = 4_096
@@ -58,8 +66,15 @@ _COUNTERS: Final = {
 }
 
 
-async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt:
-    """Raises JobNotFound if the history has nothing of the job, UsageError if several have its name."""
+async def read_receipt(
+    engine: QueryEngine, question: JobQuestion, past_windows: PastWindows | None = None
+) -> JobReceipt:
+    """Raises JobNotFound if the history has nothing of the job, UsageError if several have its name.
+    `past_windows` are those of a ledger; without it the checks are evaluated over the job's time."""
+
+    async def evaluate(start_ms: int, end_ms: int) -> Sequence[Window]:
+        return await read_windows(engine, NOTED_CHECKS, start_ms, end_ms)
+
     filled_until_ms = (await describe(engine)).filled_until_ms
     is_filling = filled_until_ms is not None and question.start_ms < filled_until_ms < question.end_ms
     if filled_until_ms is not None and is_filling:
@@ -70,7 +85,7 @@ async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt
     ends = [*(begin_ms - MIN_SPAN_MS for begin_ms in begins), question.end_ms]
     for begin_ms, end_ms in zip([0, *begins], ends, strict=True):
         of_run = replace(question, start_ms=max(begin_ms, question.start_ms), end_ms=end_ms)
-        receipt = await _read_run(engine, of_run, begin_ms)
+        receipt = await _read_run(engine, of_run, begin_ms, past_windows or evaluate)
         if receipt is not None:
             runs.append(receipt)
     if not runs:
@@ -86,7 +101,9 @@ async def read_receipt(engine: QueryEngine, question: JobQuestion) -> JobReceipt
     return receipt
 
 
-async def _read_run(engine: QueryEngine, question: JobQuestion, begin_ms: int) -> JobReceipt | None:
+async def _read_run(
+    engine: QueryEngine, question: JobQuestion, begin_ms: int, past_windows: PastWindows
+) -> JobReceipt | None:
     """None if the history has nothing of the job in this time; nothing before `begin_ms` is of this run."""
     spans = [await _find_span(engine, question), await _find_allocated_span(engine, question)]
     found = [span for span in spans if span is not None]
@@ -96,7 +113,7 @@ async def _read_run(engine: QueryEngine, question: JobQuestion, begin_ms: int) -
     # Its processes end with it or before it; what Slurm says of it is read once a minute.
     if found[-1][1] - last_ms > RUNNING_MS:
         last_ms = found[-1][1]
-    reader = _ReceiptReader(engine, question, start_ms, max(last_ms, start_ms + MIN_SPAN_MS))
+    reader = _ReceiptReader(engine, question, start_ms, max(last_ms, start_ms + MIN_SPAN_MS), past_windows)
     receipt = await reader.read()
     receipt.is_running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
     return receipt
@@ -161,8 +178,16 @@ async def _find_allocated_span(engine: QueryEngine, question: JobQuestion) -> tu
 
 
 class _ReceiptReader:
-    def __init__(self, engine: QueryEngine, question: JobQuestion, start_ms: int, end_ms: int) -> None:
+    def __init__(
+        self,
+        engine: QueryEngine,
+        question: JobQuestion,
+        start_ms: int,
+        end_ms: int,
+        past_windows: PastWindows,
+    ) -> None:
         self._engine = engine
+        self._past_windows = past_windows
         self._question = question
         self._began_ms = start_ms
         self._ended_ms = end_ms
@@ -360,27 +385,27 @@ class _ReceiptReader:
 
     async def _read_findings(self, receipt: JobReceipt, gpus: GpuIdentities) -> None:
         """How much of the time findings said that a GPU of the job waits, and for how long that it is idle."""
-        start_ms, end_ms = self._began_ms, self._ended_ms
-        step_ms = max(MINUTE_MS, (end_ms - start_ms) // MAX_WAIT_POINTS)
+        span = start_ms, end_ms = self._began_ms, self._ended_ms
+        windows = await self._past_windows(*span)
         units = {(gpu.node, gpu.uuid): gpu for gpu in receipt.gpus}
-        waiting: dict[_NodeGpu, Bools] = defaultdict(lambda: np.zeros(1, dtype=bool))
-        for kind in (*EXPLAINING, *IDLE_KINDS):
-            matrix = await self._engine.range(CHECKS[kind].promql, start_ms, end_ms, step_ms)
-            held = np.zeros(len(matrix.times_ms), dtype=bool)
-            for pairs, present in zip(matrix.labels, matrix.present, strict=True):
-                labels = dict(pairs)
-                key = _node_gpu(labels, gpus)
-                if key not in units or not self._question.is_owner(labels):
-                    continue
-                held |= present
-                if kind in EXPLAINING:
-                    waiting[key] = waiting[key] | present
-                elif idle := _longest_run(present & ~waiting[key]):
-                    seconds = idle * step_ms / 1000 + CHECKS[kind].lead_seconds
-                    unit = units[key]
-                    unit.idle_episode_seconds = max(unit.idle_episode_seconds, min(seconds, unit.held_seconds))
-            if held.any() and kind in (*WAITS, "waits_for_rank"):
-                receipt.wait_shares[kind] = float(held.sum()) / len(held)
+        own = {subject for window in windows for subject in window.spans if self._is_own(subject)}
+        waits: dict[str, list[Episode]] = defaultdict(list)
+        idle: dict[_NodeGpu, list[Episode]] = defaultdict(list)
+        weights = GpuWeights(window.gpus for window in windows)
+        for check, subject, episodes in episodes_by_subject(windows, NOTED_CHECKS, weights, *span, own):
+            key = _node_gpu({"instance": subject.instance, "uuid": subject.uuid}, gpus)
+            if key in units:
+                kept = idle[key] if check.kind in IDLE_KINDS else waits[check.kind]
+                kept += episodes
+        for kind, episodes in waits.items():
+            receipt.wait_shares[kind] = 1000 * seconds_within(episodes, *span) / (end_ms - start_ms)
+        for key, episodes in idle.items():
+            units[key].idle_episode_seconds = min(longest_run(episodes), units[key].held_seconds)
+        receipt.not_known += [*unread(windows, *span), *failed(windows, NOTED_KINDS)]
+
+    def _is_own(self, subject: SubjectKey) -> bool:
+        owner = dict(zip(OWNER_LABELS, subject.owner, strict=bool(subject.owner)))
+        return subject.kind in NOTED_KINDS and self._question.is_owner(owner)
 
     async def _note_unread(self, receipt: JobReceipt, boards: Mapping[str, str]) -> None:
         """Time of the job in which its GPUs were not read: before their history begins, and gaps in it."""
@@ -445,9 +470,3 @@ def _new_unit(labels: Mapping[str, str], gpus: GpuIdentities) -> ReceiptGpu:
         model=gpus.model(uuid),
         profile=gpus.profiles.get(uuid, ""),
     )
-
-
-def _longest_run(present: Bools) -> int:
-    """Of consecutive steps."""
-    changes = np.flatnonzero(np.diff(np.concatenate([[False], present, [False]])))
-    return int((changes[1::2] - changes[::2]).max(initial=0))

@@ -22,6 +22,7 @@ from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import GpuscopeError, UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.reports.finding_ledger import WINDOW_MS, FindingLedger
+from gpuscope.judge.reports.finding_windows import Window
 from gpuscope.judge.reports.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
 from gpuscope.judge.reports.rates import Rates, parse_rates
 from gpuscope.judge.reports.report_range import ReportRange
@@ -115,7 +116,7 @@ class FindingsOverTime:
         filled_until_ms = self._ledger.filled_until_ms()
         if filled_until_ms is not None:
             end_ms = max(start_ms, min(end_ms, filled_until_ms))
-        known_until_ms = await self._read(start_ms, now_ms)
+        known_until_ms = await self._read(start_ms, end_ms, now_ms)
         windows = self._ledger.windows(start_ms, end_ms)
         make = partial(past_findings, windows, start_ms, min(end_ms, known_until_ms), rates=rates, fold=fold)
 
@@ -128,10 +129,15 @@ class FindingsOverTime:
 
         return await asyncio.to_thread(encode)
 
-    async def _read(self, start_ms: int, now_ms: int) -> int:
+    async def windows(self, start_ms: int, end_ms: int) -> list[Window]:
+        """What is known of a range, for a receipt."""
+        await self._read(start_ms, end_ms, int(self._clock() * 1000))
+        return self._ledger.windows(start_ms, end_ms)
+
+    async def _read(self, start_ms: int, end_ms: int, now_ms: int) -> int:
         """Waits a short time for what is missing; returns until when the history was read. A read that takes
         longer goes on behind the answer."""
-        reading = asyncio.create_task(self._read_missing(start_ms, now_ms))
+        reading = asyncio.create_task(self._read_missing(start_ms, end_ms, now_ms))
         self._behind.add(reading)
         reading.add_done_callback(self._end_reading)
         done, _ = await asyncio.wait({reading}, timeout=self._wait_seconds)
@@ -143,17 +149,17 @@ class FindingsOverTime:
         if not reading.cancelled():
             reading.exception()  # retrieved: if no answer waits for it, the watch meets and logs the same
 
-    async def _read_missing(self, start_ms: int, now_ms: int) -> int:
+    async def _read_missing(self, start_ms: int, end_ms: int, now_ms: int) -> int:
         async with self._reading:
             known_until_ms = await self._ledger.update(now_ms)
         deadline = time.monotonic() + self._wait_seconds
-        while time.monotonic() < deadline and await self._cover(start_ms, now_ms):
+        while time.monotonic() < deadline and await self._cover(start_ms, now_ms, end_ms):
             pass
         return known_until_ms
 
-    async def _cover(self, start_ms: int, now_ms: int) -> bool:
+    async def _cover(self, start_ms: int, now_ms: int, end_ms: int | None = None) -> bool:
         async with self._reading:
-            return await self._ledger.cover(start_ms, now_ms)
+            return await self._ledger.cover(start_ms, now_ms, end_ms)
 
     async def watch(self) -> None:
         """Keeps the last seven days read. Runs until it is cancelled."""

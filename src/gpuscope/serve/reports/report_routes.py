@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import tzinfo
 from typing import Final, TypeVar, cast
 from urllib.parse import parse_qs
@@ -22,10 +22,11 @@ from gpuscope.base.setting_values import parse_argument
 from gpuscope.base.time_text import parse_time_zone
 from gpuscope.history.engines.engine_errors import EngineError, EngineQueryTimeout
 from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.judge.reports.finding_windows import Window
 from gpuscope.judge.reports.job_question import JobNotFound, parse_job
 from gpuscope.judge.reports.rates import Rates, parse_co2_factor, parse_rates
 from gpuscope.judge.reports.receipt_html import receipt_page
-from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.receipt_reader import PastWindows, read_receipt
 from gpuscope.judge.reports.report_page import CONTENT_SECURITY_POLICY
 from gpuscope.judge.reports.report_range import ReportRange, parse_range
 from gpuscope.judge.reports.rollup_hours import HistorySource
@@ -93,8 +94,13 @@ class ReportsBusy(EngineError):
 
 
 def report_routes(
-    threads: ReportThreads, limits: Limits, clock: Callable[[], float] = time.time
+    threads: ReportThreads,
+    limits: Limits,
+    clock: Callable[[], float] = time.time,
+    past_windows: PastWindows | None = None,
 ) -> list[Route]:
+    """`past_windows` are those of the server's ledger, read in its event loop."""
+
     async def report(request: Request) -> Response:
         try:
             fields = read_fields(request, PARAMETERS)
@@ -114,7 +120,8 @@ def report_routes(
             asked = read_range({"since": DEFAULT_JOB_SINCE, **fields}, clock())
             question = parse_job(fields.get("id", ""), asked.start_ms, asked.end_ms, "id")
             form = _one_of(fields, "format", ("json", "html"), "json")
-            receipt = await threads.run(lambda engine: read_receipt(engine, question))
+            known = None if past_windows is None else _from_other_threads(past_windows)
+            receipt = await threads.run(lambda engine: read_receipt(engine, question, known))
         except JobNotFound as error:
             return Response(failure("not_found", str(error)), 404, JSON)
         except UsageError as error:
@@ -126,6 +133,19 @@ def report_routes(
         return Response(orjson.dumps(job_answer(receipt)), 200, JSON)
 
     return [Route("/api/report", report), Route("/api/job", job)]
+
+
+def _from_other_threads(past_windows: PastWindows) -> PastWindows:
+    """The same, for the event loop of a report's thread."""
+    loop = asyncio.get_running_loop()
+
+    async def windows(start_ms: int, end_ms: int) -> Sequence[Window]:
+        async def read() -> Sequence[Window]:
+            return await past_windows(start_ms, end_ms)
+
+        return await asyncio.wrap_future(asyncio.run_coroutine_threadsafe(read(), loop))
+
+    return windows
 
 
 def _to_response(report: UsageReport, kind: ReportKind, form: str, max_rows: int) -> Response:
