@@ -7,6 +7,7 @@ for them and skips by name what the machine lacks.
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import subprocess
 import sys
@@ -91,7 +92,12 @@ def _wait_for_samples(url: str) -> None:
         with urllib.request.urlopen(url + query, timeout=30) as answer:
             return b'"value"' in answer.read()
 
+    def is_in_picture() -> bool:
+        with urllib.request.urlopen(f"{url}api/live", timeout=30) as answer:
+            return bool(json.load(answer)["nodes"])
+
     wait_for(has_scraped, "Prometheus to scrape the agent")
+    wait_for(is_in_picture, "the agent's node in the live picture")  # it may be older than the samples
 
 
 def _wait_until_ready(url: str, process: subprocess.Popen[bytes]) -> None:
