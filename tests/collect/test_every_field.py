@@ -21,8 +21,8 @@ from gpuscope.vendors.nvidia.dcgm_fields import (
     FIELD_READINGS,
     REQUESTED_DRIVER_READINGS,
     REQUESTED_FIELD_READINGS,
+    names_by_id,
 )
-from gpuscope.vendors.nvidia.dcgm_names import names_by_id
 from gpuscope.vendors.nvidia.nvidia_values import INSTANCE_NAMES, NVIDIA, NvidiaValues, make_instance
 from tests.fakes import FakeClock, FakeSource, gpu, replace_readings, spec_of
 

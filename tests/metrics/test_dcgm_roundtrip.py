@@ -11,8 +11,14 @@ from hypothesis import strategies as st
 from gpuscope.model.readings import Device
 from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder
 from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, Value
-from gpuscope.vendors.nvidia.dcgm_fields import FIELD_READINGS, TEXT_READINGS, dcgm_fields, kind_of
-from gpuscope.vendors.nvidia.dcgm_names import ids_by_name, names_by_id
+from gpuscope.vendors.nvidia.dcgm_fields import (
+    FIELD_READINGS,
+    TEXT_READINGS,
+    dcgm_fields,
+    ids_by_name,
+    kind_of,
+    names_by_id,
+)
 from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity
 from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues
 from gpuscope.vendors.nvidia.nvidia_values import OWN_NAMES

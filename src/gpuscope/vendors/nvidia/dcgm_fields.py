@@ -7,13 +7,15 @@ only as DCGM printed it (`NvidiaValues.dcgm_fields`).
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from gpuscope.vendors.nvidia.dcgm_field_table import FIELD_TABLE
+from gpuscope.vendors.nvidia.dcgm_table import DCGM_TABLE
 
 MIB: Final = 1048576.0
+NO_FIELD: Final = "-"
 
 PROFILING_IDS: Final = range(1000, 1100)
 """Fields of the profiling module, which DCGM may refuse while all other fields work."""
@@ -42,10 +44,30 @@ class DcgmField:
 @cache
 def dcgm_fields() -> dict[int, DcgmField]:
     """Every field by id, in order of id."""
-    rows = (line.split() for line in FIELD_TABLE.splitlines())
     return {
-        int(id_): DcgmField(int(id_), kind, int(level), short, tag) for id_, kind, level, short, tag in rows
+        int(id_): DcgmField(int(id_), kind, int(level), short, tag)
+        for id_, kind, level, short, tag, *_ in _rows()
+        if kind != NO_FIELD
     }
+
+
+@cache
+def names_by_id() -> dict[int, tuple[str, ...]]:
+    """All names of each field, newest first: DCGM 4.6 renamed most fields and kept the old names as aliases."""
+    return {int(row[0]): tuple(map(_full_name, row[5:])) for row in _rows() if len(row) > 5}
+
+
+@cache
+def ids_by_name() -> dict[str, int]:
+    return {name: field_id for field_id, names in names_by_id().items() for name in names}
+
+
+def _rows() -> Iterator[list[str]]:
+    return (line.split() for line in DCGM_TABLE.splitlines())
+
+
+def _full_name(name: str) -> str:
+    return name if name.startswith("dcgm_") else "DCGM_FI_" + name
 
 
 def kind_of(field_id: int) -> str:

@@ -18,8 +18,8 @@ from gpuscope.vendors.nvidia.dcgm_fields import (
     PROFILING_IDS,
     TEXT_READINGS,
     dcgm_fields,
+    ids_by_name,
 )
-from gpuscope.vendors.nvidia.dcgm_names import ids_by_name
 
 UUID_ID = 54
 INDEX_ID = 52

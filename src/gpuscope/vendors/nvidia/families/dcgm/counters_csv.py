@@ -13,8 +13,7 @@ from pathlib import Path
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.files import read_regular_text
-from gpuscope.vendors.nvidia.dcgm_fields import GPU_LEVELS, dcgm_fields
-from gpuscope.vendors.nvidia.dcgm_names import ids_by_name
+from gpuscope.vendors.nvidia.dcgm_fields import GPU_LEVELS, dcgm_fields, ids_by_name
 from gpuscope.vendors.nvidia.families.dcgm.csv_records import CsvError, CsvRecord, read_records
 from gpuscope.vendors.nvidia.families.dcgm.table import EXPORTER_COUNTERS, SHIPPED_FILES, Counter, counter_id
 

@@ -16,8 +16,9 @@ from gpuscope.vendors.nvidia.dcgm_fields import (
     REQUESTED_FIELD_READINGS,
     TEXT_READINGS,
     dcgm_fields,
+    ids_by_name,
+    names_by_id,
 )
-from gpuscope.vendors.nvidia.dcgm_names import ids_by_name, names_by_id
 
 XID_ID = 230
 CLOCK_EVENTS_ID = 112

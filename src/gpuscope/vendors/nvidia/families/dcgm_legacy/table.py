@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from gpuscope.vendors.nvidia.dcgm_names import names_by_id
+from gpuscope.vendors.nvidia.dcgm_fields import names_by_id
 
 
 class LegacyMetric(NamedTuple):
