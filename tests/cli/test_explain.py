@@ -169,3 +169,15 @@ def test_an_alert_has_its_meaning_next_step_and_expression(capsys: pytest.Captur
     assert "gpuscope_process_idle_seconds" in out
     assert main(["explain", "alert", "SourceDown"]) == 0
     assert "source kubelet" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "title"),
+    [("79", "XID 79"), ("held", "state held"), ("HeldIdle", "alert HeldIdle"), ("thermal", ""), ("999", "")],
+)
+def test_a_name_alone_is_enough(name: str, title: str, capsys: pytest.CaptureFixture[str]) -> None:
+    code = main(["explain", name, *NOBODY])
+    printed = capsys.readouterr()
+    assert code == (0 if title else 2)
+    assert printed.out.startswith(title)
+    assert title or "neither a kind (xid, " in printed.err

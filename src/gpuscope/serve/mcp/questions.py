@@ -8,11 +8,12 @@ from typing import Any, Final, TypedDict
 
 import orjson
 
-from gpuscope.base.errors import GpuscopeError
+from gpuscope.base.errors import GpuscopeError, UsageError
 from gpuscope.base.setting_values import parse_positive_duration
 from gpuscope.serve.api_types.findings_json import FindingJson
 from gpuscope.serve.api_types.live_json import LiveGpu, LiveSession
 from gpuscope.serve.api_types.report_json import ReportRowJson
+from gpuscope.serve.explanations import KINDS, find_kind
 from gpuscope.serve.mcp.own_api import Ask
 from gpuscope.serve.mcp.tool import Listing, WrongArgument
 
@@ -47,6 +48,21 @@ class UsedGpu(LiveGpu):
 class HistoryPoint(TypedDict):
     time: float
     value: float | None
+
+
+class ExplainedFact(TypedDict):
+    heading: str
+    text: str
+
+
+class SeenHere(TypedDict):
+    """Where something that is explained was seen; for a count over many GPUs only the model."""
+
+    node: str
+    gpu: str
+    model: str
+    value: float | None
+    """Times, or seconds."""
 
 
 class Change(TypedDict):
@@ -238,6 +254,33 @@ def _number(text: str) -> float | None:
     """None for NaN and the infinities, which JSON has not."""
     value = float(text)
     return value if abs(value) < float("inf") else None
+
+
+async def explain(ask: Ask, arguments: Mapping[str, Any]) -> Listing:
+    name = arguments["name"]
+    try:
+        explanation = KINDS[arguments.get("kind") or find_kind(name)].explain(name)
+    except UsageError as error:
+        raise WrongArgument(str(error)) from None
+    seen = []
+    if explanation.seen:
+        seen = (await ask("/api/v1/query", query=explanation.seen))["data"]["result"]
+    facts = [{"heading": heading, "text": text} for heading, text in explanation.facts]
+    rows = [
+        {
+            "node": row["metric"].get("instance", ""),
+            "gpu": row["metric"].get("gpu", ""),
+            "model": row["metric"].get("model", ""),
+            "value": _number(row["value"][1]),
+        }
+        for row in seen
+    ]
+    headline = "\n".join([explanation.title, *(f"{heading}: {text}" for heading, text in explanation.facts)])
+    return Listing(rows, _seen_line, {"title": explanation.title, "facts": facts}, headline)
+
+
+def _seen_line(row: Mapping[str, Any]) -> str:
+    return f"seen here: {row['node']} GPU {row['gpu']} {row['model']}: {row['value']}"
 
 
 async def promql(ask: Ask, arguments: Mapping[str, Any]) -> Listing:

@@ -8,8 +8,17 @@ from gpuscope.serve.api_types.findings_json import FindingJson
 from gpuscope.serve.api_types.job_json import JobGpuJson
 from gpuscope.serve.api_types.live_json import LiveCounts, LiveGpu
 from gpuscope.serve.api_types.report_json import ReportInvariantJson, ReportRowJson
+from gpuscope.serve.explanations import KINDS
 from gpuscope.serve.mcp import questions
-from gpuscope.serve.mcp.questions import GPU_METRICS, Change, HistoryPoint, SummaryNode, UsedGpu
+from gpuscope.serve.mcp.questions import (
+    GPU_METRICS,
+    Change,
+    ExplainedFact,
+    HistoryPoint,
+    SeenHere,
+    SummaryNode,
+    UsedGpu,
+)
 from gpuscope.serve.mcp.schemas import Schema
 from gpuscope.serve.mcp.tool import Tool
 
@@ -139,6 +148,21 @@ TOOLS: Final = {
                 "missing": list[str],
                 "rows_left_out": int,
             },
+        ),
+        Tool(
+            "explain",
+            "Explain",
+            "What an error code, throttle reason, GPU state, alert or metric means, its usual cause, the next "
+            "step, and on which GPUs here it was seen.",
+            questions.explain,
+            SeenHere,
+            "seen",
+            {
+                "name": _text("79, hw_thermal_slowdown, held, HeldIdle, gpuscope_gpu_power_watts"),
+                "kind": _text("needed only if a name is of several kinds", enum=list(KINDS)),
+            },
+            ("name",),
+            {"title": str, "facts": list[ExplainedFact]},
         ),
         Tool(
             "what_changed",
