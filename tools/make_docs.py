@@ -21,9 +21,8 @@ from gpuscope.judge.checks.checks import CHECKS as HEALTH_CHECKS
 from gpuscope.judge.checks.findings import shown_kinds
 from gpuscope.judge.notify.channels import channel_kinds
 from gpuscope.serve.render import write_files
-from gpuscope.serve.render.firewall import RENDERERS, firewall_lines
 from gpuscope.serve.render.grafana import GrafanaPlan, grafana_files
-from gpuscope.serve.render.ports import PORTS, ROLES
+from gpuscope.serve.render.ports import PORTS, RENDERERS, ROLES, firewall_lines
 from gpuscope.vendors.nvidia.fields import all_fields
 from tests.hostile.catalogue import catalogue
 from tools import make_rules

@@ -10,8 +10,13 @@ from gpuscope.base.limits import Limits
 from gpuscope.serve.http.connection_limits import RequestBodyBudget
 from gpuscope.serve.http.messages import Request
 from gpuscope.serve.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, MalformedRequest, RequestParser
-from gpuscope.serve.login.client_request import parse_networks, read_client_request
-from gpuscope.serve.login.origin_rules import HostRule, cross_site_error, host_error
+from gpuscope.serve.login.access_rules import (
+    HostRule,
+    cross_site_error,
+    host_error,
+    parse_networks,
+    read_client_request,
+)
 
 LIMITS = Limits(max_request_head_bytes=256, max_request_bodies_bytes=512)
 PROXIES = parse_networks(["10.0.0.0/8"], "")

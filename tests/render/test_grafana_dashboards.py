@@ -18,9 +18,8 @@ from grafana_foundation_sdk.models.dashboard import Dashboard as SdkDashboard
 from gpuscope.cli import main
 from gpuscope.serve.render.grafana import GrafanaPlan, dashboard_files, grafana_files, provisioning_files
 from gpuscope.serve.render.grafana.dashboard_json import to_dashboard_json
-from gpuscope.serve.render.grafana.dashboard_table import DASHBOARDS
+from gpuscope.serve.render.grafana.dashboard_table import DASHBOARDS, GRAFANA_PANELS, PAGE_PANELS, load_panels
 from gpuscope.serve.render.grafana.dashboard_texts import LANGUAGES, load_texts
-from gpuscope.serve.render.grafana.panel_table import GRAFANA_PANELS, PAGE_PANELS, load_panels
 
 ROOT = Path(__file__).parents[2]
 NAMES = {"fleet", "node", "gpu", "sessions", "slurm", "kubernetes", "health", "usage"}

@@ -10,8 +10,7 @@ import pytest
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN
 from gpuscope.serve.listener import DEFAULT_PORT, own_listener
-from gpuscope.serve.render.firewall import RENDERERS, firewall_lines
-from gpuscope.serve.render.ports import AGENT_PORT, LOCAL, PORTS, ROLES, ports_of
+from gpuscope.serve.render.ports import AGENT_PORT, LOCAL, PORTS, RENDERERS, ROLES, firewall_lines, ports_of
 from gpuscope.serve.stand_ins import load_stand_in, stand_in_names
 
 

@@ -13,9 +13,15 @@ from gpuscope.base.errors import UsageError
 from gpuscope.cli import main
 from gpuscope.serve.render import FILES, RenderedFile, WrittenFile, write_files
 from gpuscope.serve.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
-from gpuscope.serve.render.host_names import parse_host_names
-from gpuscope.serve.render.prometheus import ScrapePlan, prometheus_files, prometheus_text
-from gpuscope.serve.render.rendered_rules import METRICS, NOT_RENDERED, rule_files
+from gpuscope.serve.render.prometheus import (
+    METRICS,
+    NOT_RENDERED,
+    ScrapePlan,
+    parse_host_names,
+    prometheus_files,
+    prometheus_text,
+    rule_files,
+)
 from tests.engines import engine
 
 CLUSTER = ScrapePlan(nodes=("server-b", "server-c"), slurm_host="server-a", alertmanager_host="server-a")

@@ -13,8 +13,7 @@ import pytest
 
 from gpuscope.base.limits import Limits
 from gpuscope.judge.rules.rule_metrics import rule_families
-from gpuscope.serve.api.rule_routes import rule_routes
-from gpuscope.serve.api.rules_json import RulesView
+from gpuscope.serve.api.rule_routes import RulesView, rule_routes
 from gpuscope.serve.http.messages import Request, Response
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.page_routes import page_routes

@@ -101,8 +101,14 @@ def _add_prometheus(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_prometheus(args: argparse.Namespace) -> int:
-    from gpuscope.serve.render.host_names import check_host_name, parse_host_names
-    from gpuscope.serve.render.prometheus import ExporterPorts, ScrapePlan, prometheus_files, prometheus_text
+    from gpuscope.serve.render.prometheus import (
+        ExporterPorts,
+        ScrapePlan,
+        check_host_name,
+        parse_host_names,
+        prometheus_files,
+        prometheus_text,
+    )
 
     plan = ScrapePlan(
         nodes=parse_host_names(args.nodes, "--nodes"),
@@ -168,7 +174,7 @@ def _page_url(args: argparse.Namespace) -> str:
 
 
 def _add_rules(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.serve.render.rendered_rules import METRICS
+    from gpuscope.serve.render.prometheus import METRICS
 
     parser.add_argument(
         "--for",
@@ -182,7 +188,7 @@ def _add_rules(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_rules(args: argparse.Namespace) -> int:
-    from gpuscope.serve.render.rendered_rules import rule_files
+    from gpuscope.serve.render.prometheus import rule_files
 
     write_rendered(args, rule_files(args.metrics, _page_url(args)))
     return 0
@@ -222,7 +228,7 @@ def _run_alertmanager(args: argparse.Namespace) -> int:
 
 
 def _check_smtp_host(text: str) -> None:
-    from gpuscope.serve.render.host_names import check_host_name
+    from gpuscope.serve.render.prometheus import check_host_name
 
     host, colon, port = text.rpartition(":")
     if not colon:
@@ -278,7 +284,7 @@ def _run_compose(args: argparse.Namespace) -> int:
         count_gpu_devices,
         kept_files,
     )
-    from gpuscope.serve.render.host_names import check_host_name, parse_host_names
+    from gpuscope.serve.render.prometheus import check_host_name, parse_host_names
 
     here = check_host_name(args.instance or socket.gethostname(), "--instance")
     plan = ComposePlan(
@@ -321,8 +327,7 @@ def _parse_gpu_count(text: str) -> int:
 
 
 def _add_firewall(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.serve.render.firewall import RENDERERS
-    from gpuscope.serve.render.ports import ROLES
+    from gpuscope.serve.render.ports import RENDERERS, ROLES
 
     parser.add_argument("--role", choices=ROLES, default=ROLES[0], help=f"role of the machine ({ROLES[0]})")
     parser.add_argument(
@@ -334,7 +339,7 @@ def _add_firewall(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_firewall(args: argparse.Namespace) -> int:
-    from gpuscope.serve.render.firewall import RENDERERS, firewall_lines, parse_network
+    from gpuscope.serve.render.ports import RENDERERS, firewall_lines, parse_network
 
     network = parse_network(args.network, "--from")
     for program in [args.program] if args.program else RENDERERS:

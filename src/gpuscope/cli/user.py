@@ -19,7 +19,7 @@ from gpuscope.base.settings import Settings, home_path
 from gpuscope.cli import EVERY_SETTING
 
 if TYPE_CHECKING:
-    from gpuscope.serve.login.roles import ClientRole
+    from gpuscope.serve.login.access_rules import ClientRole
     from gpuscope.serve.login.user_file import UserFile
 
 SETTINGS = EVERY_SETTING
@@ -97,7 +97,7 @@ def _change_role(users: UserFile, args: argparse.Namespace) -> None:
 
 
 def _role(args: argparse.Namespace, default: str) -> ClientRole:
-    from gpuscope.serve.login.roles import ClientRole
+    from gpuscope.serve.login.access_rules import ClientRole
 
     return ClientRole(args.role or default)
 

@@ -15,8 +15,8 @@ from gpuscope.history.store import Store, StoreFullError, StoreOptions
 from gpuscope.serve.api.write_route import write_route
 from gpuscope.serve.http.messages import Request, Response
 from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.login.access_rules import ClientRole
 from gpuscope.serve.login.authenticator import ClientIdentity
-from gpuscope.serve.login.roles import ClientRole
 from gpuscope.serve.login.routes import IDENTITY_KEY
 from tests.remote_write.write_v2 import SeriesV2, encode_v2, packed
 from tests.server.client import Client

@@ -31,7 +31,7 @@ from gpuscope.serve.http.fair_queue import FairQueue
 from gpuscope.serve.http.messages import Request, Response, text
 from gpuscope.serve.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, RequestParser
 from gpuscope.serve.http.server import Server
-from gpuscope.serve.login.client_request import parse_networks
+from gpuscope.serve.login.access_rules import parse_networks
 from tests.server.certificates import make_certificate
 from tests.server.http.support import GET, LAST, ask, hello, response_to, with_server
 from tests.waiting import wait_in_loop_for

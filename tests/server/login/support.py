@@ -17,15 +17,12 @@ from gpuscope.serve.http.routing import Route
 from gpuscope.serve.live.fleet_samples import FleetSamples
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.login.access import AccessPolicy
+from gpuscope.serve.login.access_rules import HostRule, parse_networks
 from gpuscope.serve.login.audit_log import AuditLog
 from gpuscope.serve.login.authenticator import Authenticator
-from gpuscope.serve.login.client_request import parse_networks
-from gpuscope.serve.login.first_user_setup import FirstUserSetup
 from gpuscope.serve.login.login_sessions import LoginSessions
-from gpuscope.serve.login.origin_rules import HostRule
-from gpuscope.serve.login.password_checks import LoginAttempts
-from gpuscope.serve.login.rate_limit import RateLimit
-from gpuscope.serve.login.user_file import UserFile
+from gpuscope.serve.login.password_checks import LoginAttempts, RateLimit
+from gpuscope.serve.login.user_file import FirstUserSetup, UserFile
 from gpuscope.serve.page_routes import page_routes
 from tests.server.client import Client
 

@@ -13,8 +13,7 @@ from gpuscope.base.limits import Limits
 from gpuscope.serve.http.connection_limits import ConnectionLimit
 from gpuscope.serve.http.messages import Request, Response, text
 from gpuscope.serve.login.access import AccessPolicy, with_access_policy
-from gpuscope.serve.login.client_request import parse_networks
-from gpuscope.serve.login.origin_rules import HostRule
+from gpuscope.serve.login.access_rules import HostRule, parse_networks
 from gpuscope.serve.login.user_file import UserFile
 from gpuscope.serve.web_config.config_file import load_web_config
 from tests.server.client import Client

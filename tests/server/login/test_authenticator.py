@@ -10,8 +10,8 @@ from collections.abc import Callable
 import pytest
 
 from gpuscope.base.limits import Limits
+from gpuscope.serve.login.access_rules import ClientRequest
 from gpuscope.serve.login.authenticator import Authenticator
-from gpuscope.serve.login.client_request import ClientRequest
 from gpuscope.serve.login.password_checks import CHECK_THREADS
 from tests.server.login.support import ANN, PASSWORD, Site
 

@@ -8,8 +8,15 @@ from gpuscope.base.errors import UsageError
 from gpuscope.serve.http import addresses
 from gpuscope.serve.http.addresses import limit_key, parse_address
 from gpuscope.serve.http.messages import Request
-from gpuscope.serve.login.client_request import ClientRequest, parse_networks, read_client_request
-from gpuscope.serve.login.origin_rules import HostRule, cross_site_error, is_own_origin, split_host
+from gpuscope.serve.login.access_rules import (
+    ClientRequest,
+    HostRule,
+    cross_site_error,
+    is_own_origin,
+    parse_networks,
+    read_client_request,
+    split_host,
+)
 from tests.examples import examples
 
 LOOPBACK = HostRule.build("127.0.0.1", [])

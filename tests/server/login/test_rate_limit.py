@@ -3,7 +3,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.serve.login.rate_limit import RateLimit
+from gpuscope.serve.login.password_checks import RateLimit
 from tests.examples import examples
 from tests.server.login.support import Clock
 

@@ -9,8 +9,7 @@ import bcrypt
 import pytest
 
 from gpuscope.serve.login.access import AccessPolicy
-from gpuscope.serve.login.origin_rules import HostRule
-from gpuscope.serve.login.roles import ClientRole
+from gpuscope.serve.login.access_rules import ClientRole, HostRule
 from gpuscope.serve.login.user_file import UserFile
 from gpuscope.serve.web_config.config_file import load_web_config
 from tests.server.client import Client

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED
+from gpuscope.serve.login.access_rules import ClientRole
 from gpuscope.serve.login.audit_log import AuditLog
-from gpuscope.serve.login.roles import ClientRole
 from tests.server.client import Client
 from tests.server.login.support import ANN, HOST, ORIGIN, PASSWORD, Site, basic
 

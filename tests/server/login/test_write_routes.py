@@ -19,8 +19,7 @@ import pytest
 from gpuscope.serve.app import build_app
 from gpuscope.serve.http.messages import Request, Response, text
 from gpuscope.serve.http.routing import Route
-from gpuscope.serve.login.origin_rules import QUERY_POSTS, SAFE_METHODS
-from gpuscope.serve.login.roles import ClientRole
+from gpuscope.serve.login.access_rules import QUERY_POSTS, SAFE_METHODS, ClientRole
 from tests.server.login.support import ANN, ORIGIN, Site
 
 VIEWER, EDITOR, ADMIN = ClientRole.VIEWER, ClientRole.EDITOR, ClientRole.ADMIN

@@ -16,8 +16,13 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.cli.wiring.listeners import build_server
 from gpuscope.serve.http.messages import Request, Response, text
-from gpuscope.serve.web_config.config_file import WebConfig, load_web_config
-from gpuscope.serve.web_config.middleware import TokenBucket, parse_go_duration, with_headers
+from gpuscope.serve.web_config.config_file import (
+    TokenBucket,
+    WebConfig,
+    load_web_config,
+    parse_go_duration,
+    with_headers,
+)
 from tests.server.certificates import Certificate, make_certificate
 from tests.server.http.support import hello
 

@@ -29,7 +29,7 @@ from gpuscope.model.exposition.text import encode_text
 from gpuscope.serve.api.embedded import EmbeddedApi
 from gpuscope.serve.api.query_log import QueryLog
 from gpuscope.serve.api.reload_route import reload_routes
-from gpuscope.serve.api.targets import Targets
+from gpuscope.serve.api.status import Targets
 from gpuscope.serve.api.write_route import write_route
 from gpuscope.serve.app import build_app
 from gpuscope.serve.http.messages import Handler

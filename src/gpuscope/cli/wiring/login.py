@@ -20,15 +20,18 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings, home_path
 from gpuscope.serve.http.connection_limits import ConnectionLimit
 from gpuscope.serve.login.access import AccessPolicy
+from gpuscope.serve.login.access_rules import (
+    LOOPBACK_HOSTS,
+    WILDCARD_ADDRESSES,
+    ClientRole,
+    HostRule,
+    parse_networks,
+)
 from gpuscope.serve.login.audit_log import AuditLog
 from gpuscope.serve.login.authenticator import Authenticator
-from gpuscope.serve.login.client_request import parse_networks
-from gpuscope.serve.login.first_user_setup import FirstUserSetup
 from gpuscope.serve.login.login_sessions import LoginSessions
-from gpuscope.serve.login.origin_rules import LOOPBACK_HOSTS, WILDCARD_ADDRESSES, HostRule
 from gpuscope.serve.login.password_checks import LoginAttempts
-from gpuscope.serve.login.roles import ClientRole
-from gpuscope.serve.login.user_file import UserFile
+from gpuscope.serve.login.user_file import FirstUserSetup, UserFile
 from gpuscope.serve.web_config.config_file import WebConfig, load_web_config
 
 log = logging.getLogger("gpuscope")

@@ -50,7 +50,7 @@ from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec
 from gpuscope.judge.rules.saved_alerts import RuleStateFile
 from gpuscope.judge.rules.shipped.default_groups import with_default_groups, with_rollups
 from gpuscope.model.exposition.sample import MetricFamily
-from gpuscope.serve.api.rules_json import RulesView
+from gpuscope.serve.api.rule_routes import RulesView
 from gpuscope.serve.reload_status import ReloadStatus
 
 log = logging.getLogger("gpuscope")

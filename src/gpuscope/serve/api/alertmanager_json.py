@@ -24,10 +24,10 @@ from gpuscope.serve.api.alertmanager_requests import (
     INVALID_TYPE,
     TOO_FEW_ITEMS,
     RefusedRequest,
+    is_request_uri,
     malformed,
     required,
 )
-from gpuscope.serve.api.request_uri import is_request_uri
 
 _OPS = {
     (False, True): MatchOp.EQUAL,

@@ -1,8 +1,7 @@
 """Prometheus' API over the embedded store: the table of paths and endpoints, and the threads they run in.
 
 Queries run in threads, so that a slow one does not delay a scrape or another query; a client that disconnects
-cancels its query. The endpoints are functions in `query_routes`, `series_routes`, `targets`, `rule_routes`,
-`status` and `admin`.
+cancels its query. The endpoints are functions in `query_routes`, `series_routes`, `rule_routes` and `status`.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
@@ -19,26 +18,71 @@ from gpuscope.history.promql import Engine, PromQLError
 from gpuscope.history.scrape.late_scrapes import LateScrapes
 from gpuscope.history.store import Store, StoreError
 from gpuscope.model.series import Labels
-from gpuscope.serve.api import admin, rule_routes, status, targets
 from gpuscope.serve.api import query_routes as queries
+from gpuscope.serve.api import rule_routes, status
 from gpuscope.serve.api import series_routes as series
-from gpuscope.serve.api.fallback_routes import fallback_routes_for
-from gpuscope.serve.api.large_responses import LargeResponses
 from gpuscope.serve.api.parameters import ApiError, Parameters, read_parameters
 from gpuscope.serve.api.query_log import QueryLog
-from gpuscope.serve.api.query_threads import QueryThreads
+from gpuscope.serve.api.query_threads import LargeResponses, QueryThreads
 from gpuscope.serve.api.responses import JSON, Body, LargeBody
 from gpuscope.serve.api.responses import error_answer as _error
-from gpuscope.serve.api.rules_json import RulesView
-from gpuscope.serve.api.targets import NoTargets, PushedTargetsJson, Targets, no_pushed_targets
+from gpuscope.serve.api.rule_routes import RulesView
+from gpuscope.serve.api.status import NoTargets, PushedTargetsJson, Targets, no_pushed_targets
 from gpuscope.serve.http.messages import Request, Response
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.routing import Route, not_allowed, not_found, path_pattern
 from gpuscope.serve.reload_status import ReloadStatus
 
 T = TypeVar("T")
 
 _NEVER_CANCELLED = threading.Event()
 Endpoint = Callable[["EmbeddedApi", Request, Parameters], Awaitable[Response]]
+ENDPOINTS: dict[str, Endpoint] = {
+    "/api/v1/query": queries.query,
+    "/api/v1/query_range": queries.query_range,
+    "/api/v1/query_exemplars": queries.query_exemplars,
+    "/api/v1/format_query": queries.format_a_query,
+    "/api/v1/parse_query": queries.parse_a_query,
+    "/api/v1/series": series.series,
+    "/api/v1/labels": series.labels,
+    "/api/v1/label/{name}/values": series.label_values,
+    "/federate": series.federate,
+    "/api/v1/metadata": status.metadata,
+    "/api/v1/targets": status.targets,
+    "/api/v1/targets/metadata": status.target_metadata,
+    "/api/v1/scrape_pools": status.scrape_pools,
+    "/api/v1/rules": rule_routes.rules,
+    "/api/v1/alerts": rule_routes.alerts,
+    "/api/v1/alertmanagers": rule_routes.alertmanagers,
+    "/api/v1/notifications": status.notifications,
+    "/api/v1/status/config": status.config,
+    "/api/v1/status/flags": status.flags,
+    "/api/v1/status/buildinfo": status.build,
+    "/api/v1/status/runtimeinfo": status.runtime,
+    "/api/v1/status/tsdb": status.tsdb,
+    "/api/v1/status/walreplay": status.replay,
+}
+ADMIN_ENDPOINTS: dict[str, Endpoint] = {
+    "/api/v1/admin/tsdb/delete_series": series.delete_series,
+    "/api/v1/admin/tsdb/clean_tombstones": series.clean_tombstones,
+    "/api/v1/admin/tsdb/snapshot": series.snapshot,
+}
+"""Endpoints that change or copy the history: only with `--admin-api`."""
+_ACCEPT_FORMS = (
+    "/api/v1/query",
+    "/api/v1/query_range",
+    "/api/v1/query_exemplars",
+    "/api/v1/series",
+    "/api/v1/labels",
+    "/api/v1/format_query",
+    "/api/v1/parse_query",
+)
+METHODS: dict[str, tuple[str, ...]] = {
+    **dict.fromkeys(_ACCEPT_FORMS, ("GET", "POST")),
+    **dict.fromkeys(ADMIN_ENDPOINTS, ("POST", "PUT")),
+}
+"""Of endpoints that accept more than GET."""
+_EVERY_METHOD = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
+_OTHER_ENDPOINTS: Mapping[str, Sequence[str]] = {"/api/v1/write": ("POST",)}
 
 
 @dataclass(slots=True)
@@ -119,48 +163,23 @@ class EmbeddedApi:
         return self._workers
 
 
-ENDPOINTS: dict[str, Endpoint] = {
-    "/api/v1/query": queries.query,
-    "/api/v1/query_range": queries.query_range,
-    "/api/v1/query_exemplars": queries.query_exemplars,
-    "/api/v1/format_query": queries.format_a_query,
-    "/api/v1/parse_query": queries.parse_a_query,
-    "/api/v1/series": series.series,
-    "/api/v1/labels": series.labels,
-    "/api/v1/label/{name}/values": series.label_values,
-    "/federate": series.federate,
-    "/api/v1/metadata": targets.metadata,
-    "/api/v1/targets": targets.targets,
-    "/api/v1/targets/metadata": targets.target_metadata,
-    "/api/v1/scrape_pools": targets.scrape_pools,
-    "/api/v1/rules": rule_routes.rules,
-    "/api/v1/alerts": rule_routes.alerts,
-    "/api/v1/alertmanagers": rule_routes.alertmanagers,
-    "/api/v1/notifications": targets.notifications,
-    "/api/v1/status/config": status.config,
-    "/api/v1/status/flags": status.flags,
-    "/api/v1/status/buildinfo": status.build,
-    "/api/v1/status/runtimeinfo": status.runtime,
-    "/api/v1/status/tsdb": status.tsdb,
-    "/api/v1/status/walreplay": status.replay,
-}
-ADMIN_ENDPOINTS: dict[str, Endpoint] = {
-    "/api/v1/admin/tsdb/delete_series": admin.delete_series,
-    "/api/v1/admin/tsdb/clean_tombstones": admin.clean_tombstones,
-    "/api/v1/admin/tsdb/snapshot": admin.snapshot,
-}
-"""Endpoints that change or copy the history: only with `--admin-api`."""
-_ACCEPT_FORMS = (
-    "/api/v1/query",
-    "/api/v1/query_range",
-    "/api/v1/query_exemplars",
-    "/api/v1/series",
-    "/api/v1/labels",
-    "/api/v1/format_query",
-    "/api/v1/parse_query",
-)
-METHODS: dict[str, tuple[str, ...]] = {
-    **dict.fromkeys(_ACCEPT_FORMS, ("GET", "POST")),
-    **dict.fromkeys(ADMIN_ENDPOINTS, ("POST", "PUT")),
-}
-"""Of endpoints that accept more than GET."""
+def fallback_routes_for(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:
+    """Answers as Prometheus does where no endpoint handles a request: another method, an unknown path, a
+    disabled endpoint. `endpoints` are the served paths with their methods. OPTIONS is answered, but without
+    CORS headers: pages of other sites must not read this server. To allow that, put a proxy in front."""
+    allowed = [(path_pattern(path), methods) for path, methods in {**endpoints, **_OTHER_ENDPOINTS}.items()]
+
+    async def answer(request: Request) -> Response:
+        path, method = request.path, request.method
+        if method == "OPTIONS":
+            return Response(status=204)
+        methods = next((found for pattern, found in allowed if pattern.fullmatch(path)), None)
+        if methods is not None and method not in methods and (method, path) != ("DELETE", "/api/v1/series"):
+            return not_allowed([*methods, "OPTIONS"])
+        if path in ADMIN_ENDPOINTS:
+            return _error("unavailable", "admin APIs disabled")
+        if path == "/api/v1/series":
+            return _error("internal", "not implemented")
+        return await not_found(request)
+
+    return [Route(path, answer, methods=_EVERY_METHOD) for path in ("/api/v1/{rest...}", "/federate")]

@@ -1,7 +1,7 @@
 """`POST /-/reload`, which reads all files again, and `GET /api/reload`: which of them were refused, and why.
 
 The first one answers as Prometheus and Alertmanager do, for the programs that watch configuration files. It is
-always there, as in Alertmanager; with a login it requires an admin (`login/roles.py`). Prometheus'
+always there, as in Alertmanager; with a login it requires an admin (`login/access_rules.py`). Prometheus'
 `status/runtimeinfo` only says that a reload failed, and belongs to the engine behind `--store`.
 """
 

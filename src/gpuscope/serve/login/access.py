@@ -15,25 +15,28 @@ from gpuscope.judge.rules.shipped.shipped_rule import EXPLAIN_PATH
 from gpuscope.serve.http.addresses import Network
 from gpuscope.serve.http.connection_limits import ConnectionLimit
 from gpuscope.serve.http.messages import Handler, Request, RequestGuard, Response
-from gpuscope.serve.login.audit_log import AUDIT_DETAIL, AuditLog
-from gpuscope.serve.login.authenticator import Authenticator, ClientIdentity
-from gpuscope.serve.login.client_request import ClientRequest, read_client_request
-from gpuscope.serve.login.first_user_setup import FirstUserSetup
-from gpuscope.serve.login.login_responses import refusal_response
-from gpuscope.serve.login.origin_rules import (
+from gpuscope.serve.login.access_rules import (
+    WRITE_PATH,
+    ClientRequest,
+    ClientRole,
     HostRule,
     cross_site_error,
     has_proof_of_origin,
     host_error,
     is_change,
+    is_send,
+    read_client_request,
+    required_role,
 )
-from gpuscope.serve.login.password_checks import Refusal
-from gpuscope.serve.login.roles import WRITE_PATH, ClientRole, is_send, required_role
-from gpuscope.serve.login.routes import CLIENT_REQUEST_KEY, IDENTITY_KEY, LOGIN_PATH, LoginRoutes
-from gpuscope.serve.login.user_routes import UserRoutes
+from gpuscope.serve.login.audit_log import AUDIT_DETAIL, AuditLog
+from gpuscope.serve.login.authenticator import Authenticator, ClientIdentity
+from gpuscope.serve.login.password_checks import Refusal, refusal_response
+from gpuscope.serve.login.routes import CLIENT_REQUEST_KEY, IDENTITY_KEY, LOGIN_PATH, LoginRoutes, UserRoutes
+from gpuscope.serve.login.user_file import FirstUserSetup
 from gpuscope.serve.page_routes import page_file
 
 HEALTH_PATHS = ("/-/healthy", "/-/ready")
+TOO_MANY = Refusal(503, "unavailable", "too many concurrent requests from this client; try again", 5.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,9 +134,6 @@ def is_page_file(path: str) -> bool:
     if path.startswith(EXPLAIN_PATH):
         return "/" not in path.removeprefix(EXPLAIN_PATH)
     return path == "/" or (not path.startswith("/api/") and page_file(path.removeprefix("/")) is not None)
-
-
-TOO_MANY = Refusal(503, "unavailable", "too many concurrent requests from this client; try again", 5.0)
 
 
 def with_access_policy(access: AccessPolicy, handler: Handler) -> Handler:

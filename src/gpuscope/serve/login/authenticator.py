@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuscope.serve.login.client_request import ClientRequest
+from gpuscope.serve.login.access_rules import ClientRequest, ClientRole
 from gpuscope.serve.login.login_sessions import LoginSessions
 from gpuscope.serve.login.password_checks import (
     MAX_NAME_LENGTH,
@@ -21,7 +21,6 @@ from gpuscope.serve.login.password_checks import (
     Refusal,
     too_many,
 )
-from gpuscope.serve.login.roles import ClientRole
 from gpuscope.serve.login.user_file import ApiToken, UserFile
 
 COOKIE = "gpuscope_session"
@@ -32,6 +31,8 @@ MAX_COOKIES_TRIED = 8
 MAX_HEADER_LENGTH = 8192
 
 Via = Literal["session", "token", "password", "proxy"]
+UNKNOWN = Refusal(401, "unauthorized", "log in, or send an API token or a user's password")
+WRONG_TOKEN = Refusal(401, "unauthorized", "unknown or revoked API token")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +49,6 @@ class ClientIdentity:
     def is_ambient(self) -> bool:
         """True if browsers attach the credential to every request, also to those that another site causes."""
         return self.via in ("session", "proxy")
-
-
-UNKNOWN = Refusal(401, "unauthorized", "log in, or send an API token or a user's password")
-WRONG_TOKEN = Refusal(401, "unauthorized", "unknown or revoked API token")
 
 
 @dataclass(slots=True)

@@ -1,8 +1,8 @@
-"""Checks passwords with bcrypt in a small thread pool, within rate limits, and caches verified ones.
+"""Checks passwords in a few threads of their own, with a limit on failed attempts; and answers refusals.
 
-Used by the login form, basic auth and the users of a web configuration file. Each attempt counts against the
-client's address and the user until it succeeds. The cache key includes the stored hash, so a changed password
-invalidates it; verified users never wait for the checks of unknown clients.
+The limit is per key: some free attempts, then a wait that doubles with each failure. An attempt counts as
+failed from its start, so that concurrent attempts all count; success resets the key. Memory is bounded: the
+least recently used key is dropped, which costs an attacker `max_keys` attempts, each with bcrypt's time.
 """
 
 from __future__ import annotations
@@ -10,25 +10,85 @@ from __future__ import annotations
 import asyncio
 import hmac
 import logging
+import math
 import os
+import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
+import orjson
+
 from gpuscope.base.limits import LIMITS_REACHED, Limits
+from gpuscope.serve.api_types.session_json import ErrorAnswer, LoginAnswer, LogoutAnswer, SessionAnswer
 from gpuscope.serve.http.addresses import limit_key
 from gpuscope.serve.http.client_log import ClientLog
+from gpuscope.serve.http.messages import Header, Response
 from gpuscope.serve.login.credentials import MAX_PASSWORD_LENGTH, digest
-from gpuscope.serve.login.rate_limit import RateLimit
 
 MAX_VERIFIED_PASSWORDS = 1000
 CHECK_THREADS = 2
 MAX_NAME_LENGTH = 128
 MAX_ADDRESS_WAIT_SECONDS = 900.0
 MAX_USER_WAIT_SECONDS = 60.0
-
 log = logging.getLogger("gpuscope")
+LoginJson = ErrorAnswer | SessionAnswer | LoginAnswer | LogoutAnswer
+
+
+@dataclass(slots=True)
+class _Attempts:
+    count: int = 0
+    allowed_at: float = 0.0
+    last_at: float = 0.0
+
+
+class RateLimit:
+    def __init__(
+        self,
+        *,
+        free_attempts: int,
+        max_wait_seconds: float,
+        first_wait: float = 1.0,
+        max_keys: int = 10_000,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._free_attempts = free_attempts
+        self._first_wait = first_wait
+        self._max_wait_seconds = max_wait_seconds
+        self._max_keys = max_keys
+        self._clock = clock
+        self._attempts: OrderedDict[Hashable, _Attempts] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._attempts)
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return iter(tuple(self._attempts))
+
+    def wait(self, key: Hashable) -> float:
+        """Seconds until the next attempt is allowed; 0 if it is allowed now."""
+        attempts = self._attempts.get(key)
+        return 0.0 if attempts is None else max(0.0, attempts.allowed_at - self._clock())
+
+    def count(self, key: Hashable) -> None:
+        """Counts an attempt; call `forget` if it succeeds."""
+        now = self._clock()
+        attempts = self._attempts.pop(key, None)
+        # A key without attempts for twice the maximum wait starts anew.
+        if attempts is None or now - attempts.last_at > 2 * self._max_wait_seconds:
+            attempts = _Attempts()
+        attempts.count += 1
+        attempts.last_at = now
+        if attempts.count >= self._free_attempts:
+            doublings = min(attempts.count - self._free_attempts, 30)
+            attempts.allowed_at = now + min(self._first_wait * 2**doublings, self._max_wait_seconds)
+        self._attempts[key] = attempts
+        while len(self._attempts) > self._max_keys:
+            self._attempts.popitem(last=False)
+
+    def forget(self, key: Hashable) -> None:
+        self._attempts.pop(key, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,3 +200,19 @@ class PasswordChecker:
             return await asyncio.get_running_loop().run_in_executor(self._pool, self.verify, user, password)
         finally:
             self._waiting -= 1
+
+
+def refusal_response(refusal: Refusal, *, setup: bool = False) -> Response:
+    body: ErrorAnswer = {"status": "error", "errorType": refusal.kind, "error": refusal.sentence}
+    headers: list[Header] = []
+    if refusal.status == 401:
+        body["login"], body["setup"] = True, setup
+        # Bearer, although basic auth works too: a Basic challenge would open the browser's own dialog.
+        headers.append(("www-authenticate", 'Bearer realm="gpuscope"'))
+    if refusal.wait_seconds:
+        headers.append(("retry-after", str(math.ceil(refusal.wait_seconds))))
+    return json_response(body, refusal.status, tuple(headers))
+
+
+def json_response(body: LoginJson, status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
+    return Response(orjson.dumps(body), status, "application/json", (("cache-control", "no-store"), *headers))

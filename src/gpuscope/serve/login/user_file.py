@@ -6,6 +6,7 @@ store, and because `server --store` has no store. The server sees each change at
 
 from __future__ import annotations
 
+import hmac
 import re
 import time
 import unicodedata
@@ -14,16 +15,17 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gpuscope.base.errors import GpuscopeError
+from gpuscope.serve.login.access_rules import ClientRole
 from gpuscope.serve.login.credentials import (
     ROUNDS,
     check_password,
     digest,
     hash_password,
+    new_secret,
     new_token,
     password_error,
 )
 from gpuscope.serve.login.private_file import Document, PrivateFile
-from gpuscope.serve.login.roles import ClientRole
 
 FILE_NAME = "users.json"
 MAX_NAMES = 1000
@@ -245,3 +247,23 @@ def _table(table: object, shape: dict[str, type | tuple[type, ...]]) -> Document
         if not isinstance(entry.get("node", ""), str):
             raise ValueError(f"the entry {name[:80]!r} has an invalid node")
     return table
+
+
+class FirstUserSetup:
+    def __init__(self, users: UserFile) -> None:
+        self._users = users
+        self._digest = ""
+
+    def new_token(self) -> str:
+        token = new_secret()
+        self._digest = digest(token)
+        return token
+
+    def is_open(self) -> bool:
+        return bool(self._digest) and not self._users.names()
+
+    def accepts(self, token: str) -> bool:
+        return self.is_open() and hmac.compare_digest(self._digest, digest(token))
+
+    def close(self) -> None:
+        self._digest = ""

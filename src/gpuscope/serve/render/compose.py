@@ -18,8 +18,7 @@ from gpuscope.serve.render import RenderedFile, read_shipped
 from gpuscope.serve.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.serve.render.grafana import GrafanaPlan, grafana_files
 from gpuscope.serve.render.grafana.dashboard_texts import ENGLISH
-from gpuscope.serve.render.prometheus import ScrapePlan, prometheus_files
-from gpuscope.serve.render.rendered_rules import rule_files
+from gpuscope.serve.render.prometheus import ScrapePlan, prometheus_files, rule_files
 
 STATIC_FILES: Final = (
     "compose.yaml",

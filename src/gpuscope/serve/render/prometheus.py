@@ -1,22 +1,48 @@
 """prometheus.yml for a cluster: jobs `node`, `gpuscope` (or `dcgm`) and `slurm`, with host names as `instance`.
 
-Input: a `ScrapePlan`. Output: prometheus.yml, one target file per job and the shipped rules; or prometheus.yml
+Input: a `ScrapePlan`, whose host names are checked: they become targets and labels in YAML files. Output:
+prometheus.yml, one target file per job and the shipped rules that fit the metrics scraped; or prometheus.yml
 alone, with the targets in it. Prometheus notices a changed target file without a restart.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import re
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import yaml
 
-from gpuscope.serve.render import RenderedFile
-from gpuscope.serve.render.host_names import host_and_port
+from gpuscope.agent.sources.slurm.hostlist import expand_hostlist
+from gpuscope.base.errors import UsageError
+from gpuscope.judge.rules.shipped import rule_files as shipped_rule_files
+from gpuscope.model.vendor import advices
+from gpuscope.serve.render import FILES, RenderedFile
 from gpuscope.serve.render.ports import AGENT_PORT, ALERTMANAGER_PORT, NODE_EXPORTER_PORT, SLURM_EXPORTER_PORT
-from gpuscope.serve.render.rendered_rules import rule_files
 
+_NAME = re.compile(
+    r"[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?(?:\.[A-Za-z0-9](?:[A-Za-z0-9_-]*[A-Za-z0-9])?)*\.?"
+)
+MAX_NAME_CHARACTERS = 253  # RFC 1035
+MAX_NAMES = 10_000
+SUFFIX: Final = ".rules.yml"
+_OF_EXPORTERS: Final = {
+    rules.group: rules.metrics for advice in advices().values() for rules in advice.exporter_rules
+}
+METRICS: Final = ("gpuscope", *_OF_EXPORTERS.values())
+_ONLY_FOR: Final = {
+    "gpuscope-gpu": "gpuscope",
+    "gpuscope-node": "gpuscope",
+    "gpuscope-rollups": "gpuscope",
+    "gpuscope-use": "gpuscope",
+    **_OF_EXPORTERS,
+}
+"""Files about one exporter's metrics; all others fit every one."""
+NOT_RENDERED: Final = frozenset({"instances"})
+"""`InstanceDown` fires for every target, also where `HostDown` does."""
 GPU_JOBS: Final = ("gpuscope", "dcgm")
 HEADER: Final = (
     "# Written by `gpuscope render`. Targets are in targets/; Prometheus reads them again when they change.\n"
@@ -24,6 +50,59 @@ HEADER: Final = (
 INLINE_HEADER: Final = (
     "# Written by `gpuscope render prometheus`. With --out DIR, targets and rules are written as files.\n"
 )
+
+
+def parse_host_names(text: str, flag: str) -> tuple[str, ...]:
+    """`a,b,c` or a hostlist as names, in the given order."""
+    try:
+        names = [word.strip() for word in expand_hostlist(text, MAX_NAMES) if word.strip()]
+    except ValueError as error:
+        raise UsageError(f"{flag}: {error}; for example a,b,c or gpu[1-3]") from None
+    if not names:
+        raise UsageError(
+            f"{flag}: {text!r} has no host name; give names separated by commas, for example a,b,c"
+        )
+    for name in names:
+        check_host_name(name, flag)
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
+    if twice is not None:
+        raise UsageError(f"{flag}: {twice} is given twice; name each host once")
+    return tuple(names)
+
+
+def check_host_name(name: str, flag: str) -> str:
+    if _is_address(name) or (_NAME.fullmatch(name) and len(name) <= MAX_NAME_CHARACTERS):
+        return name
+    hint = (
+        "give the name without the port"
+        if re.search(r":\d+$", name)
+        else "letters, digits, - and . are allowed"
+    )
+    raise UsageError(f"{flag}: {name!r} is not a host name or address; {hint}")
+
+
+def host_and_port(name: str, port: int) -> str:
+    return f"[{name}]:{port}" if ":" in name else f"{name}:{port}"
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def rule_files(metrics: str = "gpuscope", page_url: str = "") -> list[RenderedFile]:
+    """As `rules/NAME.rules.yml`. `page_url` is gpuscope's page as users reach it: without it, alerts have no
+    `runbook_url`."""
+    paths = sorted((FILES / "prometheus" / "rules").glob("*.yml"))
+    explained = shipped_rule_files(page_url)
+    return [
+        RenderedFile(f"rules/{path.stem}{SUFFIX}", explained.get(path.name) or path.read_text("utf-8"))
+        for path in paths
+        if _ONLY_FOR.get(path.stem, metrics) == metrics and path.stem not in NOT_RENDERED
+    ]
 
 
 @dataclass(frozen=True, slots=True)

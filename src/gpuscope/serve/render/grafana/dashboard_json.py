@@ -7,26 +7,24 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from gpuscope.serve.render.grafana.dashboard_table import (
-    DASHBOARDS,
-    TIME_ON_PAGE,
-    UID_PREFIX,
-    VARIABLES,
-    Dashboard,
-    DashboardVariable,
-)
-from gpuscope.serve.render.grafana.dashboard_texts import DashboardTexts
-from gpuscope.serve.render.grafana.panel_json import DATASOURCE, to_panel_json
-from gpuscope.serve.render.grafana.panel_table import (
     BARS,
+    DASHBOARDS,
     LEVELS,
     LINES,
     SPANS,
     STAT,
     STATES,
     TABLE,
+    TIME_ON_PAGE,
+    UID_PREFIX,
+    VARIABLES,
+    Dashboard,
     DashboardPanel,
+    DashboardVariable,
     load_panels,
 )
+from gpuscope.serve.render.grafana.dashboard_texts import DashboardTexts
+from gpuscope.serve.render.grafana.panel_json import DATASOURCE, to_panel_json
 
 Json = dict[str, Any]
 

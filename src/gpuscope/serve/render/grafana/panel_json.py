@@ -7,8 +7,7 @@ from string import ascii_uppercase
 from types import MappingProxyType
 from typing import Any, Final
 
-from gpuscope.serve.render.grafana.dashboard_texts import DashboardTexts
-from gpuscope.serve.render.grafana.panel_table import (
+from gpuscope.serve.render.grafana.dashboard_table import (
     BARS,
     INSTANT_KINDS,
     LEVELS,
@@ -20,6 +19,7 @@ from gpuscope.serve.render.grafana.panel_table import (
     DashboardPanel,
     DashboardQuery,
 )
+from gpuscope.serve.render.grafana.dashboard_texts import DashboardTexts
 
 Json = dict[str, Any]
 

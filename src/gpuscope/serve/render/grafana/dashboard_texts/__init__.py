@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
-    from gpuscope.serve.render.grafana.dashboard_table import Dashboard
-    from gpuscope.serve.render.grafana.panel_table import DashboardPanel
+    from gpuscope.serve.render.grafana.dashboard_table import Dashboard, DashboardPanel
 
 ENGLISH: Final = "en"
 LANGUAGES: Final = (ENGLISH, "ko", "ja", "zh")
