@@ -14,7 +14,7 @@ from gpuscope.base.settings import Settings, env_name, setting_rows
 from gpuscope.cli import COMMANDS, command_parser, load_command
 from gpuscope.serve.stand_ins import load_stand_in
 from tests.fast_yaml import read_yaml
-from tools.doctor_page import DOCTOR, doctor_sentences
+from tools.doctor_page import doctor_files, doctor_sentences
 
 ROOT = Path(__file__).parent.parent
 GUIDES = ROOT / "docs/guides"
@@ -119,7 +119,7 @@ def test_the_values_of_helm_commands_are_in_the_chart(page: Path) -> None:
 def doctor_words(*verdicts: str) -> set[str]:
     return {
         sentence.what
-        for path in DOCTOR.glob("*.py")
+        for path in doctor_files().values()
         for sentence in doctor_sentences(path)
         if not verdicts or sentence.verdict in verdicts
     }

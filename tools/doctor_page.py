@@ -50,6 +50,17 @@ class DoctorSentence:
 
 def doctor_page() -> Iterator[str]:
     yield INTRODUCTION
+    for title, path in doctor_files().items():
+        if sentences := doctor_sentences(path):
+            yield f"## {title}\n"
+            yield "| | what it says | fix |\n|---|---|---|"
+            for sentence in sentences:
+                yield f"| {sentence.verdict} | {_cell(sentence.what)} | {_cell(sentence.fix)} |"
+            yield ""
+
+
+def doctor_files() -> dict[str, Path]:
+    """The modules with checks, by their titles: vendors first."""
     of_vendors = {
         f"Driver and GPUs: {vendors()[path.parent.name].title}": path
         for path in sorted(PACKAGE.glob("vendors/*/doctor.py"))
@@ -57,13 +68,7 @@ def doctor_page() -> Iterator[str]:
     of_machine = {
         TITLES.get(path.stem, path.stem.replace("_", " ")): path for path in sorted(DOCTOR.glob("*.py"))
     }
-    for title, path in (of_vendors | of_machine).items():
-        if sentences := doctor_sentences(path):
-            yield f"## {title}\n"
-            yield "| | what it says | fix |\n|---|---|---|"
-            for one in sentences:
-                yield f"| {one.verdict} | {_cell(one.what)} | {_cell(one.fix)} |"
-            yield ""
+    return of_vendors | of_machine
 
 
 def doctor_sentences(path: Path) -> list[DoctorSentence]:
