@@ -45,6 +45,16 @@ PLACES: Final = {
     "victorops": "route: {{receiver: a}}\nreceivers: [{{name: a, victorops_configs: [{{{}}}]}}]",
     "victorops global": "global: {{{}}}\nroute: {{receiver: a}}\n"
                         "receivers: [{{name: a, victorops_configs: [{{routing_key: r}}]}}]",
+    "mattermost": "route: {{receiver: a}}\nreceivers: [{{name: a, mattermost_configs: [{{{}}}]}}]",
+    "mattermost global": "global: {{{}}}\nroute: {{receiver: a}}\n"
+                         "receivers: [{{name: a, mattermost_configs: [{{}}]}}]",
+    "rocketchat": "route: {{receiver: a}}\nreceivers: [{{name: a, rocketchat_configs: [{{{}}}]}}]",
+    "rocketchat global": "global: {{{}}}\nroute: {{receiver: a}}\n"
+                         "receivers: [{{name: a, rocketchat_configs: [{{}}]}}]",
+    "msteams": "route: {{receiver: a}}\nreceivers: [{{name: a, msteams_configs: [{{{}}}]}}]",
+    "wechat": "route: {{receiver: a}}\nreceivers: [{{name: a, wechat_configs: [{{{}}}]}}]",
+    "wechat global": "global: {{{}}}\nroute: {{receiver: a}}\nreceivers: [{{name: a, wechat_configs: [{{}}]}}]",
+    "incidentio": "route: {{receiver: a}}\nreceivers: [{{name: a, incidentio_configs: [{{{}}}]}}]",
 }  # fmt: skip
 
 DURATIONS = (
@@ -315,6 +325,78 @@ FRAGMENTS: Final[dict[str, tuple[str, ...]]] = {
     ),
     "victorops global": (
         "", "victorops_api_key: k", "victorops_api_key_file: k", "victorops_api_key: k, victorops_api_url: x",
+    ),
+    "mattermost": (
+        "", "webhook_url: 'http://m/'", "webhook_url: m", "webhook_url_file: m",
+        "webhook_url: 'http://m/', webhook_url_file: m",
+        *(f"webhook_url: 'http://m/', {more}" for more in (
+            "fields: [{title: t, value: v}]", "fields: [{title: t}]", "fields: [{value: v}]", "fields: [{}]",
+            "fields: [{title: t, value: v, short: true}]", "fields: [{title: t, value: v, foo: 1}]",
+            "attachments: [{}]", "attachments: [{text: t, fields: [{title: t}]}]",
+            "attachments: [{channel: c}]",
+            "attachments: [{text: t, fields: [{title: t, value: v}]}]", "props: {card: c}", "props: {foo: c}",
+            "props: x", "priority: {priority: x}", "priority: x", "priority: {requested_ack: x}",
+            "priority: {priority: urgent, requested_ack: true, persistent_notifications: true}",
+            "priority: {foo: 1}", "channel: c, username: u, icon_url: i, icon_emoji: e, type: t", "foo: 1",
+            "author_name: a, author_link: b, author_icon: c, footer: d, footer_icon: e",
+        )),
+    ),
+    "mattermost global": (
+        "", "mattermost_webhook_url: 'http://m/'", "mattermost_webhook_url: m",
+        "mattermost_webhook_url_file: m",
+    ),
+    "rocketchat": (
+        "", "token: t", "token_id: t", "token: t, token_id: i", "token_file: t, token_id_file: i",
+        "token: t, token_file: t, token_id: i", "token: t, token_id: i, token_id_file: i",
+        *(f"token: t, token_id: i, {more}" for more in (
+            "api_url: x", "api_url: 'http://r/'", "fields: [{}]", "fields: [{title: t, value: v, short: true}]",
+            "fields: [{foo: t}]", "fields: [{short: x}]", "actions: [{}]",
+            "actions: [{type: x, text: t, url: u}]",
+            "actions: [{msg: m, imageurl: i, iswebview: true, webviewheightratio: w, msginchatwindow: true}]",
+            "actions: [{image_url: i}]", "actions: [{msgprocessingtype: x}]", "actions: [{iswebview: x}]",
+            "short_fields: true, link_names: true", "link_names: x", "emoji: e, icon_url: i, thumb_url: t",
+            "username: u", "foo: 1",
+        )),
+    ),
+    "rocketchat global": (
+        "", "rocketchat_token: t", "rocketchat_token: t, rocketchat_token_id: i",
+        "rocketchat_token_file: t, rocketchat_token_id_file: i",
+        "rocketchat_token: t, rocketchat_token_id: i, rocketchat_api_url: x",
+    ),
+    "msteams": (
+        "webhook_url: 'http://t/'", "", "webhook_url: 'http://t/', webhook_url_file: /x",
+        "webhook_url_file: /x",
+        "webhook_url: t", "webhook_url: 'http://t/', title: t, summary: s, text: '{{ .Status }}'",
+        "webhook_url: 'http://t/', foo: t",
+    ),
+    "wechat": (
+        "", "api_secret: s", "corp_id: c", "api_secret: s, corp_id: c", "api_secret_file: s, corp_id: c",
+        "api_secret: s, api_secret_file: s, corp_id: c",
+        *(f"api_secret: s, corp_id: c, {more}" for more in (
+            "message_type: text", "message_type: markdown", "message_type: x", "message_type: ''", "api_url: x",
+            "to_user: u, to_party: p, to_tag: t, agent_id: 5", "foo: 1",
+        )),
+    ),
+    "wechat global": (
+        "", "wechat_api_secret: s", "wechat_api_secret: s, wechat_api_corp_id: c",
+        "wechat_api_secret_file: s, wechat_api_corp_id: c",
+        "wechat_api_secret: s, wechat_api_corp_id: c, wechat_api_url: x",
+    ),
+    "incidentio": (
+        "", "url: 'http://i/'", "url: 'http://i/', url_file: /x", "url_file: /x", "url: i",
+        "alert_source_token: t",
+        *(f"url: 'http://i/', {more}" for more in (
+            "alert_source_token: t", "alert_source_token_file: t",
+            "alert_source_token: t, alert_source_token_file: t",
+            "http_config: {}", "http_config: {authorization: {credentials: c}}",
+            "http_config: {bearer_token: c}",
+            "alert_source_token: t, http_config: {authorization: {credentials: c}}",
+            "alert_source_token: t, http_config: {basic_auth: {username: u}}",
+            "alert_source_token: t, http_config: {}",
+            "http_config: {basic_auth: {username: u}}", "max_alerts: 5", "max_alerts: -1", "timeout: 5s",
+            "timeout: x",
+            "foo: 1",
+        )),
     ),
 }  # fmt: skip
 

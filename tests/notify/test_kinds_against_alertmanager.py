@@ -6,17 +6,10 @@ read from the webhook that Alertmanager sends beside each channel.
 
 from __future__ import annotations
 
-import json
-import ssl
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -28,12 +21,9 @@ from gpuscope.judge.notify.channels import build_receiver
 from gpuscope.judge.notify.channels.pushover import PushoverConfig
 from gpuscope.judge.notify.notification import Notification, Reason
 from tests.engines import running_alertmanager
-from tests.local_server import serving_in_thread
+from tests.notify.kind_sink import running_kind_sink
 from tests.notify.timeline import call
-from tests.server.certificates import make_certificate
-from tests.waiting import PATIENCE_SECONDS
 
-COMPARED_HEADERS = ("content-type", "authorization", "x-auth-token", "x-user-id", "accept-language")
 TEXT = "'{{ range .Alerts }}{{ .Status }} {{ .Labels.gpu }} {{ .Annotations.summary }} {{ end }}'"
 LONG = "'{{ range .Alerts }}{{ .Status }}{{ end }}" + "é<&>" * 8000 + "'"
 
@@ -83,101 +73,74 @@ KINDS = {
   - {{api_key: k, api_url: 'SINK/alert/', routing_key: r, message_type: WARNING, state_message: '',
      entity_display_name: e, monitoring_tool: t}}
 """,
+    "mattermost": f"""
+  - {{webhook_url: 'SINK/hooks/1', text: {TEXT}, username: u, color: c, title: t, title_link: l, fallback: ''}}
+  - webhook_url: 'SINK/hooks/2'
+    channel: '#{{{{ .CommonLabels.node }}}}'
+    username: ''
+    icon_url: i
+    icon_emoji: e
+    type: custom_x
+    text: {LONG}
+    title: '{{{{ .Status }}}}'
+    title_link: 'http://x/?a=b&c'
+    color: '{{{{ template "mattermost.default.color" . }}}}'
+    fallback: f
+    pretext: p
+    author_name: a
+    author_link: b
+    author_icon: c
+    footer: d
+    footer_icon: e
+    thumb_url: f
+    image_url: g
+    fields: [{{title: t, value: '{{{{ .Status }}}}'}}, {{title: t, value: v, short: false}}]
+    props: {{card: '{{{{ .CommonLabels.node }}}}'}}
+    priority: {{priority: URGENT, requested_ack: true, persistent_notifications: true}}
+  - webhook_url: 'SINK/hooks/3'
+    username: u
+    text: {LONG}
+    attachments:
+    - {{text: {TEXT}, title: t, fields: [{{title: t, value: v, short: true}}]}}
+    - {{color: c, pretext: '{{{{ .Status }}}}', fallback: f}}
+    priority: {{priority: important, requested_ack: true, persistent_notifications: true}}
+  - {{webhook_url: 'SINK/hooks/4', text: {TEXT}, username: u, title: t, title_link: l, fallback: f, props: {{}},
+     attachments: [], priority: {{priority: nope, requested_ack: true, persistent_notifications: true}}}}
+""",
+    "rocketchat": f"""
+  - {{api_url: 'SINK', token: t, token_id: i, text: {TEXT}, title: t, title_link: l, send_resolved: true}}
+  - send_resolved: true
+    api_url: 'SINK/chat/'
+    token: t
+    token_id: i
+    channel: '#{{{{ .CommonLabels.node }}}}'
+    text: {LONG}
+    title: {LONG}
+    title_link: 'http://x/?a=b&c'
+    emoji: ':fire:'
+    icon_url: i
+    image_url: g
+    thumb_url: h
+    short_fields: true
+    link_names: true
+    fields: [{{title: t, value: '{{{{ .Status }}}}'}}, {{title: t, short: false}}]
+    actions: [{{type: x, text: '{{{{ .Status }}}}', url: u, msg: m, imageurl: i, iswebview: true}}, {{}}]
+""",
+    "msteams": f"""
+  - {{webhook_url: 'SINK/1', title: t, summary: '{{{{ .CommonLabels.node }}}}', text: {TEXT}}}
+  - {{webhook_url: 'SINK/2', title: '{{{{ .Status }}}}', summary: '', text: ''}}
+""",
+    "wechat": f"""
+  - {{api_url: 'SINK/1', api_secret: '{{{{ .Receiver }}}} s', corp_id: c, message: {TEXT}, send_resolved: true}}
+  - {{api_url: 'SINK/2/', api_secret: s, corp_id: c, message: {TEXT}, to_user: '{{{{ .CommonLabels.node }}}}',
+     to_party: p, to_tag: t, agent_id: a, message_type: markdown, send_resolved: true}}
+""",
+    "incidentio": """
+  - {url: 'SINK/1', alert_source_token: t}
+  - {url: 'SINK/2', alert_source_token: t, max_alerts: 1, timeout: 5s}
+  - {url: 'SINK/3', http_config: {authorization: {credentials: c}}}
+""",
 }
-ANSWERS: dict[str, Callable[[str], object]] = {}
-"""What the service answers to a request for a path, if it is looked at."""
-
-
-@dataclass(frozen=True)
-class Received:
-    method: str
-    path: str
-    query: tuple[tuple[str, str], ...]
-    headers: tuple[tuple[str, str], ...]
-    body: Any
-
-    @property
-    def key(self) -> str:
-        return repr(self)
-
-
-class KindSink:
-    """An HTTP server, and a proxy that ends TLS itself, that keep every request."""
-
-    def __init__(self, kind: str, certificate: ssl.SSLContext) -> None:
-        self.requests: list[Received] = []
-        self.groups: list[dict[str, Any]] = []
-        self.changed = threading.Condition()
-        sink = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def do_CONNECT(self) -> None:
-                self.send_response(200)
-                self.end_headers()
-                with certificate.wrap_socket(self.connection, server_side=True) as secure:
-                    self.connection, self.rfile, self.wfile = (
-                        secure,
-                        secure.makefile("rb"),
-                        secure.makefile("wb"),
-                    )  # type: ignore[assignment]
-                    self.handle_one_request()
-                self.close_connection = True
-
-            def do_POST(self) -> None:
-                body = self.rfile.read(int(self.headers.get("content-length", 0)))
-                parts = urlsplit(self.path)
-                answer: object = {}
-                with sink.changed:
-                    if parts.path == "/webhook":
-                        sink.groups.append(json.loads(body))
-                    else:
-                        answer = ANSWERS.get(kind, lambda path: {})(parts.path)
-                        headers = {name.lower(): value for name, value in self.headers.items()}
-                        sink.requests.append(
-                            Received(
-                                self.command,
-                                parts.path,
-                                tuple(parse_qsl(parts.query, keep_blank_values=True)),
-                                tuple((name, headers[name]) for name in COMPARED_HEADERS if name in headers),
-                                json.loads(body) if body else None,
-                            )
-                        )
-                    sink.changed.notify_all()
-                data = json.dumps(answer).encode()
-                self.send_response(200)
-                self.send_header("content-length", str(len(data)))
-                self.end_headers()
-                self.wfile.write(data)
-                self.wfile.flush()
-
-            do_PUT = do_GET = do_POST
-
-            def log_message(self, *args: object) -> None:
-                pass
-
-        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self.server.server_port}"
-
-    def wait_for_group(self, count: int) -> dict[str, Any]:
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.groups) >= count, PATIENCE_SECONDS)
-            return self.groups[count - 1]
-
-    def taken(self, expected: int) -> list[Received]:
-        """The requests since the last call, in an order that does not depend on threads."""
-        with self.changed:
-            assert self.changed.wait_for(lambda: len(self.requests) >= expected, PATIENCE_SECONDS), (
-                self.requests
-            )
-            taken, self.requests = self.requests, []
-        return sorted(taken, key=lambda request: request.key)
-
-
-@contextmanager
-def running_kind_sink(kind: str, tmp_path: Path) -> Iterator[KindSink]:
-    sink = KindSink(kind, make_certificate(tmp_path).server_context())
-    with sink.server, serving_in_thread(sink.server):
-        yield sink
 
 
 def config_text(kind: str, url: str, *, is_real: bool) -> str:
@@ -216,13 +179,13 @@ def to_notification(group: dict[str, Any], sent_at: float) -> Notification:
                 alert["labels"],
                 alert["annotations"],
                 parse_rfc3339(alert["startsAt"]),
-                sent_at - 1 if alert["status"] == "resolved" else sent_at + 300,
+                parse_rfc3339(alert["endsAt"]) if alert["status"] == "resolved" else sent_at + 300,
                 alert["generatorURL"],
                 fingerprint=alert["fingerprint"],
             )
             for alert in group["alerts"]
         ],
-        reason=Reason.FIRST,
+        reason=Reason(group["notification_reason"]),
         external_url=group["externalURL"],
         sent_at=sent_at,
         route_labels={},

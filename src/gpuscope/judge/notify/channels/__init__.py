@@ -33,24 +33,14 @@ from gpuscope.judge.notify.channel_options import (
 from gpuscope.judge.notify.message_texts import SHARED_DEFAULTS, Messages
 
 UNSUPPORTED_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "incidentio": (),
     "jira": ("jira_api_url",),
-    "mattermost": ("mattermost_webhook_url", "mattermost_webhook_url_file"),
-    "msteams": (),
-    "rocketchat": (
-        "rocketchat_api_url", "rocketchat_token", "rocketchat_token_file", "rocketchat_token_id",
-        "rocketchat_token_id_file",
-    ),
     "sns": (),
-    "wechat": ("wechat_api_url", "wechat_api_secret", "wechat_api_secret_file", "wechat_api_corp_id"),
 }  # fmt: skip
 """Alertmanager's, with their keys of `global`. These have no effect: a receiver that needed them is refused."""
 _NO_TEMPLATES = ("http_config", "tls_config")
 _SECRET_KEYS = (
-    "alert_source_token", "api_secret", "bearer_token", "client_secret", "credentials", "key",
-    "mattermost_webhook_url", "password", "proxy_url", "rocketchat_token",
-    "rocketchat_token_id", "secret_key", "secrets", "token", "token_id", "url",
-    "webhook_url", "wechat_api_secret",
+    "bearer_token", "client_secret", "credentials", "key",
+    "password", "proxy_url", "secret_key", "secrets", "url", "webhook_url",
 )  # fmt: skip
 """Of http_config, and of kinds that Alertmanager has and we do not."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE | re.ASCII)

@@ -1,0 +1,202 @@
+"""Rocket.Chat: a message of one attachment, posted as the user whose token is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gpuscope.base.config_values import ConfigMapping
+from gpuscope.base.http_config import HttpConfig
+from gpuscope.judge.notify.channel import SecretText, SendError, Told, url_host
+from gpuscope.judge.notify.channel_options import (
+    PLAIN_HTTP,
+    finish,
+    read_channel_http,
+    read_plain_url,
+    read_secret,
+    read_texts,
+)
+from gpuscope.judge.notify.channels import ChannelKind
+from gpuscope.judge.notify.json_post import ComposedMessage, cut, join_url, post_json
+from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
+from gpuscope.judge.notify.notification import Notification
+
+API_URL = "https://open.rocket.chat/"
+MAX_TITLE_CHARACTERS = 1024
+DEFAULTS = {
+    "channel": "",
+    "color": '{{ if eq .Status "firing" }}red{{ else }}green{{ end }}',
+    "emoji": default_template("rocketchat.default.emoji"),
+    "icon_url": default_template("rocketchat.default.iconurl"),
+    "text": default_template("rocketchat.default.text"),
+    "title": default_template("rocketchat.default.title"),
+    "title_link": default_template("rocketchat.default.titlelink"),
+    "image_url": "",
+    "thumb_url": "",
+}
+_ATTACHMENT = ("title", "title_link", "text", "image_url", "thumb_url", "color")
+_PLAIN = ("channel", "icon_url", "title_link", "image_url", "thumb_url", "color", "emoji")
+_ACTION_TEXTS = ("type", "text", "url", "imageurl", "webviewheightratio", "msg", "msgprocessingtype")
+_ACTION_SWITCHES = ("iswebview", "msginchatwindow")
+TEXTS = """
+{{ define "rocketchat.default.title" }}{{ template "__subject" . }}{{ end }}
+{{ define "rocketchat.default.alias" }}{{ template "__alertmanager" . }}{{ end }}
+{{ define "rocketchat.default.titlelink" }}{{ template "__alertmanagerURL" . }}{{ end }}
+{{ define "rocketchat.default.emoji" }}{{ end }}
+{{ define "rocketchat.default.iconurl" }}{{ end }}
+{{ define "rocketchat.default.text" }}{{ template "__text_markdown" . }}{{ end }}
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RocketchatConfig:
+    kind: ClassVar[str] = "rocketchat"
+    token: SecretText
+    token_id: SecretText
+    """The id of the token's user."""
+    api_url: str = API_URL
+    send_resolved: bool = False
+    http: HttpConfig = PLAIN_HTTP
+    texts: Mapping[str, str] = field(default_factory=lambda: DEFAULTS)
+    fields: tuple[Mapping[str, Any], ...] = ()
+    actions: tuple[Mapping[str, str], ...] = ()
+    short_fields: bool = False
+
+    def target(self) -> str:
+        return self.texts["channel"] or url_host(self.api_url)
+
+
+@dataclass(frozen=True, slots=True)
+class RocketchatGlobals:
+    api_url: str
+    token: SecretText
+    token_id: SecretText
+
+
+def _read_globals(table: ConfigMapping) -> RocketchatGlobals:
+    return RocketchatGlobals(
+        read_plain_url(table, "rocketchat_api_url", API_URL),
+        read_secret(table, "rocketchat_token"),
+        read_secret(table, "rocketchat_token_id"),
+    )
+
+
+def _read(table: ConfigMapping, http: HttpConfig, own: RocketchatGlobals) -> RocketchatConfig:
+    token = read_secret(table, "token") or own.token
+    token_id = read_secret(table, "token_id") or own.token_id
+    for key, secret in (("token", token), ("token_id", token_id)):
+        if not secret:
+            table.fail(key, f"is missing, and so is rocketchat_{key} in global")
+    table.switch("link_names", False)  # Alertmanager reads it and does not send it
+    return RocketchatConfig(
+        token=token,
+        token_id=token_id,
+        api_url=read_plain_url(table, "api_url", own.api_url),
+        send_resolved=table.switch("send_resolved", False),
+        http=read_channel_http(table, http),
+        texts=read_texts(table, DEFAULTS),
+        fields=_read_fields(table),
+        actions=_read_actions(table),
+        short_fields=table.switch("short_fields", False),
+    )
+
+
+def _read_fields(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
+    fields = []
+    for part in table.tables("fields"):
+        entry: dict[str, Any] = {key: part.text(key) for key in ("title", "value")}
+        if part.has("short"):
+            entry["short"] = part.switch("short", False)
+        finish(part)
+        fields.append(entry)
+    return tuple(fields)
+
+
+def _read_actions(table: ConfigMapping) -> tuple[Mapping[str, str], ...]:
+    actions = []
+    for part in table.tables("actions"):
+        entry = {key: part.text(key) for key in _ACTION_TEXTS}
+        for key in _ACTION_SWITCHES:
+            part.switch(key, False)
+        finish(part)
+        actions.append({key: entry[key] for key in ("text", "url", "msg")})  # Alertmanager sends no others
+    return tuple(actions)
+
+
+class RocketchatSender:
+    def __init__(self, config: RocketchatConfig, messages: Messages) -> None:
+        self._config = config
+        self._messages = messages
+
+    def compose(self, notification: Notification) -> ComposedMessage:
+        config, messages = self._config, self._messages
+
+        def expand(text: str) -> str:
+            return messages.expand(text, notification, MARKDOWN)
+
+        texts = {key: messages.expand(config.texts[key], notification) for key in _PLAIN}
+        message = messages.fit(config.texts["text"], notification, style=MARKDOWN)
+        texts["text"] = message.text
+        texts["title"] = cut(
+            messages.title(config.texts["title"], notification, MARKDOWN), MAX_TITLE_CHARACTERS
+        )
+        attachment: dict[str, object] = {key: texts[key] for key in _ATTACHMENT if texts[key]}
+        if config.fields:
+            attachment["fields"] = [
+                {
+                    "short": entry.get("short", config.short_fields),
+                    **{key: expand(entry[key]) for key in ("title", "value") if entry[key]},
+                }
+                for entry in config.fields
+            ]
+        if config.actions:
+            attachment["actions"] = [
+                {
+                    "type": "button",
+                    **{key: expand(text) for key, text in action.items() if text},
+                    "is_webview": False,
+                    "msg_in_chat_window": False,
+                }
+                for action in config.actions
+            ]
+        named = {"channel": texts["channel"], "emoji": texts["emoji"], "avatar": texts["icon_url"]}
+        document: dict[str, object] = {key: text for key, text in named.items() if text}
+        return ComposedMessage({**document, "attachments": [attachment]}, message.told)
+
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+        config = self._config
+        document, told = self.compose(notification)
+        response = post_json(
+            join_url(config.api_url, "api/v1/chat.postMessage"),
+            document,
+            config.http,
+            timeout_seconds,
+            headers=(("x-auth-token", config.token.reveal()), ("x-user-id", config.token_id.reveal())),
+        )
+        _check_answer(response.body)
+        return told
+
+
+def _check_answer(body: bytes) -> None:
+    """Rocket.Chat may answer 200 to what it refuses."""
+    try:
+        answer = json.loads(body)
+    except (ValueError, RecursionError):
+        raise SendError("the answer is not JSON", may_retry=True, reason="clientError") from None
+    if not isinstance(answer, dict) or answer.get("success") is not True:
+        reason = answer.get("error") if isinstance(answer, dict) else answer
+        raise SendError(f"Rocket.Chat: {str(reason)[:200]}", may_retry=False, reason="clientError")
+
+
+KIND = ChannelKind(
+    name="rocketchat",
+    summary="a user or bot of Rocket.Chat",
+    sender=RocketchatSender,
+    read=_read,
+    read_globals=_read_globals,
+    texts=TEXTS,
+    secret_keys=("token", "token_id", "rocketchat_token", "rocketchat_token_id"),
+    plain_keys=("token", "token_id"),
+)

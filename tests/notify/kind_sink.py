@@ -1,0 +1,125 @@
+"""A server in place of the services that channels send to: keeps each request, answers as the service does."""
+
+from __future__ import annotations
+
+import json
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlsplit
+
+from tests.local_server import serving_in_thread
+from tests.server.certificates import make_certificate
+from tests.waiting import PATIENCE_SECONDS
+
+COMPARED_HEADERS = ("content-type", "authorization", "x-auth-token", "x-user-id", "accept-language")
+ANSWERS: dict[str, Callable[[str], object]] = {
+    "rocketchat": lambda path: {"success": True},
+    "wechat": lambda path: {"access_token": "to ken"} if path.endswith("gettoken") else {"errcode": 0},
+}
+"""What the service answers to a request for a path, if it is looked at."""
+
+
+def _comparable(document: dict[str, Any]) -> dict[str, Any]:
+    """Without what Alertmanager has since 0.34."""
+    return {key: value for key, value in document.items() if key != "routeLabels"}
+
+
+@dataclass(frozen=True)
+class Received:
+    method: str
+    path: str
+    query: tuple[tuple[str, str], ...]
+    headers: tuple[tuple[str, str], ...]
+    body: Any
+
+    @property
+    def key(self) -> str:
+        return repr(self)
+
+
+class KindSink:
+    """An HTTP server, and a proxy that ends TLS itself, that keep every request."""
+
+    def __init__(self, kind: str, certificate: ssl.SSLContext) -> None:
+        self.requests: list[Received] = []
+        self.groups: list[dict[str, Any]] = []
+        self.changed = threading.Condition()
+        self.statuses: list[int] = []
+        """Of the next answers, if they are not 200."""
+        self.answer = ANSWERS.get(kind, lambda path: {})
+        sink = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_CONNECT(self) -> None:
+                self.send_response(200)
+                self.end_headers()
+                with certificate.wrap_socket(self.connection, server_side=True) as secure:
+                    self.connection, self.rfile, self.wfile = (
+                        secure,
+                        secure.makefile("rb"),
+                        secure.makefile("wb"),
+                    )  # type: ignore[assignment]
+                    self.handle_one_request()
+                self.close_connection = True
+
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers.get("content-length", 0)))
+                parts = urlsplit(self.path)
+                answer: object = {}
+                with sink.changed:
+                    if parts.path == "/webhook":
+                        sink.groups.append(json.loads(body))
+                    else:
+                        answer = sink.answer(parts.path)
+                        headers = {name.lower(): value for name, value in self.headers.items()}
+                        sink.requests.append(
+                            Received(
+                                self.command,
+                                parts.path,
+                                tuple(parse_qsl(parts.query, keep_blank_values=True)),
+                                tuple((name, headers[name]) for name in COMPARED_HEADERS if name in headers),
+                                _comparable(json.loads(body)) if body else None,
+                            )
+                        )
+                    sink.changed.notify_all()
+                data = json.dumps(answer).encode()
+                self.send_response(sink.statuses.pop(0) if sink.statuses else 200)
+                self.send_header("content-length", str(len(data)))
+                self.end_headers()
+                self.wfile.write(data)
+                self.wfile.flush()
+
+            do_PUT = do_GET = do_POST
+
+            def log_message(self, *args: object) -> None:
+                pass
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}"
+
+    def wait_for_group(self, count: int) -> dict[str, Any]:
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.groups) >= count, PATIENCE_SECONDS)
+            return self.groups[count - 1]
+
+    def taken(self, expected: int) -> list[Received]:
+        """The requests since the last call, in an order that does not depend on threads."""
+        with self.changed:
+            assert self.changed.wait_for(lambda: len(self.requests) >= expected, PATIENCE_SECONDS), (
+                self.requests
+            )
+            taken, self.requests = self.requests, []
+        return sorted(taken, key=lambda request: request.key)
+
+
+@contextmanager
+def running_kind_sink(kind: str, tmp_path: Path) -> Iterator[KindSink]:
+    sink = KindSink(kind, make_certificate(tmp_path).server_context())
+    with sink.server, serving_in_thread(sink.server):
+        yield sink

@@ -1,0 +1,122 @@
+"""Kinds of channels that Alertmanager has: our default messages, which alerts they tell, what is retried."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.channel import Channel, SendError
+from gpuscope.judge.notify.channels import build_receiver
+from gpuscope.judge.notify.channels.pushover import PushoverConfig
+from tests.goldens import check_golden
+from tests.notify.kind_sink import KindSink, running_kind_sink
+from tests.notify.test_senders import HOSTILE, notification
+
+ENTRIES = {
+    "opsgenie": "api_key: k, api_url: SINK",
+    "webex": "room_id: r, api_url: SINK/v1, http_config: {authorization: {credentials: t}}",
+    "pushover": "user_key: u, token: t",
+    "victorops": "api_key: k, routing_key: r, api_url: SINK",
+    "mattermost": "webhook_url: SINK/hook",
+    "rocketchat": "token: t, token_id: i, api_url: SINK",
+    "msteams": "webhook_url: SINK/hook",
+    "wechat": "api_secret: s, corp_id: c, api_url: SINK",
+    "incidentio": "url: SINK/hook, alert_source_token: t",
+}
+"""With the default messages."""
+
+
+def channel(kind: str, sink: KindSink, tmp_path: Path) -> Channel:
+    path = tmp_path / "alertmanager.yml"
+    entry = ENTRIES[kind].replace("SINK", sink.url)
+    path.write_text(f"route: {{receiver: all}}\nreceivers: [{{name: all, {kind}_configs: [{{{entry}}}]}}]\n")
+    config = load_alerting(path)
+    configs = [
+        replace(one, api_url=f"{sink.url}/1") if isinstance(one, PushoverConfig) else one
+        for one in config.receivers["all"].channels
+    ]
+    [built] = build_receiver("all", configs, config.messages)
+    return built
+
+
+@pytest.mark.parametrize("kind", ENTRIES)
+def test_default_messages(kind: str, tmp_path: Path) -> None:
+    with running_kind_sink(kind, tmp_path) as sink:
+        built = channel(kind, sink, tmp_path)
+        for sent in (notification(), notification(is_resolved=True), notification(HOSTILE)):
+            built.sender.send(sent, 10.0)
+    documents = [[one.method, one.path, dict(one.query), dict(one.headers), one.body] for one in sink.requests]
+    text = json.dumps(documents, indent=1, ensure_ascii=False).replace(sink.url, "SINK")
+    check_golden(Path(f"notify/kind_{kind}.json"), text.encode())
+
+
+@pytest.mark.parametrize(
+    ("kind", "told"),
+    [
+        ("opsgenie", 20), ("webex", 18), ("pushover", 2), ("victorops", 20), ("mattermost", 20),
+        ("rocketchat", 20), ("msteams", 20), ("wechat", 4), ("incidentio", 30),
+    ],
+)  # fmt: skip
+def test_a_kind_says_which_alerts_it_has_told_in_full(kind: str, told: int, tmp_path: Path) -> None:
+    with running_kind_sink(kind, tmp_path) as sink:
+        assert len(channel(kind, sink, tmp_path).sender.send(notification(count=30), 10.0)) == told
+
+
+@pytest.mark.parametrize(
+    ("kind", "status", "may_retry"),
+    [
+        *((kind, 500, True) for kind in ENTRIES),
+        *((kind, 400, False) for kind in ENTRIES if kind != "wechat"),
+        *((kind, 429, kind in ("opsgenie", "incidentio")) for kind in ENTRIES if kind != "wechat"),
+    ],
+)
+def test_which_answers_are_worth_another_attempt(
+    kind: str, status: int, may_retry: bool, tmp_path: Path
+) -> None:
+    with running_kind_sink(kind, tmp_path) as sink:
+        sink.statuses = [status]
+        with pytest.raises(SendError) as caught:
+            channel(kind, sink, tmp_path).sender.send(notification(), 10.0)
+    assert caught.value.may_retry == may_retry
+
+
+def _wechat(code: int) -> Callable[[str], object]:
+    return lambda path: {"access_token": "t"} if path.endswith("gettoken") else {"errcode": code, "errmsg": "m"}
+
+
+@pytest.mark.parametrize(
+    ("kind", "answer", "reason", "may_retry"),
+    [
+        ("rocketchat", lambda path: {"success": False, "error": "no such channel"}, "no such channel", False),
+        ("rocketchat", lambda path: {}, "Rocket.Chat", False),
+        ("wechat", lambda path: {"errcode": 40013}, "gave no token", False),
+        ("wechat", _wechat(42001), "WeChat: m", True),
+        ("wechat", _wechat(40003), "WeChat: m", False),
+    ],
+)
+def test_a_refusal_with_status_200_is_an_error(
+    kind: str, answer: Callable[[str], object], reason: str, may_retry: bool, tmp_path: Path
+) -> None:
+    with running_kind_sink(kind, tmp_path) as sink:
+        sink.answer = answer
+        with pytest.raises(SendError, match=reason) as caught:
+            channel(kind, sink, tmp_path).sender.send(notification(), 10.0)
+    assert caught.value.may_retry == may_retry
+
+
+def test_wechats_token_is_asked_for_once_until_it_expires(tmp_path: Path) -> None:
+    with running_kind_sink("wechat", tmp_path) as sink:
+        built = channel("wechat", sink, tmp_path)
+        built.sender.send(notification(), 10.0)
+        built.sender.send(notification(), 10.0)
+        sink.answer = _wechat(42001)
+        with pytest.raises(SendError):
+            built.sender.send(notification(), 10.0)
+        sink.answer = _wechat(0)
+        built.sender.send(notification(), 10.0)
+    assert [one.path for one in sink.requests].count("/gettoken") == 2
