@@ -58,7 +58,7 @@ def driver_library(context: DoctorContext) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.GOOD, "NVML answers")
     elif not _can_load(DRIVER_LIBRARY):
         fix = _mount_line(context) or "sudo apt install libnvidia-ml1"
-        yield CheckResult(_if_gpus(context), f"{DRIVER_LIBRARY} was not found", fix)
+        yield CheckResult(_if_gpus(context), "libnvidia-ml.so.1 was not found", fix)
     elif status is not None:
         yield CheckResult(Verdict.BAD, f"NVML does not answer: {status.why}")
 
