@@ -14,7 +14,7 @@ from gpuscope.agent.families.native.table import NATIVE_METRICS
 from gpuscope.agent.owners.gpu_work import MEANING_OF_WORK
 from gpuscope.cli import main
 from gpuscope.judge.checks.states import STATES
-from gpuscope.vendors.nvidia.throttles import THROTTLES
+from gpuscope.vendors.nvidia.vendor import THROTTLES
 from gpuscope.vendors.nvidia.xids import XIDS
 from tests.local_server import QuietHandler, serving_http
 from tests.reports.histories import STEP_MS, History

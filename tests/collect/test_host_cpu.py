@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.agent.collect.host_cpu import CpuMeter
+from gpuscope.agent.collect.composer import CpuMeter
 from gpuscope.model.readings import ABSENT, HostReading
 
 

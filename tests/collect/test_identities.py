@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscope.agent.collect.identities import Identities
+from gpuscope.agent.collect.composer import Identities
 from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
 from gpuscope.vendors.nvidia.nvidia_values import make_device
 

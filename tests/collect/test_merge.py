@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from gpuscope.agent.collect.merge import merge_readings
+from gpuscope.agent.collect.composer import merge_readings
 from gpuscope.model.readings import ABSENT, Device, Driver, Reading, Uuid
 from gpuscope.vendors.nvidia.nvidia_values import make_instance, own
 from tests.fakes import gpu

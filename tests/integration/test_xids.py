@@ -15,7 +15,7 @@ from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.agent.families import load_family
 from gpuscope.agent.sources.kernel_log import KernelLog
-from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader
+from gpuscope.agent.sources.kernel_log.log_readers import KmsgReader
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text

@@ -19,7 +19,7 @@ from gpuscope.serve.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_arg
 from gpuscope.vendors.nvidia.families.dcgm.builder import DcgmBuilder, build_with
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import each_once
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.vendors.nvidia.families.dcgm.hpc_jobs import MAX_JOBS
+from gpuscope.vendors.nvidia.families.dcgm.labelled_entities import MAX_JOBS
 from gpuscope.vendors.nvidia.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
 from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 from tests.fakes import replace_readings, xid_total

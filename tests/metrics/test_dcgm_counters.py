@@ -12,8 +12,14 @@ from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
 from gpuscope.vendors.nvidia.dcgm_fields import dcgm_fields, ids_by_name
-from gpuscope.vendors.nvidia.families.dcgm.counters_csv import TYPES, each_once, load_counters, parse_counters
-from gpuscope.vendors.nvidia.families.dcgm.csv_records import CsvError, read_records
+from gpuscope.vendors.nvidia.families.dcgm.counters_csv import (
+    TYPES,
+    CsvError,
+    each_once,
+    load_counters,
+    parse_counters,
+    read_records,
+)
 from gpuscope.vendors.nvidia.families.dcgm.table import DEFAULT_COUNTERS, EXPORTER_COUNTERS, Counter
 from tests.examples import examples
 

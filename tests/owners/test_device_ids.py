@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.owners.device_ids import DeviceIndex, id_forms
+from gpuscope.agent.owners.allocation_matching import DeviceIndex, id_forms
 from gpuscope.model.readings import ABSENT, Uuid
 from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 

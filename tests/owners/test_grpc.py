@@ -13,8 +13,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.owners.grpc.call import CallError, CallResponse, call, encode_frame
-from gpuscope.agent.owners.grpc.hpack import HeaderDecoder, HeaderError, decode_huffman
+from gpuscope.agent.owners.grpc.call import (
+    CallError,
+    CallResponse,
+    HeaderDecoder,
+    HeaderError,
+    call,
+    decode_huffman,
+    encode_frame,
+)
 from gpuscope.agent.owners.grpc.protobuf import ProtobufError, fields, text
 from gpuscope.agent.owners.pod_resources import LIST
 from gpuscope.base.errors import SourceError

@@ -15,9 +15,15 @@ from hypothesis import strategies as st
 from gpuscope.agent.owners.allocation_claims import AllocationClaim
 from gpuscope.agent.owners.allocation_matching import AllocationMatcher
 from gpuscope.agent.owners.lookup_timing import KUBELET_GOOD_FOR_SECONDS
-from gpuscope.agent.owners.pod_list_json import decode_pod_list
-from gpuscope.agent.owners.pod_logs import read_pod_logs
-from gpuscope.agent.owners.pod_reader import PodMethod, PodReader, build_pod_reader, label_filter, pod_worker
+from gpuscope.agent.owners.pod_reader import (
+    PodMethod,
+    PodReader,
+    build_pod_reader,
+    decode_pod_list,
+    label_filter,
+    pod_worker,
+    read_pod_logs,
+)
 from gpuscope.agent.owners.pod_resources import decode_pod_resources, kubelet_worker, list_pod_resources
 from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, index_pods
 from gpuscope.agent.owners.pods_api import decode_pods

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.agent.owners.kubernetes_https import api_server_url, get
-from gpuscope.agent.owners.pod_list_json import decode_pod_list
+from gpuscope.agent.owners.pod_reader import decode_pod_list
 from gpuscope.base.errors import SourceError
 from tests.local_server import QuietHandler, serving_http
 

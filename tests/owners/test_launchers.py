@@ -12,9 +12,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.agent.owners.attribution import program_of
-from gpuscope.agent.owners.launchers import LauncherLookup
 from gpuscope.agent.owners.proc import Proc, ProcessGone, ProcessRelations, parse_relations
-from gpuscope.agent.owners.process_lookup import ProcessKey, ProcessLookup
+from gpuscope.agent.owners.process_lookup import LauncherLookup, ProcessKey, ProcessLookup
 from gpuscope.agent.owners.users import UserNames
 from gpuscope.model.readings import ABSENT, Owner
 

@@ -16,9 +16,8 @@ from gpuscope.agent.owners.job_files import read_job_files
 from gpuscope.agent.owners.node_jobs import JobStep, NodeJobs
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.owners.pods import NO_PODS
-from gpuscope.agent.owners.process_lookup import KernelFacts, ProcessKey
+from gpuscope.agent.owners.process_lookup import KernelFacts, ProcessKey, SlurmVariables
 from gpuscope.agent.owners.slurm_claims import SlurmClaims
-from gpuscope.agent.owners.slurm_environment import SlurmVariables
 from gpuscope.agent.owners.slurm_pids import SlurmPids, find_scontrol, parse_listpids
 from gpuscope.agent.owners.unallocated_use import NEW_SECONDS
 from gpuscope.model.readings import (

@@ -20,8 +20,15 @@ from gpuscope.agent.owners.proc import (
     parse_stat,
     parse_status,
 )
-from gpuscope.agent.owners.process_lookup import ProcessKey, ProcessLookup, keys_of, parse_command_line
-from gpuscope.agent.owners.slurm_environment import NO_VARIABLES, SlurmVariables, parse_environment
+from gpuscope.agent.owners.process_lookup import (
+    NO_VARIABLES,
+    ProcessKey,
+    ProcessLookup,
+    SlurmVariables,
+    keys_of,
+    parse_command_line,
+    parse_environment,
+)
 from gpuscope.agent.owners.users import UserNames, parse_names, parse_ranges
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT

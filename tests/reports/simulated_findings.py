@@ -20,7 +20,7 @@ from gpuscope.agent.families.selection import MetricSelection
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.demo.curve import POWER
-from gpuscope.demo.people import PEOPLE
+from gpuscope.demo.jobs import PEOPLE
 from gpuscope.demo.simulated_gpu import Gpu
 from gpuscope.history.promql import Engine
 from gpuscope.judge.checks.checks import CHECKED_METRICS

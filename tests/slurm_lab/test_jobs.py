@@ -13,8 +13,7 @@ import pytest
 
 from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.agent.owners.job_files import JobFiles, read_job_files
-from gpuscope.agent.owners.process_lookup import ProcessKey
-from gpuscope.agent.owners.slurm_environment import parse_environment
+from gpuscope.agent.owners.process_lookup import ProcessKey, parse_environment
 from gpuscope.agent.owners.slurm_pids import SlurmPids
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.agent.collect.identities import Identities
+from gpuscope.agent.collect.composer import Identities
 from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.errors import SourceError, SourceMissing, UsageError

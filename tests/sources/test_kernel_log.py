@@ -15,15 +15,17 @@ from hypothesis import strategies as st
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.error_state import LogPosition
 from gpuscope.agent.sources import kernel_log
-from gpuscope.agent.sources.kernel_log import KernelLog, commands, kmsg, open_reader
-from gpuscope.agent.sources.kernel_log.commands import (
+from gpuscope.agent.sources.kernel_log import KernelLog, log_readers, open_reader
+from gpuscope.agent.sources.kernel_log.log_readers import (
     DmesgReader,
     JournalReader,
+    KernelLogRecord,
+    KmsgReader,
+    LogReader,
     parse_dmesg_line,
     parse_journal_line,
+    parse_kmsg_record,
 )
-from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader, parse_kmsg_record
-from gpuscope.agent.sources.kernel_log.record import KernelLogRecord, LogReader
 from gpuscope.base.errors import SourceError, SourceMissing
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, ErrorEvent, Uuid
@@ -155,7 +157,7 @@ def test_a_time_in_the_future_is_now() -> None:
 
 
 def test_a_long_log_is_read_in_parts_with_the_right_times(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kmsg, "MAX_RECORDS_A_READ", 10)
+    monkeypatch.setattr(log_readers, "MAX_RECORDS_A_READ", 10)
     source = source_of(FakeKmsg(*(record(n) for n in range(25))), FakeClock())
     events = [event for _ in range(4) for event in read(source)]
     assert [event.at for event in events] == [1000.0 + n for n in range(25)]
@@ -247,10 +249,10 @@ esac
     source = KernelLog(reader, FakeClock(2000.0).now)
     assert [event.at for event in read(source)] == [1001.0, 1003.0]
     assert read(source) == (), "not asked again so soon"
-    beat.at += commands.POLL_SECONDS
+    beat.at += log_readers.POLL_SECONDS
     (event,) = read(source)
     assert (event.log_sequence, event.log_microseconds) == (ABSENT, 5_000_000)
-    beat.at += commands.POLL_SECONDS
+    beat.at += log_readers.POLL_SECONDS
     with pytest.raises(SourceError, match="failed with status 1"):
         read(source)
 
@@ -269,12 +271,12 @@ def test_dmesg_returns_the_lines_after_the_last_seen_line(tmp_path: Path) -> Non
     source = KernelLog(reader, FakeClock().now, FakeClock().since_boot)
     assert [event.at for event in read(source)] == [1002.0]
     assert read(source) == ()
-    beat.at += commands.POLL_SECONDS
+    beat.at += log_readers.POLL_SECONDS
     assert read(source) == ()
-    beat.at += commands.POLL_SECONDS
+    beat.at += log_readers.POLL_SECONDS
     log.write_text(f"[    3.000000] eth0: up\n[   90.000000] {XID}\n")
     assert [event.log_microseconds for event in read(source)] == [90_000_000]
-    beat.at += commands.POLL_SECONDS
+    beat.at += log_readers.POLL_SECONDS
     log.write_text(f"[   90.000000] {XID}\n[   91.000000] {XID}\n")
     assert [event.log_microseconds for event in read(source)] == [91_000_000]
 
@@ -286,13 +288,13 @@ def test_what_a_program_wrote_to_kmsg_is_no_xid(priority: int, is_kernel: bool) 
     """The kernel gives it another facility than its own, whatever the program asks for."""
     assert (parse_kmsg_record(f"{priority},5,77,-;{XID}\n".encode()) is not None) is is_kernel
     entry = {"MESSAGE": XID, "_SOURCE_MONOTONIC_TIMESTAMP": "77", "SYSLOG_FACILITY": str(priority // 8)}
-    assert (commands.parse_journal_line(json.dumps(entry).encode()) is not None) is is_kernel
+    assert (log_readers.parse_journal_line(json.dumps(entry).encode()) is not None) is is_kernel
 
 
 def test_dmesg_is_asked_for_the_kernels_records_and_a_second_line_is_none(tmp_path: Path) -> None:
     """A text with a line break, or one longer than is read at once, continues in what looks like a line."""
     log = tmp_path / "log"
-    long = "x" * (commands.MAX_LINE_BYTES - len("[    4.000000] "))
+    long = "x" * (log_readers.MAX_LINE_BYTES - len("[    4.000000] "))
     forged = f"[    2.000000] usb: product\n[    2.000000] {XID}\n[    4.000000] {long}[    4.000001] {XID}\n"
     log.write_text(f"[    1.000000] {XID}\n{forged}")
     script = f'[ "$*" = --kernel ] && cat {log} || echo "[    3.000000] {XID}"'
@@ -309,7 +311,7 @@ def test_lines_out_of_order_are_all_counted(tmp_path: Path) -> None:
 
 
 def test_a_command_that_hangs_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(commands, "TIMEOUT_SECONDS", 0.1)
+    monkeypatch.setattr(log_readers, "TIMEOUT_SECONDS", 0.1)
     with pytest.raises(SourceError, match="no answer"):
         DmesgReader(write_program(tmp_path / "dmesg", "exec sleep 60")).check()
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from gpuscope.model.readings import ABSENT, Uuid
 from gpuscope.model.vendor import KernelLogLine
-from gpuscope.vendors.nvidia.kernel_lines import MAX_MESSAGE_CHARACTERS, parse_kernel_line
+from gpuscope.vendors.nvidia.vendor import MAX_MESSAGE_CHARACTERS, parse_kernel_line
 
 # As drivers from 470 to 610 write them; the last ones as older drivers and as other tools quote them.
 LINES = [

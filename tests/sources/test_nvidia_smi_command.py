@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from gpuscope.base import command_runner as command_module
 from gpuscope.base.command_runner import Command, CommandResult
 from gpuscope.base.errors import SourceError, SourceMissing, UsageError
-from gpuscope.vendors.nvidia.nvidia_smi.command import SmiCommand
+from gpuscope.vendors.nvidia.nvidia_smi.smi_source import SmiCommand
 from tests.waiting import wait_for
 
 

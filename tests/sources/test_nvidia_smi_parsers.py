@@ -12,6 +12,7 @@ from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT, Driver, Uuid
 from gpuscope.vendors.nvidia.nvidia_smi.app_rows import parse_compute_apps, short_command
 from gpuscope.vendors.nvidia.nvidia_smi.cells import (
+    parse_rows,
     to_compute_mode,
     to_count_or_switch,
     to_mask,
@@ -20,17 +21,15 @@ from gpuscope.vendors.nvidia.nvidia_smi.cells import (
     to_switch,
     to_text,
 )
-from gpuscope.vendors.nvidia.nvidia_smi.csv_rows import parse_rows
 from gpuscope.vendors.nvidia.nvidia_smi.device_cells import to_device
-from gpuscope.vendors.nvidia.nvidia_smi.mig import parse_list, to_instances
 from gpuscope.vendors.nvidia.nvidia_smi.query_fields import (
     BUILT_IN_FIELDS,
     IDENTITY_FIELDS,
     parse_help,
     without_refused,
 )
-from gpuscope.vendors.nvidia.nvidia_smi.query_text import parse_query_text
-from gpuscope.vendors.nvidia.nvidia_smi.version import parse_version
+from gpuscope.vendors.nvidia.nvidia_smi.query_text import parse_list, parse_query_text, to_instances
+from gpuscope.vendors.nvidia.nvidia_smi.smi_source import parse_version
 from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_smi import CAPTURES
 from tests.fake_smi.replay import read_sections

@@ -13,9 +13,8 @@ from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Driver, Reading
 from gpuscope.model.source import Source, Tier, load_source
 from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
-from gpuscope.vendors.nvidia.nvidia_smi.command import SmiCommand
 from gpuscope.vendors.nvidia.nvidia_smi.query_fields import BUILT_IN_FIELDS
-from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi
+from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi, SmiCommand
 from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_smi import CAPTURES, FakeSmi
 

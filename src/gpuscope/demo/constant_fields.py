@@ -8,8 +8,7 @@ from __future__ import annotations
 from typing import Any
 from uuid import UUID
 
-from gpuscope.demo.hardware_ids import Identity
-from gpuscope.demo.models import MHZ, MIB, Model
+from gpuscope.demo.models import MHZ, MIB, Identity, Model
 
 _NVLINK_ERRORS = ("crc_flit", "crc_data", "replay", "recovery")
 

@@ -15,7 +15,7 @@ from typing import Final
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
-from gpuscope.demo import hardware_ids as identity
+from gpuscope.demo import models as identity
 from gpuscope.demo.jobs import SLURM, digest
 from gpuscope.demo.models import Model, find_model
 from gpuscope.demo.physics import CurveCache

@@ -14,8 +14,7 @@ from typing import Final
 from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import parse_duration
 from gpuscope.demo.curve import Curve, Phase
-from gpuscope.demo.jobs import Job, Tenant
-from gpuscope.demo.people import PEOPLE
+from gpuscope.demo.jobs import PEOPLE, Job, Tenant
 from gpuscope.demo.physics import CurveCache, load_phase
 from gpuscope.demo.simulated_gpu import Gpu
 from gpuscope.demo.track import Activity

@@ -12,8 +12,19 @@ from random import Random
 from typing import Final
 
 from gpuscope.demo.curve import on_grain
-from gpuscope.demo.jobs import BARE, KUBERNETES, SLURM, Job, Tenant
-from gpuscope.demo.people import BATCH, NOTEBOOKS, PEOPLE, SERVICES, Deployment, Person
+from gpuscope.demo.jobs import (
+    BARE,
+    BATCH,
+    KUBERNETES,
+    NOTEBOOKS,
+    PEOPLE,
+    SERVICES,
+    SLURM,
+    Deployment,
+    Job,
+    Person,
+    Tenant,
+)
 from gpuscope.demo.physics import VARIANTS, CurveCache
 from gpuscope.demo.track import Activity, Timeline, Track
 from gpuscope.demo.workload import (

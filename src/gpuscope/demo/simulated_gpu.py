@@ -18,11 +18,9 @@ from gpuscope.demo.constant_fields import (
     identity_fields,
 )
 from gpuscope.demo.curve import BUSY, POWER, ZERO, Rates, added
-from gpuscope.demo.faults import Faults
-from gpuscope.demo.hardware_ids import Identity
 from gpuscope.demo.jobs import BARE, FirstProcess, Tenant, run_of
-from gpuscope.demo.models import MIB, MigProfile, Model
-from gpuscope.demo.track import Moment, Timeline
+from gpuscope.demo.models import MIB, Identity, MigProfile, Model
+from gpuscope.demo.track import Faults, Moment, Timeline
 from gpuscope.demo.varying_fields import SimulatedGpuState, instance_fields, varying_fields
 from gpuscope.demo.workload import Workload
 from gpuscope.model.readings import (

@@ -15,7 +15,7 @@ from typing import Final
 
 from gpuscope.demo import slurm_queue
 from gpuscope.demo.job_runs import JobRun, SlurmGpu, find_runs
-from gpuscope.demo.people import PEOPLE
+from gpuscope.demo.jobs import PEOPLE
 from gpuscope.demo.schedule import EPOCH, PERIOD
 from gpuscope.demo.simulated_gpu import Gpu
 from gpuscope.demo.simulated_host import GIB, Machine

@@ -12,8 +12,7 @@ from math import ceil, inf, sqrt
 from typing import Final
 
 from gpuscope.demo.job_runs import JobRun, SlurmGpu
-from gpuscope.demo.jobs import digest
-from gpuscope.demo.people import PEOPLE, Person
+from gpuscope.demo.jobs import PEOPLE, Person, digest
 from gpuscope.demo.schedule import EPOCH
 from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.model.readings.slurm import PENDING, RUNNING, Gres, JobPlacement, SlurmJob

@@ -11,11 +11,9 @@ from math import exp, pi, sin
 from typing import Any
 
 from gpuscope.demo.curve import BUSY, HW_THERMAL, NVLINK, POWER, POWER_CAP, SW_THERMAL, Rates
-from gpuscope.demo.faults import Faults
-from gpuscope.demo.hardware_ids import Identity
-from gpuscope.demo.models import MHZ, MIB, MigProfile, Model
+from gpuscope.demo.models import MHZ, MIB, Identity, MigProfile, Model
 from gpuscope.demo.physics import INLET_CELSIUS
-from gpuscope.demo.track import Moment
+from gpuscope.demo.track import Faults, Moment
 from gpuscope.demo.workload import Workload
 from gpuscope.model.readings import Maybe
 from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS

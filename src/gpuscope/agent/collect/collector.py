@@ -8,13 +8,15 @@ another one fails; here each cycle only asks each source's `wanted`.
 from __future__ import annotations
 
 import logging
+import os
 import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from gpuscope.agent.collect.composer import SnapshotComposer
-from gpuscope.agent.collect.cost import CostMeter
 from gpuscope.agent.collect.counters import Integrator
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.gpu_events import GpuEvents
@@ -23,7 +25,29 @@ from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.worker import Worker
 from gpuscope.base.clock import Clock
 from gpuscope.base.source_plan import Wanted, always
-from gpuscope.model.readings import ABSENT, ErrorEvent, Maybe, Reading, Snapshot
+from gpuscope.model.readings import ABSENT, AgentCost, ErrorEvent, Maybe, Reading, Snapshot
+
+# The agent's own CPU time and memory, from the kernel.
+
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_STATM = Path("/proc/self/statm")
+
+
+class CostMeter:
+    def __init__(self, started_at: float) -> None:
+        self._started_at = started_at
+        self._snapshots = 0
+
+    def read(self) -> AgentCost:
+        """Call it once per snapshot: it counts the calls."""
+        self._snapshots += 1
+        return AgentCost(
+            started_at=self._started_at,
+            snapshots=self._snapshots,
+            cpu_seconds=time.process_time(),
+            memory_bytes=int(_STATM.read_bytes().split()[1]) * _PAGE_BYTES,
+        )
+
 
 log = logging.getLogger("gpuscope.collect")
 

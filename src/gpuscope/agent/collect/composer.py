@@ -1,23 +1,196 @@
 """Composes one node's snapshots: readings go in, an immutable snapshot with counters and owners comes out.
 
-A composer remembers what one reading alone cannot tell: integrated counters, owners' accounts, counted errors,
-identities of lost GPUs. `now` and `monotonic` come from the caller, so that a simulated past takes the same
-path as the present. Log lines about events and the agent's own cost belong to the collector, not to this.
+The readings of several sources are merged field by field, the most trusted first. A composer remembers what one
+reading alone cannot tell: integrated counters, owners' accounts, counted errors, identities of lost GPUs. `now`
+and `monotonic` come from the caller, so that a simulated past takes the same path as the present.
+Log lines about events and the agent's own cost belong to the collector, not to this.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Final, TypeVar
 
 from gpuscope.agent.collect.counters import Integrator
-from gpuscope.agent.collect.error_ledger import ErrorLedger
+from gpuscope.agent.collect.error_ledger import ErrorLedger, normal_pci_bus_id
 from gpuscope.agent.collect.gpu_trends import GpuTrends
-from gpuscope.agent.collect.host_cpu import CpuMeter
-from gpuscope.agent.collect.identities import Identities
-from gpuscope.agent.collect.merge import merge_readings
 from gpuscope.agent.owners.owner_join import OwnerJoin
-from gpuscope.model.readings import ABSENT, ErrorEvent, Maybe, Reading, Snapshot, SourceStatus
+from gpuscope.model.readings import (
+    ABSENT,
+    Device,
+    Driver,
+    ErrorEvent,
+    HostReading,
+    Instance,
+    Maybe,
+    Reading,
+    Snapshot,
+    SourceStatus,
+    Uuid,
+    VendorValues,
+)
+from gpuscope.model.readings.device import NO_VENDOR_VALUES, GpuOrInstance, identity_names
+
+# How busy the machine's CPUs are, from two readings of their counters; absent until there are two.
+
+_IDLE_MODES = frozenset({"idle", "iowait"})
+Seconds = Mapping[tuple[str, ...], float]
+
+
+class CpuMeter:
+    def __init__(self) -> None:
+        self._host: Maybe[HostReading] = ABSENT
+        self._before: tuple[int, float, float] | None = None  # number of counters, all seconds, idle seconds
+        self._keys: list[tuple[str, ...]] = []  # of the counters of idle time
+        self._ratio: Maybe[float] = ABSENT
+
+    def advance(self, host: Maybe[HostReading]) -> Maybe[float]:
+        """The share of CPU time that was not idle since the previous reading."""
+        if host is ABSENT or not host.cpu_seconds:
+            self._host, self._before, self._ratio = ABSENT, None, ABSENT
+        elif host is not self._host:
+            self._host = host
+            self._ratio = self._measure(host.cpu_seconds)
+        return self._ratio
+
+    def _measure(self, seconds: Seconds) -> Maybe[float]:
+        before = self._before
+        if before is None or before[0] != len(seconds):  # a CPU was added or removed: no difference
+            before, self._keys = None, [key for key in seconds if key[1] in _IDLE_MODES]
+        idle = sum(map(seconds.__getitem__, self._keys))
+        self._before = now = (len(seconds), sum(seconds.values()), idle)
+        if before is None or now[1] <= before[1]:
+            return ABSENT
+        return min(max(1 - (now[2] - before[2]) / (now[1] - before[1]), 0.0), 1.0)
+
+
+# The identity of a lost GPU (model, serial number, PCI address, …), kept from when it answered.
+#
+# Some sources give no identity of a lost GPU (a row without values, or no row at all). Its info series must
+# stay the same series, so missing fields are filled in here for every source. A lost GPU whose slot has
+# another card was replaced: it is forgotten, though a source may remember it for as long as it runs.
+
+MAX_GPUS: Final = 256
+Known = TypeVar("Known", Device, VendorValues)
+
+
+class Identities:
+    def __init__(self) -> None:
+        self._known: dict[Uuid, Device] = {}  # each GPU as it was when it last answered
+        self._replaced: set[Uuid] = set()  # until they answer again, or no source lists them
+
+    def complete(self, devices: Sequence[Device]) -> tuple[Device, ...]:
+        self._replaced &= {device.uuid for device in devices if device.lost}
+        if any(device.lost for device in devices):
+            devices = [self._complete(device) if device.lost else device for device in devices]
+            devices = self._without_replaced(devices)
+        for device in devices:
+            if device.uuid in self._known or len(self._known) < MAX_GPUS:
+                self._known[device.uuid] = device
+        return tuple(devices)
+
+    def _without_replaced(self, devices: Sequence[Device]) -> list[Device]:
+        present = [device for device in devices if not device.lost]
+        addresses = {
+            normal_pci_bus_id(device.pci_bus_id) for device in present if device.pci_bus_id is not ABSENT
+        }
+        # An index moves to the next GPU when one is lost: only a card that was never seen has taken the slot.
+        indices = (
+            {device.index for device in present if device.uuid not in self._known} if self._known else set()
+        )
+        kept = []
+        for device in devices:
+            address = device.pci_bus_id
+            is_taken = device.index in indices if address is ABSENT else normal_pci_bus_id(address) in addresses
+            if device.lost and is_taken:
+                self._replaced.add(device.uuid)
+            if device.uuid in self._replaced:
+                self._known.pop(device.uuid, None)
+            else:
+                kept.append(device)
+        return kept
+
+    def _complete(self, device: Device) -> Device:
+        known = self._known.get(device.uuid)
+        return device if known is None else _completed(device, known)
+
+
+def _completed(lost: Known, known: Known) -> Known:
+    """With the fields of its identity that it does not have any more."""
+    missing: dict[str, Any] = {}
+    for name in identity_names(type(known)):
+        now, before = getattr(lost, name, ABSENT), getattr(known, name)
+        if isinstance(before, Mapping):
+            if isinstance(now, Mapping) and before.keys() - now.keys():
+                missing[name] = {**before, **now}
+        elif now is ABSENT and before is not ABSENT:
+            missing[name] = before
+    if isinstance(lost, Device) and isinstance(known, Device):
+        mine, before = lost.vendor_values, known.vendor_values
+        missing["vendor_values"] = _completed(mine if type(mine) is type(before) else type(before)(), before)
+    return replace(lost, **missing) if missing else lost
+
+
+# Merges the readings of several sources of one machine into one reading, field by field.
+#
+# Readings come in order of trust: a value is that of the first source that has it. Devices are matched by
+# UUID. A mapping is merged key by key: NVML may have the GPU's temperature and DCGM the memory's. The fields
+# are those of the dataclasses, so that a new one is merged without a change here;
+# `tests/collect/test_every_field.py` follows each of them to `/metrics`. Errors are not merged: the workers
+# hand on each of them once.
+
+R = TypeVar("R", bound=GpuOrInstance | Driver | Reading | VendorValues)
+U = TypeVar("U", Device, Instance)
+
+
+def merge_readings(readings: Sequence[Reading]) -> Reading:
+    merged = Reading()
+    for reading in readings:
+        merged = _fill(merged, reading)
+    devices = _merge_units(device for reading in readings for device in reading.devices)
+    return replace(
+        merged,
+        devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
+        simulated=any(reading.simulated for reading in readings),
+    )
+
+
+def _merge_units(units: Iterable[U]) -> tuple[U, ...]:
+    by_uuid: dict[Uuid, U] = {}
+    for unit in units:
+        known = by_uuid.get(unit.uuid)
+        by_uuid[unit.uuid] = unit if known is None else _fill(known, unit)
+    return tuple(by_uuid.values())
+
+
+def _fill(first: R, second: R) -> R:
+    """`first` with each absent value taken from `second`."""
+    changes: dict[str, Any] = {}
+    for name in first.__dataclass_fields__:
+        mine, theirs = getattr(first, name), getattr(second, name)
+        if mine is theirs:
+            continue
+        if mine is ABSENT or mine is NO_VENDOR_VALUES:
+            changes[name] = theirs
+        elif name == "drivers":
+            both = mine.keys() & theirs.keys()
+            changes[name] = {
+                **theirs,
+                **mine,
+                **{vendor: _fill(mine[vendor], theirs[vendor]) for vendor in both},
+            }
+        elif isinstance(mine, Mapping):
+            if not theirs.keys() <= mine.keys():
+                changes[name] = {**theirs, **mine}
+        elif isinstance(mine, VendorValues):
+            if type(mine) is type(theirs):
+                changes[name] = _fill(mine, theirs)
+        elif name == "is_split":
+            changes[name] = mine or theirs
+        elif name == "instances":
+            changes[name] = _merge_units((*mine, *theirs))
+    return replace(first, **changes) if changes else first
 
 
 class SnapshotComposer:

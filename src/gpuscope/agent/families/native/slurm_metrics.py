@@ -8,24 +8,187 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from heapq import nsmallest
 from itertools import accumulate
+from math import inf
 from typing import Final
 
 from gpuscope.agent.families.native import slurm_table as rows
-from gpuscope.agent.families.native.slurm_job_series import (
-    MAX_LIST_CHARACTERS,
-    fold_reason,
-    held_gres,
-    job_families,
-)
-from gpuscope.agent.families.native.slurm_node_metrics import node_families
 from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
-from gpuscope.agent.families.slurm_counts import sum_jobs
+from gpuscope.agent.families.slurm_counts import gpus_of_node, sum_jobs
 from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.model.native_metric import LabelCache
 from gpuscope.model.readings import ABSENT, Maybe, Snapshot
-from gpuscope.model.readings.slurm import HOLDS_RESOURCES, PENDING, SchedulerStats, SlurmJob, SlurmState
+from gpuscope.model.readings.slurm import (
+    HOLDS_RESOURCES,
+    PENDING,
+    SUSPENDED,
+    Gres,
+    SchedulerStats,
+    SlurmJob,
+    SlurmNode,
+    SlurmState,
+)
+
+# Native metrics of Slurm's nodes: state and flags, reason, CPUs, memory, and GPUs by node and partition.
+
+BASE_STATES: Final = ("allocated", "down", "idle", "mixed", "unknown")  # shown as 0 too; others only as 1
+
+
+def node_families(cache: LabelCache, nodes: tuple[SlurmNode, ...]) -> Iterator[MetricFamily]:
+    yield cache.family(rows.NODE_STATE, _states(nodes))
+    yield cache.family(rows.NODE_FLAG, {(node.name, flag): 1 for node in nodes for flag in sorted(node.flags)})
+    reasons = [node for node in nodes if node.reason]
+    yield cache.family(rows.NODE_REASON, {(node.name, node.reason, node.reason_by): 1 for node in reasons})
+    yield cache.family(rows.NODE_REASON_TIME, {(node.name,): node.reason_at for node in reasons})
+    yield cache.family(
+        rows.NODE_PARTITION, {(node.name, name): 1 for node in nodes for name in node.partitions}
+    )
+    cpus: dict[tuple[str, ...], Maybe[float]] = {}
+    for node in nodes:
+        cpus[node.name, "allocated"] = node.cpus_allocated
+        cpus[node.name, "idle"] = node.cpus_idle
+        cpus[node.name, "other"] = node.cpus_other
+    yield cache.family(rows.NODE_CPUS, cpus)
+    yield cache.family(rows.NODE_MEMORY, {(node.name,): node.memory_bytes for node in nodes})
+    yield cache.family(
+        rows.NODE_MEMORY_ALLOCATED, {(node.name,): node.memory_allocated_bytes for node in nodes}
+    )
+    yield cache.family(rows.NODE_MEMORY_FREE, {(node.name,): node.memory_free_bytes for node in nodes})
+    yield cache.family(rows.NODE_LOAD, {(node.name,): node.cpu_load for node in nodes})
+    yield from _node_gpu_families(cache, nodes)
+
+
+def _states(nodes: tuple[SlurmNode, ...]) -> dict[tuple[str, ...], Maybe[float]]:
+    """One series per node and state, so that a change of state does not end a series."""
+    values: dict[tuple[str, ...], Maybe[float]] = {}
+    for node in nodes:
+        if not node.base_state:
+            continue
+        for state in BASE_STATES:
+            values[node.name, state] = int(state == node.base_state)
+        values[node.name, node.base_state] = 1  # also a state that only a newer Slurm has
+    return values
+
+
+def _node_gpu_families(cache: LabelCache, nodes: tuple[SlurmNode, ...]) -> Iterator[MetricFamily]:
+    by_node: dict[tuple[str, ...], Maybe[float]] = {}
+    by_partition: Counter[tuple[str, ...]] = Counter()
+    cluster: Counter[tuple[str, ...]] = Counter()
+    uncounted: set[tuple[str, ...]] = set()  # a sum without one of its nodes would be too low
+    for node in nodes:
+        uncounted |= node.gres_uncounted
+        uncounted |= {(name, *gres) for name in node.partitions for gres in node.gres_uncounted}
+        for (kind, model, state), count in gpus_of_node(node).items():
+            by_node[node.name, kind, model, state] = count
+            cluster[kind, model, state] += count
+            for partition in node.partitions:
+                by_partition[partition, kind, model, state] += count
+    yield cache.family(rows.NODE_GPUS, by_node)
+    for row, sums in ((rows.PARTITION_GPUS, by_partition), (rows.GPUS, cluster)):
+        yield cache.family(row, {labels: n for labels, n in sums.items() if labels[:-1] not in uncounted})
+
+
+# Series of single Slurm jobs: who runs what on which GPUs of which nodes, and who waits; a bounded number.
+#
+# Of the jobs that hold resources those with GPUs come first, then the oldest. `index` of a GPU is the number
+# that Slurm gives it on its node; the agent of that node says which GPU it is.
+
+MAX_NODES_PER_JOB = 1024
+MAX_LIST_CHARACTERS = 1024  # of a label with a list; a target with a label of 64 KiB is refused as a whole
+
+
+def job_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
+    jobs = () if state.jobs is ABSENT else state.jobs
+    holding = [job for job in jobs if job.state in HOLDS_RESOURCES]
+    # Sorting would make a key for every job at once, and each run of the garbage collector visit them.
+    shown = nsmallest(state.max_job_series, holding, lambda job: (not _has_gpus(state, job), job.job_id))
+    yield cache.family(rows.JOBS_WITHOUT_SERIES, {(): len(holding) - len(shown)})
+    yield cache.family(rows.JOB, {_info_texts(job): 1 for job in shown})
+    numbers = [((str(job.job_id),), job) for job in shown]
+    yield cache.family(rows.JOB_GPUS, {number: _gpus(state, job) for number, job in numbers})
+    yield cache.family(rows.JOB_SUBMIT, {number: job.submitted_at for number, job in numbers})
+    yield cache.family(rows.JOB_START, {number: job.started_at for number, job in numbers})
+    yield cache.family(rows.JOB_END, {number: job.ends_at for number, job in numbers})
+    yield cache.family(rows.JOB_SUSPENDED, {number: 1 for number, job in numbers if job.state == SUSPENDED})
+    yield from _placement_families(cache, state, shown)
+    yield from _pending_families(cache, jobs, state.max_pending_series)
+
+
+def _pending_families(cache: LabelCache, jobs: Iterable[SlurmJob], most: int) -> Iterator[MetricFamily]:
+    """Those that have waited longest; after them the jobs that may not start yet, in the order of their ids."""
+    waiting = (job for job in jobs if job.state == PENDING)
+    shown = nsmallest(most, waiting, lambda job: (_or_never(job.eligible_at), job.job_id))
+    yield cache.family(rows.PENDING_JOB, {_pending_texts(job): 1 for job in shown})
+    numbers = [((str(job.job_id),), job) for job in shown]
+    # Without slurmdbd a job's TRES name no GPUs even if it requests some.
+    requested = {number: job.gpus if job.gres else ABSENT for number, job in numbers}
+    yield cache.family(rows.PENDING_JOB_GPUS, requested)
+    yield cache.family(rows.PENDING_JOB_TASKS, {number: job.tasks for number, job in numbers if job.tasks > 1})
+    yield cache.family(rows.PENDING_JOB_ELIGIBLE, {number: job.eligible_at for number, job in numbers})
+
+
+def _or_never(time: Maybe[float]) -> float:
+    return inf if time is ABSENT else time
+
+
+def _pending_texts(job: SlurmJob) -> tuple[str, ...]:
+    # The list of tasks that wait changes with every task that starts.
+    number, array, _, *rest = _info_texts(job)
+    return (number, array, *rest, fold_reason(job.reason))
+
+
+def fold_reason(reason: str) -> str:
+    """The reason in Slurm's words, without a list behind it: `ReqNodeNotAvail, UnavailableNodes:gpu[3-4]`."""
+    return reason.partition(":")[0].removesuffix("UnavailableNodes").rstrip(" ,(") or "None"
+
+
+def _gpus(state: SlurmState, job: SlurmJob) -> Maybe[float]:
+    """Without slurmdbd a job's TRES name no GPUs: then only its placement tells."""
+    placed = state.placements is not ABSENT and state.placements.get(job.job_id)
+    if not placed and not job.gres:
+        return ABSENT
+    return sum(gres.count for gres in held_gres(state, job) if gres.kind == "gpu")
+
+
+def held_gres(state: SlurmState, job: SlurmJob) -> Iterator[Gres]:
+    """What the job holds: by node, where that is known, because TRES name only some models and no shards."""
+    placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
+    if not placements:
+        yield from job.gres
+    for placement in placements:
+        yield from placement.gres
+
+
+def _has_gpus(state: SlurmState, job: SlurmJob) -> bool:
+    placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
+    return bool(job.gres) or any(placement.gres for placement in placements)
+
+
+def _info_texts(job: SlurmJob) -> tuple[str, ...]:
+    array = "" if job.array_job_id is ABSENT else str(job.array_job_id)
+    leader = "" if job.het_job_id is ABSENT else str(job.het_job_id)
+    return (
+        str(job.job_id), array, job.array_task[:MAX_LIST_CHARACTERS], leader, job.name, job.user, job.account,
+        ",".join(job.partitions)[:MAX_LIST_CHARACTERS], job.qos,
+    )  # fmt: skip
+
+
+def _placement_families(cache: LabelCache, state: SlurmState, shown: list[SlurmJob]) -> Iterator[MetricFamily]:
+    on_nodes: dict[tuple[str, str], int] = {}
+    gres: dict[tuple[str, ...], int] = {}
+    for job in shown:
+        placements = () if state.placements is ABSENT else state.placements.get(job.job_id, ())
+        number = str(job.job_id)
+        for placement in placements[:MAX_NODES_PER_JOB]:
+            on_nodes[number, placement.node] = 1
+            for one in placement.gres:
+                for index in () if one.indices is ABSENT else one.indices:
+                    gres[number, placement.node, one.kind, one.model, str(index)] = 1
+    yield cache.family(rows.JOB_NODE, on_nodes)
+    yield cache.family(rows.JOB_GRES, gres)
+
 
 WAIT_BUCKETS: Final = (60.0, 300.0, 900.0, 3600.0, 4 * 3600.0, 12 * 3600.0, 86400.0, 3 * 86400.0, 7 * 86400.0)
 MAX_REASONS: Final = 64

@@ -12,9 +12,13 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from gpuscope.agent.sources.kernel_log.commands import DmesgReader, JournalReader
-from gpuscope.agent.sources.kernel_log.kmsg import KmsgReader
-from gpuscope.agent.sources.kernel_log.record import KernelLogRecord, LogReader
+from gpuscope.agent.sources.kernel_log.log_readers import (
+    DmesgReader,
+    JournalReader,
+    KernelLogRecord,
+    KmsgReader,
+    LogReader,
+)
 from gpuscope.base.errors import SourceError, SourceMissing
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, ErrorEvent, Maybe, Reading, Uuid

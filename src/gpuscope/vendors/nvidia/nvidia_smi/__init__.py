@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from gpuscope.base.settings import Settings
 from gpuscope.model.source import SourceSpec
-from gpuscope.vendors.nvidia.nvidia_smi.command import SmiCommand
 from gpuscope.vendors.nvidia.nvidia_smi.plan import NvidiaSmiSettings
-from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi
+from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi, SmiCommand
 
 
 def _command(settings: Settings) -> SmiCommand:

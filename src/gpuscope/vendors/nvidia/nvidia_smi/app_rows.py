@@ -13,8 +13,7 @@ from pathlib import PurePosixPath
 
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT, Device, Maybe, Pid, Process, Uuid
-from gpuscope.vendors.nvidia.nvidia_smi.cells import to_number, to_text
-from gpuscope.vendors.nvidia.nvidia_smi.csv_rows import field_of, split_line
+from gpuscope.vendors.nvidia.nvidia_smi.cells import field_of, split_line, to_number, to_text
 from gpuscope.vendors.nvidia.nvidia_smi.query_text import LoggedGpu, LoggedProcess, to_integer
 
 COMPUTE_APPS_FIELDS = "gpu_uuid,pid,process_name,used_gpu_memory"

@@ -13,6 +13,7 @@ from typing import Any, Final
 from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
 from gpuscope.vendors.nvidia.nvidia_smi.cells import (
     GPU_IS_LOST,
+    field_of,
     to_compute_mode,
     to_count_or_switch,
     to_mask,
@@ -20,8 +21,8 @@ from gpuscope.vendors.nvidia.nvidia_smi.cells import (
     to_performance_state,
     to_switch,
     to_text,
+    unit_of,
 )
-from gpuscope.vendors.nvidia.nvidia_smi.csv_rows import field_of, unit_of
 from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, make_device
 
 _NUMBERS: Final[dict[str, str]] = {

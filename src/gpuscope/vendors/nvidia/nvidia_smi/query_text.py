@@ -9,13 +9,14 @@ minute old.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from gpuscope.model.readings import ABSENT, Maybe
+from gpuscope.model.readings import ABSENT, Instance, Maybe, Uuid
 from gpuscope.vendors.nvidia.nvidia_smi.cells import to_number, to_text
 from gpuscope.vendors.nvidia.nvidia_smi.device_cells import put
+from gpuscope.vendors.nvidia.nvidia_values import make_instance
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f]{8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}\.[0-9A-Fa-f])\s*\Z")
 
@@ -177,3 +178,54 @@ def _numbers(values: Mapping[str, str], table: Mapping[str, tuple[str, str]]) ->
 
 def to_integer(text: str) -> Maybe[int]:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 12 else ABSENT
+
+
+# MIG instances from two outputs: `-L` has their UUIDs and profiles, `-q` the rest.
+#
+# The two are joined by the parent GPU and the MIG device's index. An instance in only one of them (created or
+# destroyed in between) is left out until the next cycle.
+
+_MIG_GPU = re.compile(r"GPU ([0-9]{1,9}): .*\(UUID: (GPU-[0-9A-Za-z-]+)\)\s*\Z")
+_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,9}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)\s*\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class ListedMig:
+    index: int
+    profile: str
+    uuid: Uuid
+
+
+@dataclass(frozen=True, slots=True)
+class ListedGpu:
+    index: int
+    migs: tuple[ListedMig, ...]
+
+
+def parse_list(text: str) -> dict[Uuid, ListedGpu]:
+    """GPUs of `-L` by UUID, without lost GPUs, for which nvidia-smi prints an error."""
+    gpus: dict[Uuid, ListedGpu] = {}
+    parent: Uuid | None = None
+    for line in text.split("\n"):
+        if (gpu := _MIG_GPU.match(line)) is not None:
+            parent = Uuid(gpu[2])
+            gpus.setdefault(parent, ListedGpu(int(gpu[1]), ()))
+        elif parent is not None and (mig := _MIG.match(line)) is not None:
+            known = gpus[parent]
+            gpus[parent] = ListedGpu(known.index, (*known.migs, ListedMig(int(mig[2]), mig[1], Uuid(mig[3]))))
+    return gpus
+
+
+def to_instances(listed: Sequence[ListedMig], logged: Sequence[LoggedMig]) -> tuple[Instance, ...]:
+    by_index = {mig.index: mig for mig in listed}
+    return tuple(
+        make_instance(
+            uuid=by_index[mig.index].uuid,
+            gpu_instance=mig.gpu_instance,
+            compute_instance=mig.compute_instance,
+            profile=by_index[mig.index].profile,
+            **mig.readings,
+        )
+        for mig in logged
+        if mig.index in by_index
+    )

@@ -6,10 +6,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import replace
 
-from gpuscope.base.command_runner import CommandResult
+from gpuscope.base.command_runner import Command, CommandResult
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT, Device, Driver, Maybe, Process, Reading, Uuid
 from gpuscope.model.source import Tier
@@ -18,15 +19,57 @@ from gpuscope.vendors.nvidia.nvidia_smi.app_rows import (
     logged_processes,
     parse_compute_apps,
 )
-from gpuscope.vendors.nvidia.nvidia_smi.cells import to_text
-from gpuscope.vendors.nvidia.nvidia_smi.command import SmiCommand
-from gpuscope.vendors.nvidia.nvidia_smi.csv_rows import parse_rows
+from gpuscope.vendors.nvidia.nvidia_smi.cells import parse_rows, to_text
 from gpuscope.vendors.nvidia.nvidia_smi.device_cells import to_device
-from gpuscope.vendors.nvidia.nvidia_smi.mig import ListedGpu, parse_list, to_instances
 from gpuscope.vendors.nvidia.nvidia_smi.query_fields import BUILT_IN_FIELDS, parse_help, without_refused
-from gpuscope.vendors.nvidia.nvidia_smi.query_text import LoggedGpu, parse_query_text
-from gpuscope.vendors.nvidia.nvidia_smi.version import parse_version
-from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_device, own, with_readings
+from gpuscope.vendors.nvidia.nvidia_smi.query_text import (
+    ListedGpu,
+    LoggedGpu,
+    parse_list,
+    parse_query_text,
+    to_instances,
+)
+from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, known_values, make_device, own, with_readings
+
+# The nvidia-smi command line of the user; `command_runner` runs it.
+#
+# Over ssh the remote shell splits the arguments again, so no argument may contain a character that is special
+# to a shell.
+
+
+class SmiCommand(Command):
+    def __init__(self, text: str, timeout_seconds: float) -> None:
+        super().__init__(
+            text,
+            timeout_seconds,
+            program="nvidia-smi",
+            if_missing="install the NVIDIA driver's utilities, or set its path with --nvidia-smi-command",
+        )
+
+
+# Parses the versions in `nvidia-smi --version`.
+#
+# Since driver 610 the CUDA version is named "CUDA UMD version" and the old line contains a sentence, so only
+# values in the form of a version are used. Without `--version` (older drivers) all versions are absent.
+
+_CUDA = re.compile(r"[0-9]+\.[0-9]+\Z")
+_VERSION = re.compile(r"[0-9]+(?:\.[0-9]+)+\Z")
+
+
+def parse_version(text: str) -> Driver:
+    values: dict[str, str] = {}
+    for line in text.split("\n"):
+        key, _, value = line.partition(":")
+        if _VERSION.match(value.strip()):
+            values[" ".join(key.lower().split())] = value.strip()
+    cuda = [values[key] for key in ("cuda umd version", "cuda version") if _CUDA.match(values.get(key, ""))]
+    return Driver(
+        driver_version=values.get("kmd version", values.get("driver version", ABSENT)),
+        library_versions=known_values(
+            nvml=values.get("nvml version", ABSENT), cuda=cuda[0] if cuda else ABSENT
+        ),
+    )
+
 
 MAX_REFUSALS = 20
 

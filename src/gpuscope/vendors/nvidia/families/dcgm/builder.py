@@ -15,22 +15,52 @@ from gpuscope.agent.families import FamilySpec
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.sample import MetricFamily, Sample
 from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.vendors.nvidia.dcgm_fields import ENTITY_NUMBER_ID
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import CountersFile
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues
+from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues, is_computed
 from gpuscope.vendors.nvidia.families.dcgm.labelled_entities import (
     Attributes,
     EntityLabeller,
     ExportedSnapshot,
     dcgm_number,
 )
-from gpuscope.vendors.nvidia.families.dcgm.missing_fields import MissingFields
 from gpuscope.vendors.nvidia.families.dcgm.nvlink_rates import NvlinkRates, wants_links
 from gpuscope.vendors.nvidia.families.dcgm.own_counters import OwnCounters
 from gpuscope.vendors.nvidia.families.dcgm.pod_labels import PER_PROCESS, own_value
 from gpuscope.vendors.nvidia.families.dcgm.table import XID_ID, Counter
 from gpuscope.vendors.nvidia.families.dcgm.xid_messages import xid_message
-from gpuscope.vendors.nvidia.nvidia_values import of_nvidia
+from gpuscope.vendors.nvidia.nvidia_values import of_nvidia, own
+
+# Warns about rows of a counters file that need DCGM while DCGM is not the source.
+#
+# Fields that the GPU does not have cause no warning, as in dcgm-exporter.
+
+VGPU_LICENCE_ID = 526  # in every counters file of NVIDIA, but only a virtual machine with a vGPU has it
+
+
+class MissingFields:
+    def __init__(self) -> None:
+        self._reported: tuple[str, ...] = ()
+
+    def warn(self, counters: Sequence[Counter], snapshot: Snapshot) -> None:
+        """Warns once for each set of rows. Without GPUs it is not known whether DCGM is the source."""
+        if not snapshot.devices or any(
+            ENTITY_NUMBER_ID in own(device).dcgm_fields for device in snapshot.devices
+        ):
+            return
+        missing = tuple(counter.name for counter in counters if not _has_a_value(counter))
+        if missing and missing != self._reported:
+            log.warning(
+                "only DCGM has %s; these rows of the counters file have no samples without --source dcgm",
+                ", ".join(missing),
+            )
+        self._reported = missing
+
+
+def _has_a_value(counter: Counter) -> bool:
+    return counter.is_exporters_own or counter.id == VGPU_LICENCE_ID or is_computed(counter.id)
+
 
 log = logging.getLogger("gpuscope.dcgm")
 

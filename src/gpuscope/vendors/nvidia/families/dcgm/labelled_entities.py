@@ -14,12 +14,72 @@ from gpuscope.model.exposition.sample import LabelSet
 from gpuscope.model.readings import ABSENT, Snapshot
 from gpuscope.model.readings.device import NO_VALUES
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity
+from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity, number_of
 from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues
-from gpuscope.vendors.nvidia.families.dcgm.hpc_jobs import jobs_of
 from gpuscope.vendors.nvidia.families.dcgm.pod_labels import PodMapper, PodOnDevice
-from gpuscope.vendors.nvidia.families.dcgm.series_labels import LabelMaker, Pairs
 from gpuscope.vendors.nvidia.families.dcgm.table import Counter
+from gpuscope.vendors.nvidia.nvidia_values import gpu_instance_of
+
+# dcgm-exporter's HPC job mapping: the jobs of a GPU, one `hpc_job` label each.
+#
+# The lines come with the snapshot (`Ownership.job_lines`) from files named `<gpu>` or `<gpu>.<GPU instance>`;
+# a worker reads them (`agent/owners/job_files.py`), because the folder may hang. Without a file a GPU has no
+# jobs.
+
+MAX_JOBS = 64  # each job is a copy of every series of its GPU
+
+
+def jobs_of(entity: DcgmEntity, lines: Mapping[str, tuple[str, ...]]) -> tuple[str, ...]:
+    gpu = str(number_of(entity.device, entity.device.index))
+    if entity.instance is not None:
+        gpu = f"{gpu}.{gpu_instance_of(entity.instance)}"
+    return lines.get(gpu, ())[:MAX_JOBS]
+
+
+# The labels of a DCGM series in dcgm-exporter's order: identity, sorted label rows, sorted attributes.
+#
+# Label sets are kept between snapshots, so that their text is built once.
+
+Pairs = tuple[tuple[str, str], ...]
+
+MAX_KEPT = 20_000
+
+
+class LabelMaker:
+    def __init__(self, options: DcgmOptions) -> None:
+        self._options = options
+        self._uuid_label = "uuid" if options.use_old_namespace else "UUID"
+        self._kept: dict[Pairs, LabelSet] = {}
+
+    def identity(self, entity: DcgmEntity, hostname: str) -> Pairs:
+        """The first labels of every series of a GPU or instance; an unknown label is empty, as in Go."""
+        device, instance = entity.device, entity.instance
+        gpu = str(number_of(device, device.index))
+        model = "" if device.model is ABSENT else device.model
+        if self._options.replace_blanks_in_model_name:
+            model = "-".join(model.split())
+        pairs = [
+            ("gpu", gpu),
+            (self._uuid_label, str(device.uuid)),
+            ("pci_bus_id", "" if device.pci_bus_id is ABSENT else device.pci_bus_id),
+            ("device", f"nvidia{gpu}"),
+            ("modelName", model),
+        ]
+        if instance is not None and instance.profile is not ABSENT:
+            pairs += [("GPU_I_PROFILE", instance.profile), ("GPU_I_ID", str(gpu_instance_of(instance)))]
+        if hostname:
+            pairs.append((self._options.hostname_label, hostname))
+        return tuple(pairs)
+
+    def label_set(self, identity: Pairs, labels: Mapping[str, str], attributes: Mapping[str, str]) -> LabelSet:
+        pairs = (*identity, *sorted(labels.items()), *sorted(attributes.items()))
+        known = self._kept.get(pairs)
+        if known is None:
+            if len(self._kept) > MAX_KEPT:  # new job names keep appearing
+                self._kept.clear()
+            known = self._kept[pairs] = LabelSet(pairs)
+        return known
+
 
 Attributes = Callable[[DcgmEntity], Sequence[Mapping[str, str]]]
 

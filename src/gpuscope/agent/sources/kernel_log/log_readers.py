@@ -1,22 +1,31 @@
-"""Reads the kernel log through `journalctl` or `dmesg` if /dev/kmsg cannot be read.
+"""Readers of the kernel log: /dev/kmsg without blocking, else journalctl, else dmesg.
 
-Neither prints a record's sequence number, only its time since boot. They run at intervals: a process that
-follows the log would use more memory than the agent.
+Each returns batches of records that a GPU driver may have written. kmsg numbers its records; the commands give
+time stamps only, and are run at intervals with a time limit.
 """
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from dataclasses import dataclass
+from functools import cache
+from typing import Final, NamedTuple, Protocol
 
-from gpuscope.agent.sources.kernel_log.record import Batch, KernelLogRecord, is_of_driver
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT, Maybe
+from gpuscope.model.vendor import vendors
+
+# Reads the kernel log through `journalctl` or `dmesg` if /dev/kmsg cannot be read.
+#
+# Neither prints a record's sequence number, only its time since boot. They run at intervals: a process that
+# follows the log would use more memory than the agent.
 
 POLL_SECONDS: Final = 10.0
 TIMEOUT_SECONDS: Final = 20.0
@@ -190,3 +199,109 @@ def parse_dmesg_line(line: str) -> KernelLogRecord | None:
         return None
     seconds, fraction, text = found.groups()
     return KernelLogRecord(int(seconds) * 1_000_000 + int(fraction), text.rstrip("\n"))
+
+
+# Reads /dev/kmsg: the kernel log by record, each with a sequence number that is unique within one boot.
+#
+# Every read() returns one record, starting with the oldest after opening. EPIPE means that records were
+# overwritten before they were read; the next read continues after the gap. Records that programs wrote are
+# skipped.
+
+MAX_RECORD_BYTES: Final = 16384
+MAX_RECORDS_A_READ: Final = 50_000
+
+_KERNEL_PRIORITIES: Final = frozenset(b"%d" % priority for priority in range(8))
+"""Of facility 0. A program that writes to /dev/kmsg gets another one: anybody could report an XID."""
+_ESCAPE = re.compile(rb"\\x([0-9a-fA-F]{2})")
+
+
+def parse_kmsg_record(raw: bytes) -> KernelLogRecord | None:
+    r"""`3,1234,5678901,-;NVRM: Xid …`: priority and facility, number, microseconds, flags; text with `\x..`."""
+    head, _, rest = raw.partition(b";")
+    fields = head.split(b",")
+    if len(fields) < 3 or not (fields[1].isdigit() and fields[2].isdigit()):
+        return None
+    if len(fields[1]) > 20 or len(fields[2]) > 20:  # neither is longer than 64 bits
+        return None
+    if fields[0] not in _KERNEL_PRIORITIES:
+        return None
+    line = rest.partition(b"\n")[0]  # followed by the record's device and subsystem
+    text = _ESCAPE.sub(lambda found: bytes([int(found[1], 16)]), line)
+    return KernelLogRecord(int(fields[2]), text.decode("utf-8", "replace"), int(fields[1]))
+
+
+class KmsgReader:
+    name = "/dev/kmsg"
+
+    def __init__(self, descriptor: int, read: Callable[[int, int], bytes] = os.read) -> None:
+        self._descriptor = descriptor
+        self._read = read
+
+    @classmethod
+    def open(cls, path: str) -> KmsgReader:
+        return cls(os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC))
+
+    def read(self) -> Batch:
+        records: list[KernelLogRecord] = []
+        overruns = 0
+        for _ in range(MAX_RECORDS_A_READ):
+            try:
+                raw = self._read(self._descriptor, MAX_RECORD_BYTES)
+            except BlockingIOError:
+                return Batch(tuple(records), True, overruns)
+            except OSError as error:
+                if error.errno not in (
+                    errno.EPIPE,
+                    errno.EINVAL,
+                ):  # overwritten; larger than any record should be
+                    raise SourceError(f"{self.name}: {error.strerror}") from error
+                overruns += 1
+                continue
+            if not raw:
+                return Batch(tuple(records), True, overruns)
+            if is_of_driver(raw):
+                record = parse_kmsg_record(raw)
+                if record is not None:
+                    records.append(record)
+        return Batch(tuple(records), False, overruns)
+
+    def close(self) -> None:
+        os.close(self._descriptor)
+
+
+class KernelLogRecord(NamedTuple):
+    microseconds: int  # since boot, by the kernel's clock
+    text: str
+    sequence: Maybe[int] = ABSENT
+    at: Maybe[float] = ABSENT  # seconds since the epoch, if the log has it
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """New records since the last batch. `caught_up`: all records were read."""
+
+    records: tuple[KernelLogRecord, ...] = ()
+    caught_up: bool = True
+    overruns: int = 0  # how many times the log was overwritten before it was read
+
+
+@cache
+def _prefixes() -> tuple[bytes, ...]:
+    return tuple(vendor.kernel_prefix for vendor in vendors().values() if vendor.kernel_prefix)
+
+
+def is_of_driver(line: bytes) -> bool:
+    """Whether a GPU driver may have written it; other records are skipped."""
+    return any(prefix in line for prefix in _prefixes())
+
+
+class LogReader(Protocol):
+    """Raises SourceError if it cannot read the log any more."""
+
+    name: str
+
+    def read(self) -> Batch | None:
+        """None if the next read is not due yet."""
+        ...
+
+    def close(self) -> None: ...
