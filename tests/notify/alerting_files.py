@@ -54,6 +54,9 @@ PLACES: Final = {
     "msteams": "route: {{receiver: a}}\nreceivers: [{{name: a, msteams_configs: [{{{}}}]}}]",
     "wechat": "route: {{receiver: a}}\nreceivers: [{{name: a, wechat_configs: [{{{}}}]}}]",
     "wechat global": "global: {{{}}}\nroute: {{receiver: a}}\nreceivers: [{{name: a, wechat_configs: [{{}}]}}]",
+    "jira": "route: {{receiver: a}}\nreceivers: [{{name: a, jira_configs: [{{{}}}]}}]",
+    "jira global": "global: {{{}}}\nroute: {{receiver: a}}\n"
+                   "receivers: [{{name: a, jira_configs: [{{project: p, issue_type: t}}]}}]",
     "incidentio": "route: {{receiver: a}}\nreceivers: [{{name: a, incidentio_configs: [{{{}}}]}}]",
 }  # fmt: skip
 
@@ -398,6 +401,21 @@ FRAGMENTS: Final[dict[str, tuple[str, ...]]] = {
             "foo: 1",
         )),
     ),
+    "jira": (
+        "", "project: p, issue_type: t", "api_url: 'http://j/', project: p",
+        "api_url: 'http://j/', issue_type: t",
+        "api_url: j, project: p, issue_type: t",
+        *(f"api_url: 'http://j/', project: p, issue_type: t{more}" for more in (
+            "", ", api_type: cloud", ", api_type: x", ", api_type: ''", ", summary: s, description: d",
+            ", summary: {}",
+            ", summary: {template: s, enable_update: false}", ", summary: {foo: s}", ", summary: [s]",
+            ", description: {enable_update: x}", ", labels: [a, b]", ", labels: a", ", priority: p",
+            ", fields: {a: {b: [c, 5]}}", ", fields: [a]", ", custom_fields: {a: b}", ", reopen_duration: 1d",
+            ", reopen_duration: x", ", reopen_transition: r, resolve_transition: s, wont_fix_resolution: w",
+            ", foo: 1",
+        )),
+    ),
+    "jira global": ("", "jira_api_url: 'http://j/'", "jira_api_url: x", "jira_api_url: ''"),
 }  # fmt: skip
 
 CRASHES: Final = (

@@ -18,8 +18,16 @@ from tests.server.certificates import make_certificate
 from tests.waiting import PATIENCE_SECONDS
 
 COMPARED_HEADERS = ("content-type", "authorization", "x-auth-token", "x-user-id", "accept-language")
+_STATUS = {"name": "Open", "statusCategory": {"key": "new"}}
+_ISSUE = {"key": "OPS-7", "fields": {"status": _STATUS}}
+JIRA = {
+    "search": {"issues": [_ISSUE]},
+    "jql": {"issues": [_ISSUE]},
+    "transitions": {"transitions": [{"id": "31", "name": "Done"}, {"id": "11", "name": "Reopen"}]},
+}
 ANSWERS: dict[str, Callable[[str], object]] = {
     "rocketchat": lambda path: {"success": True},
+    "jira": lambda path: JIRA.get(path.rpartition("/")[2], {}) if "/new/" not in path else {"issues": []},
     "wechat": lambda path: {"access_token": "to ken"} if path.endswith("gettoken") else {"errcode": 0},
 }
 """What the service answers to a request for a path, if it is looked at."""

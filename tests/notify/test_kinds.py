@@ -11,7 +11,8 @@ import pytest
 
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.channel import Channel, SendError
-from gpuscope.judge.notify.channels import build_receiver
+from gpuscope.judge.notify.channels import build_receiver, load_messages
+from gpuscope.judge.notify.channels.jira import PRIORITY, JiraConfig, JiraField, JiraSender
 from gpuscope.judge.notify.channels.pushover import PushoverConfig
 from tests.goldens import check_golden
 from tests.notify.kind_sink import KindSink, running_kind_sink
@@ -26,6 +27,7 @@ ENTRIES = {
     "rocketchat": "token: t, token_id: i, api_url: SINK",
     "msteams": "webhook_url: SINK/hook",
     "wechat": "api_secret: s, corp_id: c, api_url: SINK",
+    "jira": "project: P, issue_type: Bug, api_url: SINK/new/2",
     "incidentio": "url: SINK/hook, alert_source_token: t",
 }
 """With the default messages."""
@@ -59,7 +61,7 @@ def test_default_messages(kind: str, tmp_path: Path) -> None:
     ("kind", "told"),
     [
         ("opsgenie", 20), ("webex", 18), ("pushover", 2), ("victorops", 20), ("mattermost", 20),
-        ("rocketchat", 20), ("msteams", 20), ("wechat", 4), ("incidentio", 30),
+        ("rocketchat", 20), ("msteams", 20), ("wechat", 4), ("jira", 20), ("incidentio", 30),
     ],
 )  # fmt: skip
 def test_a_kind_says_which_alerts_it_has_told_in_full(kind: str, told: int, tmp_path: Path) -> None:
@@ -72,7 +74,7 @@ def test_a_kind_says_which_alerts_it_has_told_in_full(kind: str, told: int, tmp_
     [
         *((kind, 500, True) for kind in ENTRIES),
         *((kind, 400, False) for kind in ENTRIES if kind != "wechat"),
-        *((kind, 429, kind in ("opsgenie", "incidentio")) for kind in ENTRIES if kind != "wechat"),
+        *((kind, 429, kind in ("opsgenie", "incidentio", "jira")) for kind in ENTRIES if kind != "wechat"),
     ],
 )
 def test_which_answers_are_worth_another_attempt(
@@ -107,6 +109,34 @@ def test_a_refusal_with_status_200_is_an_error(
         with pytest.raises(SendError, match=reason) as caught:
             channel(kind, sink, tmp_path).sender.send(notification(), 10.0)
     assert caught.value.may_retry == may_retry
+
+
+@pytest.mark.parametrize(
+    ("severities", "priority"),
+    [
+        (["info"], "Low"), (["info", "warning"], "Medium"), (["critical", "info"], "High"), (["odd"], ""),
+        (["warning", "infox"], "Medium"),
+    ],
+)  # fmt: skip
+def test_jiras_priority_is_that_of_the_worst_alert(severities: list[str], priority: str) -> None:
+    sent = notification(count=len(severities))
+    alerts = [
+        replace(alert, labels={**alert.labels, "severity": severity})
+        for alert, severity in zip(sent.alerts, severities, strict=True)
+    ]
+    assert load_messages().expand(PRIORITY, replace(sent, alerts=alerts)) == priority
+
+
+def test_jiras_version_3_gets_the_default_description_as_a_document(tmp_path: Path) -> None:
+    with running_kind_sink("jira", tmp_path) as sink:
+        config = JiraConfig(api_url=f"{sink.url}/new/rest/api/3", project="P", issue_type="Bug")
+        JiraSender(config, load_messages()).send(notification(), 10.0)
+        description = sink.requests[-1].body["fields"]["description"]
+        assert description["type"] == "doc"
+        assert description["content"][0]["content"][0]["text"].startswith("Firing\n")
+        own = replace(config, description=JiraField("{{ .Status }}"))
+        with pytest.raises(SendError, match="must be JSON"):
+            JiraSender(own, load_messages()).send(notification(), 10.0)
 
 
 def test_wechats_token_is_asked_for_once_until_it_expires(tmp_path: Path) -> None:

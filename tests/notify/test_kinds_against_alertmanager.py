@@ -140,6 +140,23 @@ KINDS = {
   - {url: 'SINK/2', alert_source_token: t, max_alerts: 1, timeout: 5s}
   - {url: 'SINK/3', http_config: {authorization: {credentials: c}}}
 """,
+    "jira": f"""
+  - {{api_url: 'SINK/new/2', project: P, issue_type: Bug, summary: {LONG}, description: {TEXT},
+     labels: [z, '{{{{ .Status }}}}'],
+     wont_fix_resolution: 'Won"t', reopen_transition: Reopen, reopen_duration: 90m, api_type: datacenter}}
+  - {{api_url: 'SINK/old/rest/api/2/', project: 'P {{{{ .CommonLabels.node }}}}',
+     issue_type: '{{{{ .Status }}}}', summary: s, description: {LONG},
+     resolve_transition: Done, priority: '', api_type: cloud}}
+  - api_url: 'SINK/no-update/rest/api/2'
+    project: P
+    issue_type: Bug
+    summary: {{template: '{{{{ .Status }}}}', enable_update: false}}
+    description: {{template: {TEXT}, enable_update: false}}
+    fields: {{customfield_1: {{value: '{{{{ .CommonLabels.node }}}}'}}, customfield_2: [a, 5], other: '7'}}
+  - {{api_url: 'SINK/rest/api/3', project: P, issue_type: Bug, summary: s, priority: P1,
+     description: '{{"type": "doc"}}'}}
+  - {{api_url: 'SINK/rest/api/3', project: P, issue_type: Bug, summary: s, description: ''}}
+""",
 }
 
 

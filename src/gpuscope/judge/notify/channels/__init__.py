@@ -33,7 +33,6 @@ from gpuscope.judge.notify.channel_options import (
 from gpuscope.judge.notify.message_texts import SHARED_DEFAULTS, Messages
 
 UNSUPPORTED_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "jira": ("jira_api_url",),
     "sns": (),
 }  # fmt: skip
 """Alertmanager's, with their keys of `global`. These have no effect: a receiver that needed them is refused."""

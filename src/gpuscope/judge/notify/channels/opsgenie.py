@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import SecretText, Told, url_host
+from gpuscope.judge.notify.channel import NOBODY_TOLD, SecretText, Told, url_host
 from gpuscope.judge.notify.channel_options import (
     PLAIN_HTTP,
     read_channel_http,
@@ -150,7 +150,7 @@ class OpsgenieSender:
             self._request(
                 "POST", f"{alert}/close", {"source": document["source"]}, notification, timeout_seconds
             )
-            return told
+            return NOBODY_TOLD
         self._request("POST", "v2/alerts", document, notification, timeout_seconds)
         if self._config.update_alerts:
             for key in ("message", "description"):
