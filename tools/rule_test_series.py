@@ -24,6 +24,13 @@ LABELS: Final = {
 }
 
 
+PORT: Final = '{{N},device="mlx5_0",port="1"}'
+RAIL: Final = 'gpuscope_infiniband_rail_info{{G},device="mlx5_0"}'
+_RANK: Final = 'nccl_job="10.0.0.1:7",uid="1000",host="10.0.0.1",host_pid="7",rank="0"'
+NCCL_RANK: Final = f'gpuscope_nccl_rank_info{{{{G}},pid="7",{_RANK}}}'
+STALLED: Final = f'gpuscope_nccl_stalled_rank_seconds{{{{N}},{_RANK},reason="behind",user="alice"}}'
+
+
 @dataclass(frozen=True, slots=True)
 class Case:
     fires: Mapping[str, str]
@@ -295,6 +302,26 @@ GPU_CASES: Final[dict[str, Case]] = {
         {'gpuscope_gpu_nvlink_errors_total{{G},link="3",error="replay"}': "0x5 4x20"},
         {'gpuscope_gpu_nvlink_errors_total{{G},link="3",error="crc_flit"}': "0x5 4x20"},
         "10m", 'link="3",error="replay"', "Link 3, replay."),
+    "RailDown": Case(
+        {RAIL: "1x20", f"gpuscope_infiniband_port_up{PORT}": "1x3 0x20",
+         f"gpuscope_infiniband_link_downs_total{PORT}": "0x3 1x20"},
+        {RAIL: "1x20", f"gpuscope_infiniband_port_up{PORT}": "0x20",  # never cabled
+         f"gpuscope_infiniband_link_downs_total{PORT}": "0x20"},
+        "10m", 'device="mlx5_0"', "Port mlx5_0."),
+    "RailSlow": Case(
+        {RAIL: "1x20", "gpuscope_infiniband_pcie_link_width{{N},device=\"mlx5_0\"}": "8x20",
+         "gpuscope_infiniband_pcie_link_width_max{{N},device=\"mlx5_0\"}": "16x20"},
+        {RAIL: "1x20", "gpuscope_infiniband_pcie_link_width{{N},device=\"mlx5_0\"}": "16x20",
+         "gpuscope_infiniband_pcie_link_width_max{{N},device=\"mlx5_0\"}": "16x20"},
+        "10m", 'device="mlx5_0"', "Port mlx5_0."),
+    "LinkFlaps": Case(
+        {RAIL: "1x70", f"gpuscope_infiniband_link_downs_total{PORT}": "0x30 5x40"},
+        {RAIL: "1x70", f"gpuscope_infiniband_link_downs_total{PORT}": "0x30 1x40"},
+        "60m", 'device="mlx5_0"', "Port mlx5_0."),
+    "LinkErrors": Case(
+        {RAIL: "1x90", f"gpuscope_infiniband_port_errors_total{PORT}": "0+5x90"},
+        {RAIL: "1x90", f"gpuscope_infiniband_port_errors_total{PORT}": "0x30 500x60"},  # a touched cable
+        "80m", 'device="mlx5_0"', "Port mlx5_0."),
     "FabricNotReady": Case(
         {"gpuscope_gpu_fabric_state{{G}}": "3x20", "gpuscope_gpu_fabric_status{{G}}": "1x20"},
         {"gpuscope_gpu_fabric_state{{G}}": "3x20", "gpuscope_gpu_fabric_status{{G}}": "0x20"}, "6m"),
@@ -315,6 +342,10 @@ APART = {
 USE_CASES: Final[dict[str, Case]] = {
     "GpuHung": Case({"gpuscope_gpu_hung_seconds{{G}}": "0+60x40"},
                     {"gpuscope_gpu_hung_seconds{{G}}": "0x40"}, "16m", detail="For 16m 0s."),
+    "JobHangs": Case(
+        {STALLED: "0+60x40", NCCL_RANK: "1x40", "gpuscope_process_memory_bytes{{P}}": "1x40"},
+        {STALLED: "0x40", NCCL_RANK: "1x40", "gpuscope_process_memory_bytes{{P}}": "1x40"},
+        "26m", detail="Rank 0, for 26m 0s.", own_labels='{O},pid="7",rank="0",reason="behind"'),
     "GpuWaitsForRank": Case(_ranks(150), _ranks(600), "16m"),
     "GpuWaitsForDisk": _waits("gpuscope_process_io_wait_ratio", 0.5, "50% of the time."),
     "GpuWaitsForNetwork": _waits("gpuscope_process_network_wait_ratio", 0.75, "75% of the time."),

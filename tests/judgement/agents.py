@@ -49,6 +49,7 @@ from gpuscope.serve.exporter import SNAPSHOT_AGE
 from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, make_device, make_instance
 from tests.fakes import xid_event
 from tests.judgement.clusters import slurm_state
+from tests.judgement.links import nccl_reading, rails_reading, slot_address
 from tests.judgement.schedules import Schedule, parse_duration, parse_schedule
 from tests.judgement.situation import Event, Grant, Node, Place, Program, Situation
 
@@ -130,6 +131,8 @@ class SimulatedAgent:
             processes=self._processes(at, since) if has_driver else ABSENT,
             host=self._host(at),
             slurm=self._slurm(at),
+            infiniband=rails_reading(self._situation, self._node.name, at),
+            collectives=nccl_reading(self._situation, self._node.name, at),
             simulated=True,  # its processes bring what /proc would tell: owner, start, program
         )
         return self._composer.compose(
@@ -227,6 +230,8 @@ class SimulatedAgent:
             values["utilization_ratio"] = busy
         for name, schedule in self._situation.gpu_facts.get(place, {}).items():
             _override(values, name, schedule, since, at)
+        if self._situation.rails:
+            values["pci_bus_id"] = slot_address(place)
         return make_device(uuid=uuid, index=place.gpu, minor_number=place.gpu, model=self._node.model, **values)
 
     def _instances(self, place: Place, profiles: Sequence[str], at: float, since: float) -> Iterator[Instance]:

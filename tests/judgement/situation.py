@@ -124,6 +124,26 @@ class Grant:
 
 
 @dataclass(frozen=True, slots=True)
+class Rail:
+    """The adapter next to a GPU."""
+
+    place: Place
+    facts: Mapping[str, Schedule]
+    """`up`, `rate` (Gbit/s), `lanes`, and the counters `downs` and `errors`."""
+
+
+@dataclass(frozen=True, slots=True)
+class NcclJob:
+    """A job over GPUs in the order of its ranks; from a time on the others wait for one of them."""
+
+    places: tuple[Place, ...]
+    span: Span
+    """While they wait."""
+    rank: int = 0
+    reason: str = "behind"
+
+
+@dataclass(frozen=True, slots=True)
 class Event:
     kind: str
     what: Any
@@ -189,6 +209,8 @@ class Situation:
     clusters: tuple[Mapping[str, Any], ...]
     """Of Slurm."""
     expected: Expected
+    rails: tuple[Rail, ...] = ()
+    nccl_jobs: tuple[NcclJob, ...] = ()
 
     @property
     def end(self) -> float:
@@ -214,7 +236,7 @@ EVENTS = {
 }  # fmt: skip
 _TOP = {
     "lasts", "every", "starts", "nodes", "processes", "gpus", "jobs", "pods", "events", "others", "slurm",
-    "expect",
+    "rails", "nccl", "expect",
 }  # fmt: skip
 _PROCESS = {
     "gpu", "user", "command", "type", "job", "step", "pod", "pod_uid", "container", "launcher", "in_proc",
@@ -228,6 +250,8 @@ _GRANT = {
     "job", "pod", "user", "account", "partition", "gpus", "from", "to", "submitted", "container", "prolog",
     "state",
 }  # fmt: skip
+_RAIL = {"gpu", "up", "rate", "lanes", "downs", "errors"}
+_NCCL = {"gpus", "rank", "reason", "from", "to"}
 _EXPECT = {"now", "past", "alerts", "fired", "hours", "receipt", "policy", "digests", "may"}
 _FINDING = {"gpus", "owner", "since", "hours", "says", "never_says"}
 
@@ -289,6 +313,8 @@ class _Reader:
             others=tuple(document.get("others", ())),
             clusters=_clusters(document.get("slurm") or []),
             expected=self._expected(document.get("expect") or {}),
+            rails=tuple(rail for row in document.get("rails", ()) for rail in self._rails(row)),
+            nccl_jobs=tuple(self._nccl_job(row) for row in document.get("nccl", ())),
         )
 
     def _clock(self, text: str | float) -> Schedule:
@@ -364,6 +390,17 @@ class _Reader:
             is_known_on_node=row.get("prolog", True),
             **texts,
         )
+
+    def _rails(self, row: Mapping[str, Any]) -> Iterator[Rail]:
+        _refuse_unknown(row, _RAIL, "rail")
+        facts = {name: self._schedule(value) for name, value in row.items() if name != "gpu"}
+        return (Rail(place, facts) for place in parse_places(row["gpu"]))
+
+    def _nccl_job(self, row: Mapping[str, Any]) -> NcclJob:
+        _refuse_unknown(row, _NCCL, "NCCL job")
+        more = {name: row[name] for name in ("rank", "reason") if name in row}
+        span = self._span(row) if "from" in row else Span(float("inf"), float("inf"))
+        return NcclJob(parse_places(row["gpus"]), span, **more)
 
     def _event(self, row: Mapping[str, Any]) -> Event:
         (kind,) = EVENTS & row.keys()

@@ -8,6 +8,7 @@ from typing import Final
 
 from gpuscope.judge.checks.check import Check, Severity, Subject
 from gpuscope.judge.checks.gpu_checks import GPU_CHECKS
+from gpuscope.judge.checks.link_checks import LINK_CHECKS
 from gpuscope.judge.checks.node_checks import NODE_CHECKS
 from gpuscope.judge.checks.slurm_checks import SLURM_CHECKS
 from gpuscope.judge.checks.use_checks import USE_CHECKS
@@ -93,6 +94,7 @@ CHECKS: Final[dict[str, Check]] = {
     for check in (
         *NODE_CHECKS,
         *GPU_CHECKS,
+        *LINK_CHECKS,
         *WAIT_CHECKS,
         *USE_CHECKS,
         *SLURM_CHECKS,

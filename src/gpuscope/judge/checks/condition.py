@@ -18,6 +18,8 @@ DETAIL_LABELS: Final = (
     "source",
     "reason",
     "link",
+    "device",
+    "rank",
     "error",
     "mountpoint",
 )

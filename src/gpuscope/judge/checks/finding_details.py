@@ -139,6 +139,19 @@ def _slow_rank(condition: Condition, around: Surroundings) -> Detail:
     return Detail({"slow": "–"})
 
 
+def _rail_count(condition: Condition, around: Surroundings) -> Detail:
+    return Detail({"device": condition.labels.get("device", ""), "count": whole(condition.value)})
+
+
+def _hang(condition: Condition, around: Surroundings) -> Detail:
+    """By the rank that the others wait for; no agent knows the GPU of one whose process is gone."""
+    rank = condition.labels.get("rank", "")
+    if not condition.subject.uuid:
+        return Detail({"rank": rank, "host": condition.labels.get("host", "") or "–"}, "job_hangs.elsewhere")
+    is_behind = condition.labels.get("reason") == "behind"
+    return Detail({"rank": rank}, "" if is_behind else "job_hangs.silent")
+
+
 def _indices(others: Iterable[Mapping[str, str]], instance: str) -> list[str]:
     return list(dict.fromkeys(labels.get("gpu", "") for labels in others if labels.get("instance") == instance))
 
@@ -195,6 +208,11 @@ DESCRIBE: Final[dict[str, Describe]] = {
     "power_limit_low": _power_limit,
     "nvlink_down": _label_as("link"),
     "nvlink_errors": _label_as("link"),
+    "rail_down": _label_as("device"),
+    "rail_slow": _label_as("device"),
+    "link_flaps": _rail_count,
+    "link_errors": _rail_count,
+    "job_hangs": _hang,
     **dict.fromkeys(("waits_for_disk", "waits_for_network", "waits_for_data"), _wait),
     "waits_for_rank": _slow_rank,
     "only_some_work": _working,

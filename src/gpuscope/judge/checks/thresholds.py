@@ -71,6 +71,11 @@ RETIRED_PAGES: Final = 60.0
 PCIE_LOADED_RATIO: Final = 0.3
 """From this utilization on a PCIe link runs at its full generation."""
 PCIE_REPLAYS_PER_MINUTE: Final = 8.0
+LINK_FLAPS_PER_HOUR: Final = 3
+"""A switch that is restarted takes its links down once or twice."""
+LINK_ERRORS_PER_HOUR: Final = 60.0
+LINK_ERRORS_PER_TEN_MINUTES: Final = 10.0
+"""Now and 20 minutes ago: a cable that is touched makes many errors at once, and then none."""
 POWER_LIMIT_SHARE: Final = 0.95
 SLOW_SIBLING_SHARE: Final = 0.85
 

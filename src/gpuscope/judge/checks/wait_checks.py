@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuscope.judge.checks.check import Check, Severity, Share, Subject
+from gpuscope.judge.checks.check import OWNER_LABELS, Check, Severity, Share, Subject
 from gpuscope.judge.checks.thresholds import (
     BUSY_THREAD_RATIO,
     FULL_RATIO,
@@ -90,6 +90,21 @@ _WAITS_FOR_RANK: Final = (
     + _ranks('slurm_job=""', "instance, program") + ")"
 )  # fmt: skip
 
+_STALLED: Final = f"gpuscope_nccl_stalled_rank_seconds > {HUNG_SECONDS:g}"
+_STALLED_GPU: Final = (
+    # On the node of the rank, which the agent that asks NCCL knows by address and PID only.
+    "gpuscope_nccl_rank_info * on (nccl_job, uid, host, host_pid, rank) group_left (reason) "
+    f"max by (nccl_job, uid, host, host_pid, rank, reason) ({_STALLED})"
+)
+_JOB_HANGS: Final = (
+    f"max by (instance, uuid, pid, rank, reason) ({_STALLED_GPU}) "
+    f"+ on (instance, uuid, pid) group_right (rank, reason) "
+    f"0 * max {BY_OWNER.replace('uuid', 'uuid, pid')} (gpuscope_process_memory_bytes) "
+    f"unless {SAME_GPU} {_POWER_SHARE} >= {RANK_WORKS_POWER_SHARE:g} "
+    f"or max by (instance, rank, host, {', '.join(OWNER_LABELS)}) "
+    f'({_STALLED} unless on (nccl_job, uid, host, host_pid) gpuscope_nccl_rank_info{{uuid!=""}})'
+)
+
 _HUNG: Final = f"max by (instance, gpu, uuid) (gpuscope_gpu_hung_seconds > {HUNG_SECONDS:g})"
 
 WAIT_CHECKS: Final = (
@@ -109,6 +124,20 @@ WAIT_CHECKS: Final = (
         share=Share.WHOLE,
         meaning="The GPU reports full utilisation, draws little power, and transfers nothing.",
         next_step="look at the program with py-spy dump --pid PID; a rank that is missing hangs all others",
+    ),
+    Check(
+        kind="job_hangs",
+        alert="JobHangs",
+        subject=Subject.OWNER,
+        severity=Severity.WARNING,
+        promql=_JOB_HANGS,
+        for_seconds=300,
+        lead_seconds=HUNG_SECONDS,
+        value_is_age=True,
+        inhibited_by=("gpu_lost",),
+        meaning="By NCCL's own account the ranks of a job wait for one that has launched less, or that does "
+        "not answer, and nothing moves.",
+        next_step="look at the process of that rank (py-spy dump --pid PID, /proc/PID/stack) and at its disks",
     ),
     Check(
         kind="waits_for_rank",

@@ -12,6 +12,7 @@ from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Subject
 from gpuscope.judge.checks.checks import CHECKS, SERVICE_CHECKS
 from gpuscope.judge.checks.gpu_checks import GPU_CHECKS
+from gpuscope.judge.checks.link_checks import LINK_CHECKS
 from gpuscope.judge.checks.node_checks import NODE_CHECKS
 from gpuscope.judge.checks.slurm_checks import SLURM_CHECKS
 from gpuscope.judge.checks.use_checks import USE_CHECKS
@@ -24,6 +25,7 @@ _SPACE: Final = "\0"
 """Stands for a space of a string while lines are wrapped."""
 SLOW_SUFFIX: Final = "-slow"
 SLOW_INTERVAL: Final = duration_text(round(SLOW_SECONDS * 1000))
+OF_GPUS: Final = (*GPU_CHECKS, *LINK_CHECKS)
 OF_USE: Final = (*WAIT_CHECKS, *USE_CHECKS)
 
 HEADER: Final = """\
@@ -44,7 +46,7 @@ def shipped_groups() -> tuple[ShippedGroup, ...]:
     """Each is a file of its name."""
     return (
         _group("gpuscope-node", "Nodes: no answer, old numbers, missing GPUs, memory, disks.", NODE_CHECKS),
-        _group("gpuscope-gpu", "GPUs: lost, XIDs, memory errors, heat, power, PCIe, NVLink.", GPU_CHECKS),
+        _group("gpuscope-gpu", "GPUs: lost, XIDs, memory errors, heat, power, PCIe, links.", OF_GPUS),
         _group("gpuscope-use", "Use: GPUs that wait or are held idle, memory without an owner.", OF_USE),
         _group("gpuscope-slurm", "Slurm; without Slurm none of these fires.", SLURM_CHECKS),
         _group("gpuscope-service", "The monitoring itself.", (*SERVICE_CHECKS, WATCHDOG)),
