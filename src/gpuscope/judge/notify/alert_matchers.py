@@ -81,10 +81,10 @@ class AlertMatcher:
         if self._regex is None:
             return (value == self.value) is self.is_equal
         try:
-            found = self._regex.fullmatch(value) is not None
+            is_match = self._regex.fullmatch(value) is not None
         except UnicodeEncodeError:  # bytes that are not UTF-8 match no pattern
-            found = False
-        return found is self.is_equal
+            is_match = False
+        return is_match is self.is_equal
 
     def matches(self, labels: Mapping[str, str]) -> bool:
         return self.matches_value(labels.get(self.name, ""))
@@ -110,7 +110,7 @@ def match_all(matchers: Iterable[AlertMatcher], labels: Mapping[str, str]) -> bo
 
 
 def sorted_matchers(matchers: Iterable[AlertMatcher]) -> tuple[AlertMatcher, ...]:
-    return tuple(sorted(matchers, key=lambda one: (one.name, one.value, _OP_ORDER[one.op])))
+    return tuple(sorted(matchers, key=lambda matcher: (matcher.name, matcher.value, _OP_ORDER[matcher.op])))
 
 
 def matchers_text(matchers: Iterable[AlertMatcher]) -> str:
@@ -126,27 +126,27 @@ def parse_matcher(text: str) -> AlertMatcher:
 
 def parse_matchers(text: str) -> tuple[AlertMatcher, ...]:
     """Matchers with commas between them; braces may be around them."""
-    return _parse_both(text, lambda one: _MatcherParser(one).parse(), _parse_classic_list)
+    return _parse_both(text, lambda part: _MatcherParser(part).parse(), _parse_classic_list)
 
 
 def _parse_both(text: str, modern: Callable[[str], T], classic: Callable[[str], T]) -> T:
     if len(text) > MAX_MATCHER_CHARACTERS:
         raise ValueError(f"longer than {MAX_MATCHER_CHARACTERS} characters")
     try:
-        found = modern(text)
+        parsed = modern(text)
     except ValueError:
         return classic(text)  # its error is the one that Alertmanager answers with
     try:
         return classic(text)
     except ValueError:
-        return found
+        return parsed
 
 
 def _parse_one(text: str) -> AlertMatcher:
-    found = _MatcherParser(text).parse()
-    if len(found) != 1:
-        raise ValueError("no matchers" if not found else f"expected 1 matcher, found {len(found)}")
-    return found[0]
+    matchers = _MatcherParser(text).parse()
+    if len(matchers) != 1:
+        raise ValueError("no matchers" if not matchers else f"expected 1 matcher, found {len(matchers)}")
+    return matchers[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,9 +171,9 @@ class _MatcherParser:
         has_brace = token.kind == "{"
         if has_brace:
             self._next()
-        found: list[AlertMatcher] = []
+        matchers: list[AlertMatcher] = []
         while self._peek().kind not in ("}", "end"):
-            found.append(self._matcher())
+            matchers.append(self._matcher())
             after = self._peek()
             if after.kind == ",":
                 self._next()
@@ -186,7 +186,7 @@ class _MatcherParser:
             raise ValueError(f"0:{self._at}: }}: expected opening brace")
         if closing.kind == "}" and self._peek().kind != "end":
             raise self._wrong(self._peek(), "expected end of input")
-        return tuple(found)
+        return tuple(matchers)
 
     def _matcher(self) -> AlertMatcher:
         name = self._expect(("quoted", "unquoted"), "expected label name")
@@ -222,7 +222,7 @@ class _MatcherParser:
         if character in "{},":
             kind, end = character, start + 1
         elif character in "=!":
-            operator = next((one for one in _OPERATORS if text.startswith(one, start)), None)
+            operator = next((operator for operator in _OPERATORS if text.startswith(operator, start)), None)
             if operator is None:
                 raise ValueError(f"{start}:{start + 1}: !: expected one of '=~'")
             kind, end = "operator", start + len(operator)
@@ -255,16 +255,16 @@ def _content(token: _Token) -> str:
 
 def _unquote(text: str, token: _Token) -> str:
     """Escapes of a Go string literal. `\\x` and octal escapes are bytes of UTF-8, so bytes are put together."""
-    found = bytearray()
+    data = bytearray()
     at = 0
     try:
         while at < len(text):
             escape = _ESCAPE.match(text, at)
             if escape is None and text[at] in "\\\n":
                 raise ValueError("no escape, or the end of a line")
-            found += text[at].encode() if escape is None else _escaped(escape)
+            data += text[at].encode() if escape is None else _escaped(escape)
             at = at + 1 if escape is None else escape.end()
-        return found.decode()
+        return data.decode()
     except (ValueError, OverflowError):  # also for bytes that are not UTF-8, and numbers beyond Unicode
         raise ValueError(f"{token.start}:{token.end}: {token.text[:100]}: invalid input") from None
 

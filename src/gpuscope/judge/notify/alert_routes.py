@@ -36,13 +36,13 @@ class AlertRoute:
     def match(self, labels: Mapping[str, str]) -> list[AlertRoute]:
         if not match_all(self.matchers, labels):
             return []
-        found: list[AlertRoute] = []
+        routes: list[AlertRoute] = []
         for child in self.routes:
             matched = child.match(labels)
-            found += matched
+            routes += matched
             if matched and not child.continues:
                 break
-        return found or [self]
+        return routes or [self]
 
     def group_labels(self, labels: Mapping[str, str]) -> dict[str, str]:
         return {name: value for name, value in labels.items() if self.groups_by_all or name in self.group_by}

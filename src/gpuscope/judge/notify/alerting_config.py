@@ -85,7 +85,7 @@ def load_alerting(path: Path, limits: Limits | None = None) -> AlertingConfig:
     config = AlertingConfig(
         route=route,
         receivers=receivers,
-        inhibit_rules=tuple(_inhibit_rule(one) for one in table.tables("inhibit_rules")),
+        inhibit_rules=tuple(_inhibit_rule(entry) for entry in table.tables("inhibit_rules")),
         time_intervals=intervals,
         messages=messages,
         resolve_timeout=resolve_timeout,
@@ -121,7 +121,7 @@ def _receivers(table: ConfigMapping, defaults: ChannelGlobals, messages: Message
 
 
 def _template_files(table: ConfigMapping, folder: Path) -> tuple[Path, ...]:
-    found: list[Path] = []
+    paths: list[Path] = []
     for pattern in table.strings("templates"):
         try:
             if _UNCLOSED_CLASS.search(pattern):
@@ -134,32 +134,32 @@ def _template_files(table: ConfigMapping, folder: Path) -> tuple[Path, ...]:
             )
         except (ValueError, NotImplementedError, OSError) as error:
             table.fail("templates", f"{pattern!r}: {error}")
-        found += [path for path in matched if path.is_file()]
-    return tuple(found)
+        paths += [path for path in matched if path.is_file()]
+    return tuple(paths)
 
 
 def _named_intervals(table: ConfigMapping) -> dict[str, tuple[TimeInterval, ...]]:
-    found: dict[str, tuple[TimeInterval, ...]] = {}
+    intervals: dict[str, tuple[TimeInterval, ...]] = {}
     for key in ("mute_time_intervals", "time_intervals"):
-        for one in table.tables(key):
-            name = one.text("name")
+        for entry in table.tables(key):
+            name = entry.text("name")
             if not name:
-                one.fail("name", "is missing")
-            if name in found:
-                one.fail("name", f"there are two time intervals {name!r}")
-            found[name] = tuple(_interval(part) for part in one.tables("time_intervals"))
-            finish(one)
-    return found
+                entry.fail("name", "is missing")
+            if name in intervals:
+                entry.fail("name", f"there are two time intervals {name!r}")
+            intervals[name] = tuple(_interval(part) for part in entry.tables("time_intervals"))
+            finish(entry)
+    return intervals
 
 
 def _interval(table: ConfigMapping) -> TimeInterval:
     times: list[Range] = []
-    for one in table.tables("times"):
+    for entry in table.tables("times"):
         try:
-            times.append(parse_clock_range(one.text("start_time"), one.text("end_time")))
+            times.append(parse_clock_range(entry.text("start_time"), entry.text("end_time")))
         except ValueError as error:
-            one.fail("start_time", error)
-        finish(one)
+            entry.fail("start_time", error)
+        finish(entry)
     interval = TimeInterval(
         times=tuple(times) if table.has("times") else None,
         weekdays=_ranges(table, "weekdays", parse_weekdays),
@@ -173,18 +173,18 @@ def _interval(table: ConfigMapping) -> TimeInterval:
 
 
 def _ranges(table: ConfigMapping, key: str, parse: Callable[[str], Range]) -> Ranges:
-    found = []
+    ranges = []
     for text in table.strings(key):
         try:
-            found.append(parse(text))
+            ranges.append(parse(text))
         except ValueError as error:
             table.fail(key, error)
-    return tuple(found) if table.has(key) else None
+    return tuple(ranges) if table.has(key) else None
 
 
 def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatcher, ...]:
     """`match`, `match_re` and `matchers`, with a prefix for inhibition rules."""
-    found: list[AlertMatcher] = []
+    matchers: list[AlertMatcher] = []
     for key, op in ((f"{prefix}match", MatchOp.EQUAL), (f"{prefix}match_re", MatchOp.REGEX)):
         values = table.raw(key) or {}
         for name, value in table.labels(key).items():
@@ -193,16 +193,16 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
             if _LABEL_NAME.fullmatch(name) is None:
                 table.fail(key, f"{name!r} is not the name of a label")
             try:
-                found.append(AlertMatcher(name, op, value))
+                matchers.append(AlertMatcher(name, op, value))
             except ValueError as error:
                 table.fail(key, error)
     key = f"{prefix}matchers"
     for text in table.strings(key):
         try:
-            found += parse_matchers(text)
+            matchers += parse_matchers(text)
         except ValueError as error:
             table.fail(key, f"{text!r}: {error}")
-    return tuple(found)
+    return tuple(matchers)
 
 
 _Known = Mapping[str, object]
@@ -251,7 +251,7 @@ def _route(
     below = table.tables("routes")
     if None in (table.raw("routes") or ()):
         table.fail("routes", "an entry is empty")
-    children = tuple(_route(one, own, receivers, intervals, messages, at) for at, one in enumerate(below))
+    children = tuple(_route(route, own, receivers, intervals, messages, at) for at, route in enumerate(below))
     finish(table)
     return replace(own, routes=children)
 

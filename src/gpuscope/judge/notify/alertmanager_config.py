@@ -92,7 +92,7 @@ def _read_group(table: ConfigMapping, warnings: list[str]) -> AlertmanagerGroup:
         table.fail("api_version", "Alertmanager 0.27 has removed the API v1; use v2")
     for kind in UNSUPPORTED_KINDS:
         if table.has(f"{kind}_sd_configs"):
-            supported = ", ".join(f"{one}_sd_configs" for one in ("file", *SUPPORTED_KINDS))
+            supported = ", ".join(f"{kind}_sd_configs" for kind in ("file", *SUPPORTED_KINDS))
             table.fail(f"{kind}_sd_configs", f"is not supported; use static_configs, {supported}")
     files, _ = read_file_patterns(table)
     group = AlertmanagerGroup(

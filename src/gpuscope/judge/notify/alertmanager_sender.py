@@ -248,12 +248,12 @@ class AlertmanagerSender:
     def urls(self) -> tuple[list[str], list[str]]:
         """For `/api/v1/alertmanagers`: active and dropped ones."""
         with self._lock:
-            active = [url for one in self._destinations for url in one.queues]
-            return active, [url for one in self._destinations for url in one.dropped_urls]
+            active = [url for destination in self._destinations for url in destination.queues]
+            return active, [url for destination in self._destinations for url in destination.dropped_urls]
 
     def families(self) -> Iterator[MetricFamily]:
         with self._lock:
-            queues = [queue for one in self._destinations for queue in one.queues.values()]
+            queues = [queue for destination in self._destinations for queue in destination.queues.values()]
         labels = [LabelSet((("alertmanager", queue.url),)) for queue in queues]
         rows = (
             ("sent_total", "counter", "Alerts sent.", [queue.sent for queue in queues]),
@@ -289,12 +289,12 @@ class AlertmanagerSender:
 def relabel_alerts(
     alerts: Sequence[Alert], rules: Sequence[RelabelRule], external_labels: Mapping[str, str]
 ) -> list[Alert]:
-    found: list[Alert] = []
+    relabelled: list[Alert] = []
     for alert in alerts:
         labels = relabel({**external_labels, **dict(alert.labels)}, rules)
         if labels is not None:
-            found.append(replace(alert, labels=tuple(sorted(labels.items()))))
-    return found
+            relabelled.append(replace(alert, labels=tuple(sorted(labels.items()))))
+    return relabelled
 
 
 class AlertmanagerDiscovery:
@@ -350,7 +350,9 @@ class AlertmanagerDiscovery:
             while not self._is_stopping:
                 self._changed.clear()
                 discoveries = self._discoveries
-                await providers.run_only(one for discovery in discoveries for one in discovery.providers)
+                await providers.run_only(
+                    provider for discovery in discoveries for provider in discovery.providers
+                )
                 try:
                     self._sender.refresh()  # reads files; nothing else runs in this thread
                 except Exception:

@@ -90,15 +90,15 @@ class AlertGroups:
     def take_due(self, now: float) -> list[AggregationGroup]:
         """Groups to flush now; each must be given to `finished` afterwards."""
         self._follow_clock(now)
-        found = []
+        groups = []
         while self._due and self._due[0][0] <= now:
             at, _, group = heapq.heappop(self._due)
             # The interval starts when the flush was due: a timer thread's small delays must not add up.
             started_at = at if now - at < MAX_TIMER_DELAY_SECONDS else now
             group.next_flush_at = started_at + group.route.group_interval
             group.flush_number += 1
-            found.append(group)
-        return found
+            groups.append(group)
+        return groups
 
     def finished(self, group: AggregationGroup, now: float) -> None:
         group.finish_flush()

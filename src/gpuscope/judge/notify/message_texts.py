@@ -246,7 +246,10 @@ class Messages:
                 expanded[name] = self._expand_route_label(name, notification) if "{{" in value else value
             except TemplateError as error:
                 log.error(
-                    "label %r of the route of receiver %r: %s", name, notification.receiver, error.message
+                    "label %r of the route of receiver %r cannot be expanded: %s",
+                    name,
+                    notification.receiver,
+                    error.message,
                 )
         return expanded
 

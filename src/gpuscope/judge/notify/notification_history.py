@@ -74,11 +74,11 @@ class NotificationHistory:
     ) -> None:
         self._keeper = keeper
         self._max_records = max_records
-        self._records = {one.id: one for one in sorted(kept, key=lambda one: one.id)}
+        self._records = {record.id: record for record in sorted(kept, key=lambda record: record.id)}
         self._last_repeat = {
-            (one.group_key, one.channel): one.id
-            for one in self._records.values()
-            if one.reason == Reason.REPEAT and one.outcome is Outcome.SENT
+            (record.group_key, record.channel): record.id
+            for record in self._records.values()
+            if record.reason == Reason.REPEAT and record.outcome is Outcome.SENT
         }
         self._ids = itertools.count(max(self._records, default=0) + 1)
         self._changed: dict[int, None] = {}
@@ -159,7 +159,7 @@ class NotificationHistory:
         """Write what has changed, in one transaction."""
         if not self._changed and not self._forgotten:
             return
-        changed = [self._records[one] for one in self._changed]
+        changed = [self._records[record_id] for record_id in self._changed]
         forgotten, self._changed, self._forgotten = self._forgotten, {}, []
         self._keeper.save_records(changed, forgotten)
 

@@ -235,7 +235,9 @@ class Notifier:
                 try:
                     deliveries += self._flush(group, now)
                 except Exception:  # a defect of ours must not silence this group or those after it for ever
-                    log.exception("alert group %s", group.key)
+                    log.exception(
+                        "unexpected error while flushing the alert group %s; it is tried again", group.key
+                    )
                     group.has_failed = True
                     self._groups.finished(group, now)
         return deliveries
@@ -254,7 +256,9 @@ class Notifier:
         told = self._unmuted(group, alerts, now)
         channels = self._channels.get(group.route.receiver, ()) if told else ()
         labels = self._route_labels(group, alerts, now) if channels else {}
-        deliveries = [one for channel in channels for one in self._deliver(group, channel, told, labels, now)]
+        deliveries = [
+            delivery for channel in channels for delivery in self._deliver(group, channel, told, labels, now)
+        ]
         group.waiting_for = len(deliveries)
         if not deliveries:
             self._groups.finished(group, now)
@@ -282,7 +286,7 @@ class Notifier:
 
     def _inside(self, names: tuple[str, ...], now: float) -> tuple[str, ...]:
         intervals = self.config.time_intervals
-        return tuple(name for name in names if any(one.contains(now) for one in intervals[name]))
+        return tuple(name for name in names if any(interval.contains(now) for interval in intervals[name]))
 
     def _deliver(
         self,
@@ -309,7 +313,7 @@ class Notifier:
         if not channel.sends_resolved and not firing:
             self._log.set(key, firing, resolved, group.route.repeat_interval, now)
             return []
-        told = [one for one in alerts if channel.sends_resolved or one.fingerprint in firing]
+        told = [alert for alert in alerts if channel.sends_resolved or alert.fingerprint in firing]
         notification = self._notification(group, told, reason, route_labels, now)
         timeout = max(group.route.group_interval, MIN_SEND_SECONDS)
         record_id = self._history.begin(channel, notification)
@@ -379,14 +383,14 @@ class Notifier:
             self._empty_inbox()
             now = self._clock.now()
             firing = [alert for alert in self._alerts if not alert.is_resolved(now)]
-        return self._statuses(sorted(firing, key=lambda one: one.fingerprint), now)
+        return self._statuses(sorted(firing, key=lambda alert: alert.fingerprint), now)
 
     def _statuses(self, alerts: Sequence[StoredAlert], now: float) -> list[AlertStatus]:
-        found: list[AlertStatus] = []
+        statuses: list[AlertStatus] = []
         for start in range(0, len(alerts), STATUSES_PER_LOCK):
             with self.lock:
-                found += [self._status(one, now) for one in alerts[start : start + STATUSES_PER_LOCK]]
-        return found
+                statuses += [self._status(alert, now) for alert in alerts[start : start + STATUSES_PER_LOCK]]
+        return statuses
 
     def _status(self, alert: StoredAlert, now: float) -> AlertStatus:
         inhibitor = self._inhibitor.inhibited_by(alert.labels, now)
@@ -403,13 +407,13 @@ class Notifier:
             self._empty_inbox()
             now = self._clock.now()
             alerts_of = {group: list(group.alerts.values()) for group in self._groups}
-        found = []
-        for group in sorted(alerts_of, key=lambda one: (sorted(one.labels.items()), one.route.receiver)):
+        groups = []
+        for group in sorted(alerts_of, key=lambda group: (sorted(group.labels.items()), group.route.receiver)):
             alerts = sorted(alerts_of[group], key=message_order)
-            statuses = tuple(self._statuses([one for one in alerts if not one.is_resolved(now)], now))
+            statuses = tuple(self._statuses([alert for alert in alerts if not alert.is_resolved(now)], now))
             labels = self._route_labels(group, alerts, now)
-            found.append(GroupStatus(group.labels, group.route.receiver, labels, group.muted_by, statuses))
-        return found
+            groups.append(GroupStatus(group.labels, group.route.receiver, labels, group.muted_by, statuses))
+        return groups
 
     def history(self) -> list[NotificationRecord]:
         """Newest first."""

@@ -114,7 +114,7 @@ class NotifyState:
             raise SilenceNotStored(f"the silence could not be stored: {error}") from None
 
     def forget_silences(self, ids: Iterable[str]) -> None:
-        self._write(("delete from silences where id = ?", [(one,) for one in ids]))
+        self._write(("delete from silences where id = ?", [(silence_id,) for silence_id in ids]))
 
     def save_entry(self, key: LogKey, entry: LogEntry) -> None:
         told = " ".join(f"{alert}={at!r}" for alert, at in entry.told_at.items())
@@ -129,9 +129,9 @@ class NotifyState:
         self._write(
             (
                 "insert or replace into history values (?, ?)",
-                [(one.id, json.dumps(asdict(one))) for one in changed],
+                [(record.id, json.dumps(asdict(record))) for record in changed],
             ),
-            ("delete from history where id = ?", [(one,) for one in forgotten]),
+            ("delete from history where id = ?", [(record_id,) for record_id in forgotten]),
         )
 
     def _write(self, *statements: tuple[str, list[tuple[object, ...]]]) -> None:
@@ -187,7 +187,7 @@ def _told_at(text: str) -> dict[str, float]:
 def _document(silence: Silence) -> dict[str, object]:
     return {
         "id": silence.id,
-        "matchers": [(one.name, one.op.value, one.value) for one in silence.matchers],
+        "matchers": [(matcher.name, matcher.op.value, matcher.value) for matcher in silence.matchers],
         "starts_at": silence.starts_at,
         "ends_at": silence.ends_at,
         "updated_at": silence.updated_at,
@@ -213,6 +213,6 @@ def _record(document: dict[str, Any]) -> NotificationRecord:
     return NotificationRecord(
         channel=ChannelKey(*channel),
         outcome=Outcome(outcome),
-        alerts=tuple(NotifiedAlert(**one) for one in alerts),
+        alerts=tuple(NotifiedAlert(**alert) for alert in alerts),
         **fields,
     )

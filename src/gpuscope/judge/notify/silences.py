@@ -45,7 +45,7 @@ class _Entry:
 
 
 @dataclass(slots=True)
-class _Found:
+class _Lookup:
     compared: int
     """How many of the added entries were compared."""
     entries: list[_Entry]
@@ -64,7 +64,7 @@ class ActiveSilences:
         self._entries: dict[Matchers, _Entry] = {}
         self._buckets: defaultdict[Pair | None, dict[int, _Entry]] = defaultdict(dict)
         self._added: list[_Entry] = []
-        self._found: dict[str, _Found] = {}
+        self._lookups: dict[str, _Lookup] = {}
 
     def put(self, silence_id: str, matchers: Matchers, starts_at: float, ends_at: float) -> None:
         self.forget((silence_id,))
@@ -82,34 +82,38 @@ class ActiveSilences:
         self._advance(now)
         if not self._entries:
             return []
-        found = self._found.get(fingerprint) if fingerprint else None
-        if found is None or not self._is_usable(found):
-            found = self._look_up(labels)
+        lookup = self._lookups.get(fingerprint) if fingerprint else None
+        if lookup is None or not self._is_usable(lookup):
+            lookup = self._look_up(labels)
         else:
-            new = [one for one in self._added[found.compared :] if one.ids and match_all(one.matchers, labels)]
-            found.entries = [*(one for one in found.entries if one.ids), *new]
-            found.compared = len(self._added)
+            new = [
+                entry
+                for entry in self._added[lookup.compared :]
+                if entry.ids and match_all(entry.matchers, labels)
+            ]
+            lookup.entries = [*(entry for entry in lookup.entries if entry.ids), *new]
+            lookup.compared = len(self._added)
         if fingerprint:
-            if len(self._found) >= MAX_CACHED_ALERTS:
-                self._found.clear()
-            self._found[fingerprint] = found
-        ids = sorted(one for entry in found.entries[:MAX_LISTED_SILENCES] for one in entry.ids)
+            if len(self._lookups) >= MAX_CACHED_ALERTS:
+                self._lookups.clear()
+            self._lookups[fingerprint] = lookup
+        ids = sorted(silence_id for entry in lookup.entries[:MAX_LISTED_SILENCES] for silence_id in entry.ids)
         return ids[:MAX_LISTED_SILENCES]
 
-    def _is_usable(self, found: _Found) -> bool:
-        if len(self._added) - found.compared > MAX_COMPARED_ANEW:
+    def _is_usable(self, lookup: _Lookup) -> bool:
+        if len(self._added) - lookup.compared > MAX_COMPARED_ANEW:
             return False
-        return found.is_complete or all(entry.ids for entry in found.entries)
+        return lookup.is_complete or all(entry.ids for entry in lookup.entries)
 
-    def _look_up(self, labels: Mapping[str, str]) -> _Found:
-        found: list[_Entry] = []
+    def _look_up(self, labels: Mapping[str, str]) -> _Lookup:
+        entries: list[_Entry] = []
         for bucket in (*labels.items(), None):
             for entry in self._buckets.get(bucket, {}).values():
                 if match_all(entry.matchers, labels):
-                    found.append(entry)
-                    if len(found) >= MAX_LISTED_SILENCES:
-                        return _Found(len(self._added), found, is_complete=False)
-        return _Found(len(self._added), found, is_complete=True)
+                    entries.append(entry)
+                    if len(entries) >= MAX_LISTED_SILENCES:
+                        return _Lookup(len(self._added), entries, is_complete=False)
+        return _Lookup(len(self._added), entries, is_complete=True)
 
     def _advance(self, now: float) -> None:
         while self._starts and self._starts[0][0] <= now:
@@ -126,7 +130,11 @@ class ActiveSilences:
     def _add(self, matchers: Matchers, silence_id: str) -> None:
         entry = self._entries.get(matchers)
         if entry is None:
-            pairs = [(one.name, one.value) for one in matchers if one.op is MatchOp.EQUAL and one.value]
+            pairs = [
+                (matcher.name, matcher.value)
+                for matcher in matchers
+                if matcher.op is MatchOp.EQUAL and matcher.value
+            ]
             bucket = min(pairs, key=lambda pair: len(self._buckets.get(pair, ())), default=None)
             entry = self._entries[matchers] = _Entry(matchers, bucket)
             self._buckets[bucket][id(entry)] = entry
@@ -146,7 +154,7 @@ class ActiveSilences:
             del self._buckets[entry.bucket]
         if len(self._added) > 2 * len(self._entries) + MAX_COMPARED_ANEW:
             self._added = list(self._entries.values())
-            self._found.clear()
+            self._lookups.clear()
 
 
 class SilenceError(Exception):
@@ -181,14 +189,14 @@ class Silence:
     def size_bytes(self) -> int:
         """Its texts, and what its matchers take beside them."""
         texts = [self.created_by, self.comment]
-        texts += [text for one in self.matchers for text in (one.name, one.value)]
+        texts += [text for matcher in self.matchers for text in (matcher.name, matcher.value)]
         texts += [text for pair in self.annotations for text in pair]
         return sum(len(text.encode()) for text in texts) + MATCHER_BYTES * len(self.matchers)
 
     @property
     def pattern_count(self) -> int:
         """Its matchers that are not `name="value"`."""
-        return sum(one.op is not MatchOp.EQUAL for one in self.matchers)
+        return sum(matcher.op is not MatchOp.EQUAL for matcher in self.matchers)
 
 
 class SilenceKeeper(Protocol):
@@ -259,7 +267,7 @@ class Silences:
         return self._active.matching(labels, now, fingerprint)
 
     def forget_expired(self, now: float) -> None:
-        old = [one.id for one in self._silences.values() if one.ends_at + RETENTION_SECONDS <= now]
+        old = [silence.id for silence in self._silences.values() if silence.ends_at + RETENTION_SECONDS <= now]
         for silence_id in old:
             self._pattern_count -= self._silences.pop(silence_id).pattern_count
         self._active.forget(old)

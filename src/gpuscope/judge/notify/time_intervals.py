@@ -45,7 +45,7 @@ class TimeInterval:
         return (
             (self.times is None or any(start <= minute < end for start, end in self.times))
             and _within(self.weekdays, moment.isoweekday() % 7)
-            and (self.days_of_month is None or any(_has_day(one, moment) for one in self.days_of_month))
+            and (self.days_of_month is None or any(_has_day(days, moment) for days in self.days_of_month))
             and _within(self.months, moment.month)
             and _within(self.years, moment.year)
         )
@@ -81,10 +81,10 @@ def parse_weekdays(text: str) -> Range:
 
 
 def parse_months(text: str) -> Range:
-    found = _parse_range(text, _month)
-    if not 1 <= found[0] <= found[1] <= 12:
+    months = _parse_range(text, _month)
+    if not 1 <= months[0] <= months[1] <= 12:
         raise ValueError(f"{text!r} is not a month such as may, 5 or may:august")
-    return found
+    return months
 
 
 def _month(word: str) -> int:

@@ -92,9 +92,9 @@ class AlertTable:
             self._alerts[alert.labels] = alert
         self._held_evaluations = HELD_EVALUATIONS
 
-    def update(self, found: Mapping[Labels, ActiveAlert], at_ns: int, limit: int) -> list[ActiveAlert]:
+    def update(self, returned: Mapping[Labels, ActiveAlert], at_ns: int, limit: int) -> list[ActiveAlert]:
         """Take the alerts that the expression gives at `at_ns`; return those that are pending or firing."""
-        for labels, new in found.items():
+        for labels, new in returned.items():
             known = self._alerts.get(labels)
             if known is None or known.state is AlertState.INACTIVE:
                 self._alerts[labels] = new
@@ -102,7 +102,7 @@ class AlertTable:
             else:
                 known.value, known.annotations, known.is_restored = new.value, new.annotations, False
                 known.looked_up_at_ns = new.looked_up_at_ns
-        active = [alert for alert in list(self) if self._advance(alert, alert.labels in found, at_ns)]
+        active = [alert for alert in list(self) if self._advance(alert, alert.labels in returned, at_ns)]
         if self._held_evaluations:
             self._held_evaluations -= 1
         if 0 < limit < len(active):

@@ -173,7 +173,7 @@ class AlertTemplates:
     ) -> None:
         """Set the annotations of all alerts. A query of a template counts in `budget`."""
         if self._lookups and len(drafts) * len(self._lookups) > budget.left:
-            drafts = sorted(drafts, key=lambda one: one.looked_up_at_ns)
+            drafts = sorted(drafts, key=lambda draft: draft.looked_up_at_ns)
         may_look_up = True
         for draft in drafts:
             alert, known = draft.alert, draft.known

@@ -77,7 +77,7 @@ class RecordingRule(EvaluatedRule):
 
     def evaluate(self, queries: RuleQueries, query_at_ms: int, limit: int) -> list[RuleSample]:
         vector = queries.instant(self.spec.expression, query_at_ms)
-        labels = [overlay(one, self._set) for one in vector.labels]
+        labels = [overlay(label, self._set) for label in vector.labels]
         if len(set(labels)) != len(labels):
             raise RuleFailed("vector contains metrics with the same labelset after applying rule labels")
         if 0 < limit < len(labels):
@@ -130,10 +130,10 @@ class AlertingRule(EvaluatedRule):
             drafts[draft.alert.labels] = draft
         self._templates.annotate(list(drafts.values()), budget, at_ns, failures)
         self._log_template_failures(failures)
-        found = {labels: draft.alert for labels, draft in drafts.items()}
+        returned = {labels: draft.alert for labels, draft in drafts.items()}
         with self._lock:
             try:
-                active = self.table.update(found, at_ns, limit)
+                active = self.table.update(returned, at_ns, limit)
             except TooManyAlerts as error:
                 raise RuleFailed(str(error)) from None
         return [sample for alert in active for sample in self._samples(alert)] if self.is_restored else []

@@ -95,7 +95,7 @@ class _GroupReader:
             self._mistakes.add((1, 1), "a rule file is a mapping with the key groups")
             return ()
         self._check_keys(document, FILE_KEYS, "a rule file")
-        found: list[GroupSpec] = []
+        groups: list[GroupSpec] = []
         names: set[str] = set()
         for entry in self._mappings(document, "groups", "group"):
             group = self._group(entry)
@@ -103,8 +103,8 @@ class _GroupReader:
                 place = _start(entry)
                 self._mistakes.add(place, f"groupname: {quote(group.name)} is repeated in the same file")
             names.add(group.name)
-            found.append(group)
-        return tuple(found)
+            groups.append(group)
+        return tuple(groups)
 
     def _group(self, entry: YamlMapping) -> GroupSpec:
         self._check_keys(entry, GROUP_KEYS, "a group")
@@ -207,16 +207,16 @@ class _GroupReader:
         return {name: value if isinstance(value, str) else "" for name, value in table.items()}
 
     def _mappings(self, entry: YamlMapping, key: str, kind: str) -> list[YamlMapping]:
-        found = entry.get(key)
-        if found is None:
+        entries = entry.get(key)
+        if entries is None:
             return []
-        if not isinstance(found, list):
+        if not isinstance(entries, list):
             self._mistakes.add(entry.places[key], f"{key} must be a list; put '- ' before each {kind}")
             return []
-        for number, item in enumerate(found, 1):
+        for number, item in enumerate(entries, 1):
             if item is not None and not isinstance(item, YamlMapping):  # an empty entry is left out, as there
                 self._mistakes.add(_value_place(entry, key), f"{kind} {number} must be a mapping")
-        return [item for item in found if isinstance(item, YamlMapping)]
+        return [item for item in entries if isinstance(item, YamlMapping)]
 
     def _text(self, entry: YamlMapping, key: str) -> str:
         value = entry.get(key)
@@ -300,13 +300,13 @@ class RuleFiles:
 
     def find(self) -> list[str]:
         """The files, in the order of the patterns, each once."""
-        found: dict[str, None] = {}
+        files: dict[str, None] = {}
         for pattern in self.patterns:
             matches = sorted(glob.glob(pattern))  # noqa: PTH207 - the path as written decides evaluation times
             if not matches and self.required:
                 raise UsageError(f"{self.required} {pattern}: no such file")
-            found.update(dict.fromkeys(matches))
-        return list(found)
+            files.update(dict.fromkeys(matches))
+        return list(files)
 
 
 def load_rule_set(files: Iterable[str], interval_ns: int, templates: TemplateExpander) -> tuple[GroupSpec, ...]:
@@ -325,10 +325,10 @@ def load_rule_set(files: Iterable[str], interval_ns: int, templates: TemplateExp
 
 def refuse_recording_rules(groups: Sequence[GroupSpec], engine: str) -> None:
     """For a server over another engine, which cannot store samples."""
-    found = [(group, rule) for group in groups for rule in group.rules if not rule.is_alert]
-    if found:
-        group, rule = found[0]
-        more = f" and {len(found) - 1} more" if len(found) > 1 else ""
+    recording = [(group, rule) for group in groups for rule in group.rules if not rule.is_alert]
+    if recording:
+        group, rule = recording[0]
+        more = f" and {len(recording) - 1} more" if len(recording) > 1 else ""
         raise UsageError(
             f"{group.file}, line {rule.line}: recording rule {rule.name}{more} cannot run here: samples cannot "
             f"be written to {engine}; run it there: `gpuscope render rules` writes files for that engine"

@@ -155,7 +155,7 @@ class RuleGroup:
         conflicts = [labels for labels, value in samples if written.get(labels, value) != value]
         kept = [sample for sample in samples if sample[0] not in written] if written else samples
         returned = dict.fromkeys(labels for labels, _ in samples)
-        stale = [one for one in self.previous[index] if one not in returned and one not in written]
+        stale = [labels for labels in self.previous[index] if labels not in returned and labels not in written]
         if kept or stale:
             at_ms = self._sample_time_ms(slot_ns)
             problem = self._environment.samples.append(f"{self.spec.key}/{index}", at_ms, kept, stale)
@@ -175,12 +175,12 @@ class RuleGroup:
         self._log(index).failed(reason)
 
     def _log(self, index: int) -> EpisodeLog:
-        found = self._failure_logs.get(index)
-        if found is None:
+        episode = self._failure_logs.get(index)
+        if episode is None:
             spec = self.rules[index].spec
             place = f"{self.spec.file}, line {spec.line}: group {self.spec.name}, rule {spec.name}"
-            found = self._failure_logs[index] = EpisodeLog(log, f"{place}: the evaluation failed")
-        return found
+            episode = self._failure_logs[index] = EpisodeLog(log, f"{place}: the evaluation failed")
+        return episode
 
     def _end_stale_series(self, slot_ns: int, written: Iterable[Labels]) -> None:
         if self.stale_series:

@@ -141,7 +141,7 @@ class StoreWriter:
         self._epoch = store.epoch
 
     def append(self, rule: str, at_ms: int, samples: Sequence[RuleSample], stale: Sequence[Labels]) -> str:
-        labels = [*(one for one, _ in samples), *stale]
+        labels = [*(sample for sample, _ in samples), *stale]
         values = [*(value for _, value in samples), *([STALE] * len(stale))]
         try:
             return self._append(rule, at_ms, labels, values, only_stale=not samples)
@@ -177,23 +177,25 @@ class StoreWriter:
             self._ids.clear()  # first: a thread that sees the new epoch must not find old ids
             self._epoch = epoch
         known = self._ids.get(rule, {})
-        found = [known.get(one, 0) for one in labels]
-        new = [index for index, series in enumerate(found) if not series]
+        series_ids = [known.get(label, 0) for label in labels]
+        new = [index for index, series in enumerate(series_ids) if not series]
         if new:
             resolved = self._store.resolve(target, [labels[index] for index in new]).tolist()
             for index, series in zip(new, resolved, strict=True):
-                found[index] = series
+                series_ids[index] = series
         # Only the series of this evaluation, and not of rules that reloads have removed: neither may fill the
         # memory.
         if len(self._ids) > MAX_REMEMBERED_RULES:
             self._ids.clear()
-        self._ids[rule] = dict(zip(labels, found, strict=True))
-        return np.array(found, np.int64)
+        self._ids[rule] = dict(zip(labels, series_ids, strict=True))
+        return np.array(series_ids, np.int64)
 
     def _send(self, at_ms: int, labels: Sequence[Labels], values: Sequence[float]) -> None:
         if self._sink is not None:
             encode = self._sink.encode_labels
-            self._sink.take([(encode(one), at_ms, value) for one, value in zip(labels, values, strict=True)])
+            self._sink.take(
+                [(encode(series), at_ms, value) for series, value in zip(labels, values, strict=True)]
+            )
 
     def last_samples(self, labels: Labels, start_ms: int, end_ms: int) -> Sequence[ForStateSample]:
         matchers = [Matcher(name, MatchOp.EQUAL, value) for name, value in labels]

@@ -98,36 +98,40 @@ class RuleRunner:
                 self._start()
             self._apply_reload()
             self._follow_clock()
-            scheduled = sorted(self._scheduled, key=lambda one: one.due_ns)
+            scheduled = sorted(self._scheduled, key=lambda scheduled: scheduled.due_ns)
         # Each group at most once: evaluations that take longer than the interval must not keep the caller here.
-        for one in scheduled:
-            if self._begin(one):
+        for entry in scheduled:
+            if self._begin(entry):
                 try:
-                    self._evaluate(one)
+                    self._evaluate(entry)
                 finally:
-                    self._end(one)
+                    self._end(entry)
         with self._lock:
             self._end_removed()
             self._save()
             return self._idle_seconds()
 
-    def _begin(self, one: _Scheduled) -> bool:
+    def _begin(self, entry: _Scheduled) -> bool:
         """Whether the caller may evaluate this group now; no other thread may until `_end`."""
         with self._lock:
-            is_free = not one.is_running and not self._is_changed_by_reload(one)
-            if not is_free or one.due_ns > self._now_ns() or self._environment.stopping.is_set():
+            is_free = not entry.is_running and not self._is_changed_by_reload(entry)
+            if not is_free or entry.due_ns > self._now_ns() or self._environment.stopping.is_set():
                 return False
-            one.is_running = True
+            entry.is_running = True
             return True
 
-    def _end(self, one: _Scheduled) -> None:
+    def _end(self, entry: _Scheduled) -> None:
         with self._lock:
-            one.is_running = False
+            entry.is_running = False
             self._apply_reload()
 
     def _idle_seconds(self) -> float:
         now_ns = self._now_ns()
-        times = [_next_slot_ns(one, now_ns) for one in self._scheduled if not self._is_changed_by_reload(one)]
+        times = [
+            _next_slot_ns(scheduled, now_ns)
+            for scheduled in self._scheduled
+            if not self._is_changed_by_reload(scheduled)
+        ]
         times += [ended.due_ns for ended in self._ended]
         if not times:
             return MAX_IDLE_SECONDS
@@ -144,9 +148,9 @@ class RuleRunner:
     def _follow_clock(self) -> None:
         """A clock that was set back must not stop evaluation until it catches up."""
         now_ns = self._now_ns()
-        for one in self._scheduled:
-            if not one.is_running and one.due_ns - now_ns > one.group.spec.interval_ns:
-                one.due_ns, one.evaluations = first_slot_ns(one.group.spec, now_ns), 0
+        for scheduled in self._scheduled:
+            if not scheduled.is_running and scheduled.due_ns - now_ns > scheduled.group.spec.interval_ns:
+                scheduled.due_ns, scheduled.evaluations = first_slot_ns(scheduled.group.spec, now_ns), 0
 
     def _evaluate(self, due: _Scheduled) -> None:
         group, slot_ns, interval_ns = due.group, due.due_ns, due.group.spec.interval_ns
@@ -169,18 +173,20 @@ class RuleRunner:
         group.needs_restore = False
         group.restore_seconds = self._environment.clock.monotonic() - began
 
-    def _is_changed_by_reload(self, one: _Scheduled) -> bool:
+    def _is_changed_by_reload(self, entry: _Scheduled) -> bool:
         """Whether a reload that is not applied yet changes or removes this group."""
-        return self._reload is not None and one.group.spec not in self._reload.specs
+        return self._reload is not None and entry.group.spec not in self._reload.specs
 
     def _apply_reload(self) -> None:
         """Not while a group that it changes is being evaluated: the end of that evaluation tries again."""
         reload = self._reload
-        if reload is None or any(one.is_running and self._is_changed_by_reload(one) for one in self._scheduled):
+        if reload is None or any(
+            scheduled.is_running and self._is_changed_by_reload(scheduled) for scheduled in self._scheduled
+        ):
             return
         self._reload = None
         self._environment = reload.environment
-        before = {one.group.spec.key: one for one in self._scheduled}
+        before = {scheduled.group.spec.key: scheduled for scheduled in self._scheduled}
         now_ns = self._now_ns()
         scheduled: list[_Scheduled] = []
         for spec in reload.specs:
@@ -192,11 +198,11 @@ class RuleRunner:
             if known is not None:
                 group.copy_state(known.group)
             scheduled.append(_Scheduled(group, first_slot_ns(spec, now_ns)))
-        self._ended += [_ended(one.group, now_ns) for one in before.values()]
-        for one in self._scheduled:
-            one.is_running |= one not in scheduled
+        self._ended += [_ended(scheduled.group, now_ns) for scheduled in before.values()]
+        for entry in self._scheduled:
+            entry.is_running |= entry not in scheduled
         self._scheduled = scheduled
-        self.groups = _sorted(one.group for one in scheduled)
+        self.groups = _sorted(entry.group for entry in scheduled)
         self.wake.set()  # other threads sleep until the next slot of a group of before
 
     def _end_removed(self) -> None:
@@ -209,7 +215,9 @@ class RuleRunner:
             series = [labels for labels in ended.series if labels not in alive]
             problem = ended.group.write_stale(series, ended.ended_ns)
             if problem:
-                log.warning("rule group %s: stale markers: %s", ended.group.spec.key, problem)
+                log.warning(
+                    "the series of the removed rule group %s were not ended: %s", ended.group.spec.key, problem
+                )
 
     def _save(self) -> None:
         if self._state_file is None:
@@ -224,17 +232,17 @@ class RuleRunner:
             self._saved_at = self._environment.clock.monotonic()
 
 
-def _next_slot_ns(one: _Scheduled, now_ns: int) -> int:
+def _next_slot_ns(entry: _Scheduled, now_ns: int) -> int:
     """When a thread should look at this group again. The next slot of one that is being evaluated counts: the
     thread that evaluates it may go on with another group."""
-    if not one.is_running:
-        return one.due_ns
-    interval_ns = one.group.spec.interval_ns
-    return one.due_ns + ((now_ns - one.due_ns) // interval_ns + 1) * interval_ns
+    if not entry.is_running:
+        return entry.due_ns
+    interval_ns = entry.group.spec.interval_ns
+    return entry.due_ns + ((now_ns - entry.due_ns) // interval_ns + 1) * interval_ns
 
 
 def _ended(group: RuleGroup, now_ns: int) -> _EndedGroup:
-    series = [*group.stale_series, *(labels for one in group.previous for labels in one)]
+    series = [*group.stale_series, *(labels for entry in group.previous for labels in entry)]
     return _EndedGroup(group, series, now_ns, now_ns + 2 * group.spec.interval_ns)
 
 

@@ -132,8 +132,8 @@ def restore_for_state(rule: AlertingRule, samples: SampleWriter, now_ns: int) ->
             "__name__": "ALERTS_FOR_STATE",
             "alertname": rule.spec.name,
         }
-        found = samples.last_samples(tuple(sorted(fixed.items())), now_ms - OUTAGE_TOLERANCE_MS, now_ms)
-        for labels, time_ms, value in found:
+        last_samples = samples.last_samples(tuple(sorted(fixed.items())), now_ms - OUTAGE_TOLERANCE_MS, now_ms)
+        for labels, time_ms, value in last_samples:
             alert = rule.table.get(drop_metric_name(labels))
             if alert is not None and not _is_stale(value):
                 _restore(alert, rule.spec.for_ns, time_ms, value, now_ns)

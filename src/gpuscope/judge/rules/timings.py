@@ -53,23 +53,23 @@ def timing_families(
 ) -> Iterator[MetricFamily]:
     """The summary `name` and the histogram `histogram`, with a series for each of `timings`."""
     shares = [
-        Sample(labels.plus(("quantile",), str(share)), one.quantile(share))
-        for labels, one in timings
+        Sample(labels.plus(("quantile",), str(share)), timing.quantile(share))
+        for labels, timing in timings
         for share in quantiles
     ]
     yield MetricFamily(name, "summary", help_text, shares)
     buckets = [
         Sample(labels.plus(("le",), bound), count)
-        for labels, one in timings
+        for labels, timing in timings
         for bound, count in zip(
-            (*(f"{bound:g}" for bound in BUCKETS), "+Inf"), (*one.bucket_counts, one.count), strict=True
+            (*(f"{bound:g}" for bound in BUCKETS), "+Inf"), (*timing.bucket_counts, timing.count), strict=True
         )
     ]
     yield MetricFamily(f"{histogram}_bucket", "untyped", help_text, buckets)
     for family in (name, histogram):
-        sums = [Sample(labels, one.sum_seconds) for labels, one in timings]
+        sums = [Sample(labels, timing.sum_seconds) for labels, timing in timings]
         yield MetricFamily(f"{family}_sum", "untyped", help_text, sums)
-        counts = [Sample(labels, one.count) for labels, one in timings]
+        counts = [Sample(labels, timing.count) for labels, timing in timings]
         yield MetricFamily(f"{family}_count", "untyped", help_text, counts)
 
 

@@ -64,8 +64,8 @@ class UnitTest:
     start_ms: int
 
     def last_eval_time_ms(self) -> int:
-        times = [one.eval_time_ms for one in self.alert_tests]
-        return max([0, *times, *(one.eval_time_ms for one in self.expression_tests)])
+        times = [alert_test.eval_time_ms for alert_test in self.alert_tests]
+        return max([0, *times, *(expression_test.eval_time_ms for expression_test in self.expression_tests)])
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +87,9 @@ def load_unit_test_file(path: str) -> UnitTestFile:
     repeated = next((name for name in order if order.count(name) > 1), None)
     if repeated is not None:
         table.fail("group_eval_order", f"group name repeated in evaluation order: {repeated}")
-    found, missing = _rule_files(table, os.path.dirname(path))  # noqa: PTH120 - the path as it is written
+    files, missing = _rule_files(table, os.path.dirname(path))  # noqa: PTH120 - the path as it is written
     read = UnitTestFile(
-        rule_files=found,
+        rule_files=files,
         missing_patterns=missing,
         evaluation_interval_ms=interval_ms,
         group_eval_order=order,
@@ -105,15 +105,15 @@ def _ignore(text: str) -> None:
 
 
 def _rule_files(table: ConfigMapping, folder: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    found: list[str] = []
+    files: list[str] = []
     missing: list[str] = []
     for pattern in table.strings("rule_files"):
         full = os.path.normpath(os.path.join(folder, pattern))  # noqa: PTH118
         matches = sorted(glob.glob(full))  # noqa: PTH207
-        found += matches
+        files += matches
         if not matches:
             missing.append(full)
-    return tuple(found), tuple(missing)
+    return tuple(files), tuple(missing)
 
 
 def _read_test(table: ConfigMapping, evaluation_interval_ms: int) -> UnitTest:

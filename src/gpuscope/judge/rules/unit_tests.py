@@ -88,15 +88,15 @@ class MemoryStorage:
         self._until_ms = time_ms
 
     def select(self, matchers: Sequence[Matcher], start_ms: int, end_ms: int) -> Sequence[Series]:
-        accept = [(one.name, predicate(one)) for one in matchers]
-        found: list[Series] = []
+        accept = [(matcher.name, predicate(matcher)) for matcher in matchers]
+        selected: list[Series] = []
         for labels, column in self._columns.items():
             values = dict(labels)
             if all(accepts(values.get(name, "")) for name, accepts in accept):
                 times, numbers = column.between(start_ms, min(end_ms, self._until_ms))
                 if len(times):
-                    found.append(Series(labels, times, numbers))
-        return found
+                    selected.append(Series(labels, times, numbers))
+        return selected
 
     def append(self, rule: str, at_ms: int, samples: Sequence[RuleSample], stale: Sequence[Labels]) -> str:
         for labels, value in samples:
@@ -144,7 +144,11 @@ class _TestRun:
             return [str(error)]
         failures, has_finished = self._evaluate(groups)
         if has_finished:
-            failures += [found for one in self.test.expression_tests for found in self._check_expression(one)]
+            failures += [
+                failure
+                for expression_test in self.test.expression_tests
+                for failure in self._check_expression(expression_test)
+            ]
         return failures
 
     def _load_series(self) -> None:
@@ -182,8 +186,12 @@ class _TestRun:
                 ]
             if broken:
                 return [*failures, *broken], False
-            due = [one for one in self.test.alert_tests if offset <= one.eval_time_ms < offset + step]
-            for test in sorted(due, key=lambda one: one.eval_time_ms):
+            due = [
+                alert_test
+                for alert_test in self.test.alert_tests
+                if offset <= alert_test.eval_time_ms < offset + step
+            ]
+            for test in sorted(due, key=lambda test: test.eval_time_ms):
                 failures += self._check_alerts(groups, test)
         return failures, True
 
@@ -197,8 +205,8 @@ class _TestRun:
             if alert.state is AlertState.FIRING
         )
         expected = sorted(
-            (tuple(sorted({**dict(one.labels), "alertname": test.alertname}.items())), one.annotations)
-            for one in test.expected
+            (tuple(sorted({**dict(alert.labels), "alertname": test.alertname}.items())), alert.annotations)
+            for alert in test.expected
         )
         if got != expected:
             name = f"    name: {self.test.name},\n" if self.test.name else ""
@@ -232,9 +240,9 @@ def parse_series(text: str) -> Labels:
     if text.strip() in ("", "{}"):
         return ()
     matchers = parse_selector(text)
-    if any(one.op is not MatchOp.EQUAL for one in matchers):
+    if any(matcher.op is not MatchOp.EQUAL for matcher in matchers):
         raise SeriesValuesError(f"{text!r} is not a series: only = is possible")
-    return tuple(sorted((one.name, one.value) for one in matchers if one.value))
+    return tuple(sorted((matcher.name, matcher.value) for matcher in matchers if matcher.value))
 
 
 def _alerts_text(alerts: Sequence[FoundAlert]) -> str:

@@ -112,7 +112,11 @@ class AlertmanagerApi:
                 for path, method, handle in table
             ),
             *(
-                Route(prefix + path, _refuse_method(methods), [one for one in METHODS if one not in methods])
+                Route(
+                    prefix + path,
+                    _refuse_method(methods),
+                    [method for method in METHODS if method not in methods],
+                )
                 for prefix in PREFIXES
                 for path, methods in allowed.items()
             ),
@@ -179,9 +183,9 @@ class AlertmanagerApi:
         wanted = RequestParameters(request).receiver_matchers()
         return _answer(
             [
-                {"name": one.name, "labels": labels_of_receiver(one)}
-                for one in self._notifier.config.receivers.values()
-                if _match_filters(wanted, labels_of_receiver(one))
+                {"name": receiver.name, "labels": labels_of_receiver(receiver)}
+                for receiver in self._notifier.config.receivers.values()
+                if _match_filters(wanted, labels_of_receiver(receiver))
             ]
         )
 
@@ -189,44 +193,48 @@ class AlertmanagerApi:
         parameters = RequestParameters(request)
         keep, receiver_filters = self._alert_filter(parameters), self._receiver_filters(parameters)
         return self._list(
-            alert_json(one)
-            for one in self._notifier.alert_statuses()
-            if keep(one) and all(any(map(is_wanted, one.receivers)) for is_wanted in receiver_filters)
+            alert_json(alert_statuse)
+            for alert_statuse in self._notifier.alert_statuses()
+            if keep(alert_statuse)
+            and all(any(map(is_wanted, alert_statuse.receivers)) for is_wanted in receiver_filters)
         )
 
     def _groups(self, request: Request, body: bytes) -> Response:
         parameters = RequestParameters(request)
         keep, with_muted = self._alert_filter(parameters), parameters.switch("muted")
         receiver_filters = self._receiver_filters(parameters)
-        found = []
+        groups = []
         receivers: defaultdict[str, list[str]] = defaultdict(list)
         for group in self._notifier.group_statuses():
             if not all(is_wanted(group.receiver) for is_wanted in receiver_filters):
                 continue
-            alerts = [one for one in group.alerts if keep(one)]
-            for one in alerts:
-                receivers[one.alert.fingerprint].append(group.receiver)
+            alerts = [alert for alert in group.alerts if keep(alert)]
+            for alert in alerts:
+                receivers[alert.alert.fingerprint].append(group.receiver)
             if alerts and (with_muted or not group.muted_by):
-                found.append((group, alerts))
+                groups.append((group, alerts))
         for names in receivers.values():
             names.sort()
         return self._list(
             group_json(
-                group, [replace(one, receivers=tuple(receivers[one.alert.fingerprint])) for one in alerts]
+                group, [replace(alert, receivers=tuple(receivers[alert.alert.fingerprint])) for alert in alerts]
             )
-            for group, alerts in found
+            for group, alerts in groups
         )
 
     def _receiver_filters(self, parameters: RequestParameters) -> list[Callable[[str], bool]]:
         """What `receiver` and `receiver_matchers` ask of the name of a receiver."""
-        found: list[Callable[[str], bool]] = []
+        filters: list[Callable[[str], bool]] = []
         if (name := parameters.regex("receiver")) is not None:
-            found.append(name)
+            filters.append(name)
         if matchers := parameters.receiver_matchers():
-            labels = {one.name: labels_of_receiver(one) for one in self._notifier.config.receivers.values()}
+            labels = {
+                receiver.name: labels_of_receiver(receiver)
+                for receiver in self._notifier.config.receivers.values()
+            }
             # A receiver is missing if the file was reloaded in between.
-            found.append(lambda receiver: receiver in labels and _match_filters(matchers, labels[receiver]))
-        return found
+            filters.append(lambda receiver: receiver in labels and _match_filters(matchers, labels[receiver]))
+        return filters
 
     def _alert_filter(self, parameters: RequestParameters) -> Callable[[AlertStatus], bool]:
         filters = parameters.filters()
@@ -260,8 +268,12 @@ class AlertmanagerApi:
         states = {state for state in _ORDER if parameters.switch(state)}
         with self._notifier.lock:
             every = self._notifier.silences.all()
-        found = [one for one in every if one.state(now) in states and _has_matchers(one, filters)]
-        return self._list(silence_json(one, now) for one in sorted(found, key=lambda one: _order(one, now)))
+        silences = [
+            silence for silence in every if silence.state(now) in states and _has_matchers(silence, filters)
+        ]
+        return self._list(
+            silence_json(silence, now) for silence in sorted(silences, key=lambda silence: _order(silence, now))
+        )
 
     def _post_silence(self, request: Request, body: bytes) -> Response:
         now = self._clock.now()

@@ -71,8 +71,8 @@ class _Fields:
         return value
 
     def _wrong(self, key: str, value: object, wanted: type) -> RefusedRequest:
-        found = _JSON_NAMES[type(value)]
-        return malformed(self.what, f"{key} is a JSON {found} and not a {_JSON_NAMES[wanted]}")
+        kind = _JSON_NAMES[type(value)]
+        return malformed(self.what, f"{key} is a JSON {kind} and not a {_JSON_NAMES[wanted]}")
 
     def text(self, key: str) -> str | None:
         value = self._get(key, str)
@@ -86,10 +86,10 @@ class _Fields:
         value = self._get(key, dict)
         if value is None:
             return None
-        for one in value.values():
-            if one is not None and not isinstance(one, str):
-                raise self._wrong(key, one, str)
-        return {_utf8(name): _utf8(one or "") for name, one in value.items()}
+        for item in value.values():
+            if item is not None and not isinstance(item, str):
+                raise self._wrong(key, item, str)
+        return {_utf8(name): _utf8(item or "") for name, item in value.items()}
 
     def time(self, key: str) -> float | None:
         text = self.text(key)
@@ -109,13 +109,13 @@ class _Fields:
 
     def objects(self, key: str) -> list[_Fields] | None:
         value = self._get(key, list)
-        return None if value is None else [_object(one, self.what) for one in value]
+        return None if value is None else [_object(item, self.what) for item in value]
 
 
 def _object(document: object, what: str) -> _Fields:
     if not isinstance(document, dict):
-        found = _JSON_NAMES.get(type(document), "null")
-        raise malformed(what, f"there is a JSON {found} and not an object")
+        kind = _JSON_NAMES.get(type(document), "null")
+        raise malformed(what, f"there is a JSON {kind} and not an object")
     return _Fields(document, what)
 
 
@@ -144,20 +144,20 @@ class _PostedAlert:
 def read_alerts(document: object, now: float, limits: Limits, resolve_timeout: float) -> PostedAlerts:
     """Valid alerts are taken even if others are not; a wrong type or a missing field refuses all."""
     if not isinstance(document, list | None):
-        found = _JSON_NAMES[type(document)]
-        raise malformed("alerts", f"the body is a JSON {found} and not a list of alerts")
-    posted = [_posted_alert(_object(one, "alerts")) for one in document or ()]
-    for position, one in enumerate(posted):
-        if one.generator_url and not is_request_uri(one.generator_url):
-            url = quote(one.generator_url)
+        kind = _JSON_NAMES[type(document)]
+        raise malformed("alerts", f"the body is a JSON {kind} and not a list of alerts")
+    posted = [_posted_alert(_object(item, "alerts")) for item in document or ()]
+    for position, alert in enumerate(posted):
+        if alert.generator_url and not is_request_uri(alert.generator_url):
+            url = quote(alert.generator_url)
             why = f"{position}.generatorURL in body must be of type uri: {url}"
             raise RefusedRequest(422, INVALID_TYPE, why)
-        if one.labels is None:
+        if alert.labels is None:
             raise required(f"{position}.labels")
     result = PostedAlerts([], [])
-    for one in posted:
+    for alert in posted:
         try:
-            result.valid.append(_to_alert(one, now, limits, resolve_timeout))
+            result.valid.append(_to_alert(alert, now, limits, resolve_timeout))
         except ValueError as error:
             result.invalid_count += 1
             if len(result.mistakes) < MAX_MISTAKES:
@@ -209,7 +209,7 @@ def read_silence(document: object, now: float) -> Silence:
     fields = _object({} if document is None else document, "silence")
     comment, created_by = fields.text("comment"), fields.text("createdBy")
     starts_at, ends_at = fields.time("startsAt"), fields.time("endsAt")
-    matchers = [_posted_matcher(one) for one in fields.objects("matchers") or ()]
+    matchers = [_posted_matcher(entry) for entry in fields.objects("matchers") or ()]
     annotations, silence_id = fields.texts("annotations"), fields.text("id")
     for name in ("comment", "createdBy", "endsAt", "matchers", "startsAt"):
         if fields.values.get(name) is None:
@@ -219,7 +219,7 @@ def read_silence(document: object, now: float) -> Silence:
     for position, matcher in enumerate(matchers):
         matcher.check(position)
     return Silence(
-        matchers=tuple(one.to_matcher(position) for position, one in enumerate(matchers)),
+        matchers=tuple(matcher.to_matcher(position) for position, matcher in enumerate(matchers)),
         starts_at=now if starts_at is None else starts_at,
         ends_at=0.0 if ends_at is None else ends_at,
         created_by=created_by or "",
@@ -281,7 +281,7 @@ def alert_json(status: AlertStatus, muted_by: tuple[str, ...] = ()) -> dict[str,
 
 def group_json(group: GroupStatus, alerts: list[AlertStatus]) -> dict[str, object]:
     return {
-        "alerts": [alert_json(one, group.muted_by) for one in alerts],
+        "alerts": [alert_json(alert, group.muted_by) for alert in alerts],
         "labels": dict(sorted(group.labels.items())),
         "receiver": {"name": group.receiver},
         "routeLabels": dict(sorted(group.route_labels.items())),
@@ -297,8 +297,13 @@ def silence_json(silence: Silence, now: float) -> dict[str, object]:
         "createdBy": silence.created_by,
         "endsAt": time_text(silence.ends_at),
         "matchers": [
-            {"isEqual": one.is_equal, "isRegex": one.is_regex, "name": one.name, "value": one.value}
-            for one in silence.matchers
+            {
+                "isEqual": matcher.is_equal,
+                "isRegex": matcher.is_regex,
+                "name": matcher.name,
+                "value": matcher.value,
+            }
+            for matcher in silence.matchers
         ],
         "startsAt": time_text(silence.starts_at),
         **({"annotations": dict(silence.annotations)} if silence.annotations else {}),

@@ -173,7 +173,9 @@ def fallback_routes_for(endpoints: Mapping[str, Sequence[str]]) -> list[Route]:
         path, method = request.path, request.method
         if method == "OPTIONS":
             return Response(status=204)
-        methods = next((found for pattern, found in allowed if pattern.fullmatch(path)), None)
+        methods = next(
+            (methods_of_path for pattern, methods_of_path in allowed if pattern.fullmatch(path)), None
+        )
         if methods is not None and method not in methods and (method, path) != ("DELETE", "/api/v1/series"):
             return not_allowed([*methods, "OPTIONS"])
         if path in ADMIN_ENDPOINTS:

@@ -71,7 +71,7 @@ def values_text(values: Floats) -> list[bytes]:
         texts = b",".join(texts).split(b",")
     texts.pop()
     if b"e" in text or b"n" in text:  # exponents, and null for what JSON has no number for
-        odd = [number for number, one in enumerate(texts) if b"e" in one or b"n" in one]
+        odd = [number for number, text in enumerate(texts) if b"e" in text or b"n" in text]
         for number, value in zip(odd, values[odd].tolist(), strict=True):
             texts[number] = number_text(value).encode()
     return texts

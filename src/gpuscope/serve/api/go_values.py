@@ -142,20 +142,20 @@ def unescape_name(name: str) -> str:
     """`U__a_2e_b` as `a.b`: how a name that is not made of letters and digits stands in a path."""
     if not name.startswith("U__"):
         return name
-    found: list[str] = []
+    characters: list[str] = []
     rest, at = name[3:], 0
     while at < len(rest):
         match = _UNESCAPE.match(rest, at)
         if match is None:
-            found.append(rest[at])
+            characters.append(rest[at])
             at += 1
         elif match.group() == "__":
-            found.append("_")
+            characters.append("_")
             at = match.end()
         else:
             code = int(match[1], 16) if match[1] and len(match[1]) <= 6 else -1
             if not 0 <= code <= 0x10FFFF or 0xD800 <= code <= 0xDFFF:
                 return name  # not an escaped name after all
-            found.append(chr(code))
+            characters.append(chr(code))
             at = match.end()
-    return "".join(found)
+    return "".join(characters)

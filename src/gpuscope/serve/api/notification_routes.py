@@ -61,7 +61,7 @@ class NotificationRoutes:
         except ValueError as error:
             return error_answer("bad_data", str(error))
         records = await asyncio.to_thread(self._notifier.history)
-        return _json(history_answer([one for one in records if keep(one)], limit))
+        return _json(history_answer([record for record in records if keep(record)], limit))
 
     async def _test(self, request: Request) -> Response:
         receiver = await _read_receiver(request)
@@ -118,7 +118,7 @@ def notify_answer(notifier: Notifier) -> NotifyAnswer:
 def history_answer(records: list[NotificationRecord], limit: int) -> NotificationsAnswer:
     shown = records[:limit]
     return NotificationsAnswer(
-        notifications=[_record_json(one) for one in shown],
+        notifications=[_record_json(record) for record in shown],
         next=shown[-1].id if len(records) > len(shown) else None,
     )
 
@@ -141,8 +141,8 @@ def _record_json(record: NotificationRecord) -> NotificationJson:
         firing=record.firing_count,
         resolved=record.resolved_count,
         alerts=[
-            {"fingerprint": one.fingerprint, "status": one.status, "labels": dict(one.labels)}
-            for one in record.alerts
+            {"fingerprint": alert.fingerprint, "status": alert.status, "labels": dict(alert.labels)}
+            for alert in record.alerts
         ],
         repeats=record.repeats,
     )
@@ -167,7 +167,7 @@ def _read_filter(request: Request) -> tuple[Callable[[NotificationRecord], bool]
             (not before or record.id < before)
             and (not outcome or record.outcome == outcome)
             and (receiver is None or record.channel.receiver == receiver)
-            and (fingerprint is None or any(one.fingerprint == fingerprint for one in record.alerts))
+            and (fingerprint is None or any(alert.fingerprint == fingerprint for alert in record.alerts))
         )
 
     return keep, limit

@@ -152,12 +152,12 @@ class Parameters:
     def selectors(self) -> list[list[Matcher]]:
         """As `parsed_selectors`; each must select something."""
         try:
-            found = self.parsed_selectors()
+            selectors = self.parsed_selectors()
         except BadQueryError as error:
             raise ApiError("bad_data", str(error)) from None
-        if any(all(predicate(one)("") for one in matchers) for matchers in found):
+        if any(all(predicate(matcher)("") for matcher in matchers) for matchers in selectors):
             raise ApiError("bad_data", NO_MATCHER)
-        return found
+        return selectors
 
 
 async def read_parameters(request: Request, limits: Limits) -> Parameters:
@@ -208,8 +208,8 @@ _BAD_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2}).{0,2}", re.DOTALL)
 
 
 def _bad_escape(text: bytes) -> str:
-    found = _BAD_ESCAPE.search(text)
-    return found[0].decode("utf-8", "replace") if found else ""
+    match = _BAD_ESCAPE.search(text)
+    return match[0].decode("utf-8", "replace") if match else ""
 
 
 def _unescape(text: bytes) -> str:

@@ -90,17 +90,17 @@ def rules_json(
         if start is None:
             raise TokenNotFound(token)
         groups = groups[start:]
-    found: list[dict[str, Any]] = []
+    groups_json: list[dict[str, Any]] = []
     for group in groups:
         rules = (
             [rule for rule in group.rules if wanted.accepts_rule(rule)] if wanted.accepts_group(group) else []
         )
         if not rules:
             continue
-        if max_groups is not None and len(found) == max_groups:
-            return {"groups": found, "groupNextToken": group_token(group)}
-        found.append(_group_json(group, rules, with_alerts=wanted.with_alerts))
-    return {"groups": found}
+        if max_groups is not None and len(groups_json) == max_groups:
+            return {"groups": groups_json, "groupNextToken": group_token(group)}
+        groups_json.append(_group_json(group, rules, with_alerts=wanted.with_alerts))
+    return {"groups": groups_json}
 
 
 def group_token(group: RuleGroup) -> str:
@@ -144,16 +144,16 @@ def _rule_json(rule: EvaluatedRule, *, with_alerts: bool) -> dict[str, Any]:
 
 
 def alert_json(alert: ActiveAlert) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "labels": _mapping(alert.labels),
         "annotations": _mapping(alert.annotations),
         "state": alert.state.text,
         "activeAt": nanosecond_text(alert.active_at_ns),
     }
     if alert.keep_firing_since_ns is not None:
-        found["keepFiringSince"] = nanosecond_text(alert.keep_firing_since_ns)
-    found["value"] = float_text(alert.value, "e", None)
-    return found
+        document["keepFiringSince"] = nanosecond_text(alert.keep_firing_since_ns)
+    document["value"] = float_text(alert.value, "e", None)
+    return document
 
 
 def alerts_json(groups: Sequence[RuleGroup]) -> dict[str, Any]:
@@ -216,7 +216,9 @@ def _route(
 
 def _rules(view: RulesView, parameters: Parameters) -> dict[str, Any]:
     parameters.well_formed()
-    selectors = [[(one.name, predicate(one)) for one in matchers] for matchers in parameters.selectors()]
+    selectors = [
+        [(matcher.name, predicate(matcher)) for matcher in matchers] for matchers in parameters.selectors()
+    ]
     kind = parameters.from_url("type").lower()
     if kind not in _KINDS:
         raise bad("type", f"not supported value {quote(kind)}")

@@ -63,9 +63,9 @@ async def series(api: EmbeddedApi, request: Request, parameters: Parameters) -> 
         except ApiError as error:
             raise bad("match[]", error) from None
         budget = api.engine.budget(None, cancelled, received_at=received_at)
-        found = api.store.any_series(_checked(selectors, budget), *span, budget.admit)
-        order = found.order(partial(budget.check, "sorting"))
-        first, warnings = _limited(found.take(order), limit)
+        results = api.store.any_series(_checked(selectors, budget), *span, budget.admit)
+        order = results.order(partial(budget.check, "sorting"))
+        first, warnings = _limited(results.take(order), limit)
         return packs.pack(success_pieces(labels_pieces(first), warnings), budget)
 
     return await api.answer(request, work)
@@ -120,8 +120,8 @@ async def _names(
     def work(cancelled: threading.Event) -> Body | LargeBody:
         budget = api.engine.budget(None, cancelled, received_at=received_at)
         selectors = parameters.selectors()
-        found = find(_checked(selectors, budget) if selectors else None, budget)
-        first, warnings = _limited(budget.sort(found), limit)
+        results = find(_checked(selectors, budget) if selectors else None, budget)
+        first, warnings = _limited(budget.sort(results), limit)
         return packs.pack(success_pieces(list_pieces(first), warnings), budget)
 
     return await api.answer(request, work)
@@ -132,15 +132,15 @@ def _label_name(request: Request) -> str:
     raw = request.raw_path.split(b"/")
     given = unquote_to_bytes(raw[-2]).decode("utf-8", "surrogateescape") if len(raw) > 1 else ""
     name = unescape_name(given)
-    if not name or any("\ud800" <= one <= "\udfff" for one in name):
+    if not name or any("\ud800" <= character <= "\udfff" for character in name):
         raise ApiError("bad_data", f"invalid label name: {quote(name)}")
     return name
 
 
-def _limited(found: S, limit: int | None) -> tuple[S, tuple[str, ...]]:
-    if limit is None or len(found) <= limit:
-        return found, ()
-    return found[:limit], (TRUNCATED,)
+def _limited(items: S, limit: int | None) -> tuple[S, tuple[str, ...]]:
+    if limit is None or len(items) <= limit:
+        return items, ()
+    return items[:limit], (TRUNCATED,)
 
 
 async def federate(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
@@ -152,8 +152,10 @@ async def federate(api: EmbeddedApi, request: Request, parameters: Parameters) -
 
     def work(cancelled: threading.Event) -> Body | LargeBody:
         budget = api.engine.budget(None, cancelled, received_at=received_at)
-        found = find_newest(api.store, parameters.parsed_selectors(), now_ms(), api.engine.lookback_ms, budget)
-        return packs.pack(federate_pieces(found, api.external_labels, escaping, budget), budget)
+        results = find_newest(
+            api.store, parameters.parsed_selectors(), now_ms(), api.engine.lookback_ms, budget
+        )
+        return packs.pack(federate_pieces(results, api.external_labels, escaping, budget), budget)
 
     kind = f"text/plain; version=0.0.4; charset=utf-8; escaping={escaping}"
     try:
@@ -175,7 +177,7 @@ def _with_dots(name: str) -> str:
 def _with_values(name: str) -> str:
     if _PLAIN.fullmatch(name):
         return name
-    return "U__" + _NOT_PLAIN.sub(lambda one: f"_{ord(one.group()):x}_", name.replace("_", "__"))
+    return "U__" + _NOT_PLAIN.sub(lambda match: f"_{ord(match.group()):x}_", name.replace("_", "__"))
 
 
 ESCAPINGS: Mapping[str, Callable[[str], str]] = {
@@ -188,14 +190,14 @@ ESCAPINGS: Mapping[str, Callable[[str], str]] = {
 
 def negotiate(accept: str) -> str:
     """The escaping of the Accept header; it may be a parameter of a format that is not served here."""
-    found = DEFAULT_ESCAPING
+    escaping = DEFAULT_ESCAPING
     for clause in accept.split(","):
         requested = _ESCAPING.search(clause)
         if requested is not None and requested[1] in ESCAPINGS:
-            found = requested[1]
+            escaping = requested[1]
         if _OLD_TEXT.match(clause) and ("version=" not in clause or "version=0.0.4" in clause):
             break
-    return found
+    return escaping
 
 
 def find_newest(
@@ -212,15 +214,15 @@ def find_newest(
 
 
 def federate_pieces(
-    found: dict[Labels, Series], external: Labels, escaping: str, budget: Budget
+    newest: dict[Labels, Series], external: Labels, escaping: str, budget: Budget
 ) -> Iterator[bytes]:
     escape = ESCAPINGS[escaping]
     lines: list[str] = []
-    for name, group in groupby(budget.sort(found, key=lambda labels: (_name(labels), labels)), key=_name):
+    for name, group in groupby(budget.sort(newest, key=lambda labels: (_name(labels), labels)), key=_name):
         metric = escape(name)
         lines.append(f"# TYPE {_quoted(metric)} untyped\n")
         for labels in group:
-            series = found[labels]
+            series = newest[labels]
             value = number_text(float(series.values[-1]))
             sample = _series_text(metric, labels, external, escape)
             lines.append(f"{sample} {value} {int(series.timestamps[-1])}\n")

@@ -182,24 +182,24 @@ class NoTargets:
 
 async def targets(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     state, pool = parameters.from_url("state").lower() or "any", parameters.from_url("scrapePool")
-    found = api.targets.targets_json(state)
+    listed = api.targets.targets_json(state)
     if state != "dropped":
-        instances = {one["labels"].get("instance", "") for one in found["activeTargets"]}
-        found["activeTargets"] += await api.pushed_targets(instances)
+        instances = {target["labels"].get("instance", "") for target in listed["activeTargets"]}
+        listed["activeTargets"] += await api.pushed_targets(instances)
     if state not in ("any", "active"):
-        found["activeTargets"] = []
+        listed["activeTargets"] = []
     if state not in ("any", "dropped"):
-        found |= {"droppedTargets": [], "droppedTargetCounts": None}
+        listed |= {"droppedTargets": [], "droppedTargetCounts": None}
     for kind in ("activeTargets", "droppedTargets"):
-        kept = [one for one in found[kind] if not pool or one["scrapePool"] == pool]
-        found[kind] = sorted(kept, key=lambda one: one["scrapePool"])
-    return data_answer(found)
+        kept = [entry for entry in listed[kind] if not pool or entry["scrapePool"] == pool]
+        listed[kind] = sorted(kept, key=lambda record: record["scrapePool"])
+    return data_answer(listed)
 
 
 async def scrape_pools(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
-    found = api.targets.targets_json("any")
-    active = {one["scrapePool"] for one in found["activeTargets"]}
-    return data_answer({"scrapePools": sorted(active | found["droppedTargetCounts"].keys())})
+    listed = api.targets.targets_json("any")
+    active = {target["scrapePool"] for target in listed["activeTargets"]}
+    return data_answer({"scrapePools": sorted(active | listed["droppedTargetCounts"].keys())})
 
 
 async def metadata(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
@@ -213,18 +213,18 @@ async def metadata(api: EmbeddedApi, request: Request, parameters: Parameters) -
 
 async def target_metadata(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     limit, matchers, metric = parameters.number("limit"), _target_matchers(parameters), parameters.get("metric")
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for labels, known in api.targets.target_metadata():
         # Checked between targets only: the metadata of one target are not cut.
-        if 0 <= limit <= len(found):
+        if 0 <= limit <= len(rows):
             break
-        if not all(predicate(one)(labels.get(one.name, "")) for one in matchers):
+        if not all(predicate(matcher)(labels.get(matcher.name, "")) for matcher in matchers):
             continue
         if not metric:
-            found += [{"target": labels, "metric": name, **one} for name, one in known.items()]
+            rows += [{"target": labels, "metric": name, **entry} for name, entry in known.items()]
         elif metric in known:
-            found.append({"target": labels, **known[metric]})
-    return data_answer(found)
+            rows.append({"target": labels, **known[metric]})
+    return data_answer(rows)
 
 
 def _target_matchers(parameters: Parameters) -> list[Matcher]:

@@ -113,13 +113,13 @@ class AuditLog:
                 lines += path.read_bytes().splitlines()
             except OSError:
                 continue
-        found: list[AuditEntry] = []
+        entries: list[AuditEntry] = []
         for line in reversed(lines[-min(count, MAX_ENTRIES_READ) :]):
             try:
-                found.append(orjson.loads(line))
+                entries.append(orjson.loads(line))
             except orjson.JSONDecodeError:
                 continue
-        return found
+        return entries
 
 
 def _text(value: object) -> object:

@@ -194,8 +194,13 @@ class UserRoutes:
                 for name, entry in users.names().items()
             ],
             "tokens": [
-                {"name": one.name, "permits": _permits(one), "node": one.node, "created_at": one.created_at}
-                for one in users.tokens()
+                {
+                    "name": token.name,
+                    "permits": _permits(token),
+                    "node": token.node,
+                    "created_at": token.created_at,
+                }
+                for token in users.tokens()
             ],
         }
 
@@ -233,8 +238,8 @@ class UserRoutes:
         return {"done": True}
 
     async def _entries(self, request: Request) -> Response:
-        found = [] if self._audit is None else await asyncio.to_thread(self._audit.newest, MAX_AUDIT_ENTRIES)
-        answer: AuditAnswer = {"entries": found}
+        entries = [] if self._audit is None else await asyncio.to_thread(self._audit.newest, MAX_AUDIT_ENTRIES)
+        answer: AuditAnswer = {"entries": entries}
         return _json(answer)
 
 

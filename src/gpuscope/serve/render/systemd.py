@@ -81,8 +81,8 @@ def parse_textfile_folder(text: str) -> str:
 def find_program() -> Path:
     """The `gpuscope` that runs now, as the unit will call it."""
     beside = Path(sys.executable).parent / "gpuscope"
-    found = str(beside) if beside.is_file() else shutil.which("gpuscope")
-    return Path(found) if found else Path(SHIPPED_PROGRAM)
+    program = str(beside) if beside.is_file() else shutil.which("gpuscope")
+    return Path(program) if program else Path(SHIPPED_PROGRAM)
 
 
 def check_program(program: Path) -> Path:
@@ -151,7 +151,7 @@ def former_units(plan: UnitPlan, folder: Path) -> list[Path]:
 def written_files(unit_paths: Iterable[Path]) -> list[Path]:
     """The text files that these units write, which the service of an earlier version did not remove."""
     texts = (path.read_text("utf-8", "replace") for path in unit_paths)
-    return [Path(found[1]) for text in texts if (found := _OUTPUT.search(text))]
+    return [Path(match[1]) for text in texts if (match := _OUTPUT.search(text))]
 
 
 _OUTPUT = re.compile(r"^ExecStart=.* --output (/\S+\.prom)$", re.MULTILINE)

@@ -233,7 +233,7 @@ def alertmanager_functions(
     return {
         "toUpper": GoFunction(text, to_upper),
         "toLower": GoFunction(text, to_lower),
-        "title": GoFunction(text, lambda one: title_case(one, lower_rest=True)),
+        "title": GoFunction(text, lambda value: title_case(value, lower_rest=True)),
         "trimSpace": GoFunction(text, str.strip),
         "join": GoFunction((*text, "[]string"), lambda separator, items: _join(separator, items, max_length)),
         "match": GoFunction(text * 2, matches),
@@ -252,7 +252,7 @@ def alertmanager_functions(
         "mustToDate": GoFunction(text * 2, parse_time),
         "toJson": GoFunction(("any",), lambda value: to_json(value, max_length)),
         "base64encode": GoFunction(
-            text, lambda one: base64.urlsafe_b64encode(one.encode("utf-8", "replace")).decode()
+            text, lambda value: base64.urlsafe_b64encode(value.encode("utf-8", "replace")).decode()
         ),
         "base64decode": GoFunction(text, _base64decode),
         "list": GoFunction(("any",), lambda *items: list(items), is_variadic=True),

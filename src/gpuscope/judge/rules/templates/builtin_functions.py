@@ -84,17 +84,17 @@ def _index_number(index: GoValue, length: int) -> int:
 def index(item: GoValue, *indexes: GoValue) -> GoValue:
     if item is None:
         raise FunctionFailed("index of untyped nil")
-    for one in indexes:
+    for index in indexes:
         if item is None:
             raise FunctionFailed("index of nil pointer")
         if isinstance(item, dict):
-            if type(one) is not str:
-                wrong = "value is nil; should be of type string" if one is None else ""
-                raise FunctionFailed(wrong or f"value has type {go_type(one)}; should be string")
-            item = item[one] if one in item else element_zero(item)
+            if type(index) is not str:
+                wrong = "value is nil; should be of type string" if index is None else ""
+                raise FunctionFailed(wrong or f"value has type {go_type(index)}; should be string")
+            item = item[index] if index in item else element_zero(item)
         elif isinstance(item, (str, list)):
             values = item.encode("utf-8", "replace") if isinstance(item, str) else item
-            number = _index_number(one, len(values))
+            number = _index_number(index, len(values))
             if number == len(values):
                 kind = "string" if isinstance(item, str) else "slice"
                 raise FunctionFailed(f"reflect: {kind} index out of range")
@@ -114,7 +114,7 @@ def slice_of(item: GoValue, *indexes: GoValue) -> GoValue:
     if isinstance(item, str) and len(indexes) == 3:
         raise FunctionFailed("cannot 3-index slice a string")
     values = item.encode("utf-8", "replace") if isinstance(item, str) else item
-    numbers = [_index_number(one, len(values)) for one in indexes]
+    numbers = [_index_number(index, len(values)) for index in indexes]
     begin, end = (numbers[0] if numbers else 0), (numbers[1] if len(numbers) > 1 else len(values))
     for low, high in [(begin, end), *([(end, numbers[2])] if len(numbers) == 3 else [])]:
         if low > high:

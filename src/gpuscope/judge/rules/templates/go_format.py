@@ -370,14 +370,14 @@ class _Printf:
         return None
 
     def flags(self) -> Flags:
-        found = set()
+        given = set()
         while self.peek() and self.peek() in "+-# 0":
-            found.add(self.peek())
+            given.add(self.peek())
             self.position += 1
         self.good_index = True
         self.index()
         width = self.star("WIDTH") if self.peek() == "*" else self.number()
-        minus = "-" in found
+        minus = "-" in given
         if width is not None and width < 0:
             width, minus = -width, True
         precision: int | None = None
@@ -391,7 +391,7 @@ class _Printf:
                 precision = self.number() or 0
         self.index()
         return Flags(
-            width, precision, minus, "+" in found, "#" in found, " " in found, "0" in found and not minus,
+            width, precision, minus, "+" in given, "#" in given, " " in given, "0" in given and not minus,
             self.room,
         )  # fmt: skip
 

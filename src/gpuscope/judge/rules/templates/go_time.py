@@ -263,9 +263,9 @@ def parse_time(layout: str, text: str) -> GoTime:
         done = match.end()
     try:
         # RE2: the layout `Monday Monday Monday…` would take exponential time in Python's engine.
-        found = compile_anchored(pattern + re2.escape(layout[done:])).fullmatch(text)
-        if found is not None:
-            return _from_parts({name: value for name, value in found.groupdict().items() if value})
+        parts = compile_anchored(pattern + re2.escape(layout[done:])).fullmatch(text)
+        if parts is not None:
+            return _from_parts({name: value for name, value in parts.groupdict().items() if value})
     except (ValueError, UnicodeEncodeError):
         pass
     raise FunctionFailed(f'parsing time "{text}" as "{layout}": cannot parse "{text}"')

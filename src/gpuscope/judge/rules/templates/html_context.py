@@ -181,8 +181,8 @@ def context_after_text(context: Context, text: str) -> tuple[Context, int]:
         if end == 0:
             return Context(), 0
         return _step(context, text if end is None else text[:end])
-    found = [at for at in map(text.find, context.delimiter.value) if at >= 0]
-    end = min(found, default=len(text))
+    ends = [at for at in map(text.find, context.delimiter.value) if at >= 0]
+    end = min(ends, default=len(text))
     if context.delimiter is Delimiter.SPACE:
         wrong = re.search("[\"'<=`]", text[:end])
         if wrong:
@@ -207,8 +207,8 @@ def _special_end(context: Context, text: str) -> int | None:
     if context.element == "script" and context.state in (*SCRIPT_LITERALS, *COMMENTS):
         return None
     name = "" if context.element == "meta" else context.element
-    found = re.search(rf"</{name}[> \t\n\f/]", text, re.IGNORECASE | re.ASCII)
-    return found.start() if found else None
+    match = re.search(rf"</{name}[> \t\n\f/]", text, re.IGNORECASE | re.ASCII)
+    return match.start() if match else None
 
 
 def _step(context: Context, text: str) -> tuple[Context, int]:
@@ -219,12 +219,12 @@ def _step(context: Context, text: str) -> tuple[Context, int]:
 
 
 def _in_text(context: Context, text: str) -> tuple[Context, int]:
-    for found in re.finditer(r"<!--|</?([A-Za-z][A-Za-z0-9]*(?:[:-][A-Za-z0-9]+)*)", text):
-        if found[0] == "<!--":
-            return Context(HtmlState.COMMENT), found.end()
-        name = found[1].lower()
-        element = name if name in _ELEMENTS and found[0][1] != "/" else ""
-        return Context(HtmlState.TAG, element=element), found.end()
+    for match in re.finditer(r"<!--|</?([A-Za-z][A-Za-z0-9]*(?:[:-][A-Za-z0-9]+)*)", text):
+        if match[0] == "<!--":
+            return Context(HtmlState.COMMENT), match.end()
+        name = match[1].lower()
+        element = name if name in _ELEMENTS and match[0][1] != "/" else ""
+        return Context(HtmlState.TAG, element=element), match.end()
     return context, len(text)
 
 
@@ -299,8 +299,8 @@ def _in_url(context: Context, text: str) -> tuple[Context, int]:
 
 
 def _in_meta_content(context: Context, text: str) -> tuple[Context, int]:
-    found = re.search(rf"url[{_SPACES}]*=", text, re.IGNORECASE)
-    return (replace(context, state=HtmlState.META_CONTENT_URL), found.end()) if found else (context, len(text))
+    match = re.search(rf"url[{_SPACES}]*=", text, re.IGNORECASE)
+    return (replace(context, state=HtmlState.META_CONTENT_URL), match.end()) if match else (context, len(text))
 
 
 def _in_meta_content_url(context: Context, text: str) -> tuple[Context, int]:
@@ -328,10 +328,10 @@ def slash_divides_after(text: str, before: bool) -> bool:
 
 
 def _in_script(context: Context, text: str) -> tuple[Context, int]:
-    found = re.search(r"[\"`'/]|<!--|-->|#!", text)
-    if not found:
+    match = re.search(r"[\"`'/]|<!--|-->|#!", text)
+    if not match:
         return replace(context, slash_divides=slash_divides_after(text, context.slash_divides)), len(text)
-    at, mark = found.start(), found[0]
+    at, mark = match.start(), match[0]
     divides = slash_divides_after(text[:at], context.slash_divides)
     literals = {
         '"': HtmlState.SCRIPT_DOUBLE_QUOTED, "'": HtmlState.SCRIPT_SINGLE_QUOTED,
@@ -340,7 +340,7 @@ def _in_script(context: Context, text: str) -> tuple[Context, int]:
     if mark in literals:
         return replace(context, state=literals[mark], slash_divides=False), at + 1
     if mark != "/":
-        return replace(context, state=HtmlState.SCRIPT_LINE_COMMENT, slash_divides=divides), found.end()
+        return replace(context, state=HtmlState.SCRIPT_LINE_COMMENT, slash_divides=divides), match.end()
     if text[at + 1 : at + 2] in ("/", "*"):
         comment = HtmlState.SCRIPT_LINE_COMMENT if text[at + 1] == "/" else HtmlState.SCRIPT_BLOCK_COMMENT
         return replace(context, state=comment, slash_divides=divides), at + 2
@@ -382,14 +382,14 @@ def _in_block_comment(context: Context, text: str) -> tuple[Context, int]:
 
 def _in_line_comment(context: Context, text: str) -> tuple[Context, int]:
     in_script = context.state is HtmlState.SCRIPT_LINE_COMMENT
-    found = re.search("[\n\r\u2028\u2029]" if in_script else "[\n\f\r]", text)
+    match = re.search("[\n\r\u2028\u2029]" if in_script else "[\n\f\r]", text)
     outer = HtmlState.SCRIPT if in_script else HtmlState.STYLE
-    return (replace(context, state=outer), found.start()) if found else (context, len(text))
+    return (replace(context, state=outer), match.start()) if match else (context, len(text))
 
 
 def _in_style(context: Context, text: str) -> tuple[Context, int]:
-    found = re.search(r"(?<![\w-])url[\t\n\f\r ]*\([\t\n\f\r ]*([\"']?)|//|/\*|\"|'", text, re.IGNORECASE)
-    if not found:
+    match = re.search(r"(?<![\w-])url[\t\n\f\r ]*\([\t\n\f\r ]*([\"']?)|//|/\*|\"|'", text, re.IGNORECASE)
+    if not match:
         return context, len(text)
     states = {
         "//": HtmlState.STYLE_LINE_COMMENT, "/*": HtmlState.STYLE_BLOCK_COMMENT,
@@ -401,8 +401,8 @@ def _in_style(context: Context, text: str) -> tuple[Context, int]:
         '"': HtmlState.STYLE_DOUBLE_QUOTED_URL,
         "'": HtmlState.STYLE_SINGLE_QUOTED_URL,
     }
-    state = states.get(found[0]) or urls[found[1] or ""]
-    return replace(context, state=state), found.end()
+    state = states.get(match[0]) or urls[match[1] or ""]
+    return replace(context, state=state), match.end()
 
 
 def _in_style_string(context: Context, text: str) -> tuple[Context, int]:

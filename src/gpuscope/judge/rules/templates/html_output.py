@@ -153,10 +153,10 @@ def escape_srcset(value: GoValue) -> str:
 
 
 def _srcset_candidate(text: str) -> str:
-    found = re.fullmatch(r"([\t\n\f\r ]*+)([^\t\n\f\r ]*+)([\t\n\f\r 0-9A-Za-z]*+)", text)
-    if found is None or not _is_safe_url(found[2]):
+    match = re.fullmatch(r"([\t\n\f\r ]*+)([^\t\n\f\r ]*+)([\t\n\f\r 0-9A-Za-z]*+)", text)
+    if match is None or not _is_safe_url(match[2]):
         return f"#{REFUSED}"
-    return found[1] + normalize_url(found[2]) + found[3]
+    return match[1] + normalize_url(match[2]) + match[3]
 
 
 def escape_script_value(value: GoValue) -> str:
@@ -195,10 +195,10 @@ def escape_css(value: GoValue) -> str:
 
 
 def _decode_css(text: str) -> str:
-    def character(found: re.Match[str]) -> str:
-        if found[2] is not None:
-            return found[2]
-        code = int(found[1], 16)
+    def character(match: re.Match[str]) -> str:
+        if match[2] is not None:
+            return match[2]
+        code = int(match[1], 16)
         return chr(code) if code < 0x110000 and not 0xD800 <= code < 0xE000 else "\ufffd"
 
     return _CSS_ESCAPE.sub(character, text)

@@ -131,17 +131,17 @@ def prometheus_functions(
     return {
         "query": GoFunction(text, lambda expression: _query(query, expression)),
         "first": GoFunction(vector, _first),
-        "label": GoFunction((*text, *sample), lambda name, one: _of(one).labels.get(name, "")),
-        "value": GoFunction(sample, lambda one: _of(one).value),
-        "strvalue": GoFunction(sample, lambda one: _of(one).labels.get("__value__", "")),
+        "label": GoFunction((*text, *sample), lambda name, value: _of(value).labels.get(name, "")),
+        "value": GoFunction(sample, lambda value: _of(value).value),
+        "strvalue": GoFunction(sample, lambda value: _of(value).labels.get("__value__", "")),
         "sortByLabel": GoFunction((*text, *vector), _sort_by_label),
         "args": GoFunction(
-            ("any",), lambda *values: {f"arg{number}": one for number, one in enumerate(values)}, True
+            ("any",), lambda *values: {f"arg{number}": value for number, value in enumerate(values)}, True
         ),
         "reReplaceAll": GoFunction(text * 3, lambda a, b, c: replace_all(a, b, c, max_length)),
         "match": GoFunction(text * 2, matches),
         "safeHtml": GoFunction(text, SafeHtml),
-        "title": GoFunction(text, lambda one: title_case(one, lower_rest=False)),
+        "title": GoFunction(text, lambda value: title_case(value, lower_rest=False)),
         "toUpper": GoFunction(text, to_upper),
         "toLower": GoFunction(text, to_lower),
         "graphLink": GoFunction(text, lambda expression: graph_link(expression, 0)),

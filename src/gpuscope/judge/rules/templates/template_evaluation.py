@@ -93,7 +93,7 @@ class Evaluation:
 
     def charge(self, values: Iterable[GoValue]) -> None:
         """Count texts and lists before they are copied: a million steps over 8 MB each would take days."""
-        self.text_length += sum(len(one) for one in values if isinstance(one, (str, list, dict)))
+        self.text_length += sum(len(value) for value in values if isinstance(value, (str, list, dict)))
         if self.text_length > self.limits.template_max_text_bytes:
             limit = self.limits.template_max_text_bytes
             self.exceed("template_max_text_bytes", f"functions use more than {limit} bytes of text")
@@ -263,7 +263,10 @@ class Evaluation:
             parameters = parameters[:fixed] + parameters[-1:] * (count - fixed)
         elif count != len(parameters):
             self.fail(f"wrong number of args for {name}: want {len(parameters)} got {count}")
-        values = [self.argument(dot, wanted, one) for wanted, one in zip(parameters, arguments, strict=False)]
+        values = [
+            self.argument(dot, wanted, argument)
+            for wanted, argument in zip(parameters, arguments, strict=False)
+        ]
         if final is not MISSING:
             values.append(self.validate(final, parameters[-1]))
         self.charge(values)

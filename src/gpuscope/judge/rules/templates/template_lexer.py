@@ -108,16 +108,16 @@ class _Lexer:
 
     def outside(self) -> bool:
         """Literal text up to the next action; False at the end."""
-        found = self.text.find(LEFT, self.position)
-        end = found if found >= 0 else len(self.text)
+        start = self.text.find(LEFT, self.position)
+        end = start if start >= 0 else len(self.text)
         literal = self.text[self.position : end]
         after = self.text[end + 2 : end + 4]
-        trims = found >= 0 and len(after) == 2 and after[0] == "-" and after[1] in SPACES
+        trims = start >= 0 and len(after) == 2 and after[0] == "-" and after[1] in SPACES
         if trims:
             literal = literal.rstrip(SPACES)
         if literal:
             self.emit(Type.TEXT, literal)
-        if found < 0:
+        if start < 0:
             self.position = self.start = len(self.text)
             self.emit(Type.EOF)
             return False
@@ -267,9 +267,9 @@ class _Lexer:
         self.emit(Type.COMPLEX if is_complex else Type.NUMBER)
 
     def accept(self, characters: str) -> bool:
-        found = bool(self.peek()) and self.peek() in characters
-        self.position += found
-        return found
+        is_accepted = bool(self.peek()) and self.peek() in characters
+        self.position += is_accepted
+        return is_accepted
 
     def accept_run(self, characters: str) -> None:
         while self.accept(characters):

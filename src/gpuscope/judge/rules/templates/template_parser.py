@@ -158,13 +158,13 @@ class _Parser:
 
     def item_list(self) -> tuple[ListNode, EndNode]:
         self.deeper()
-        found = ListNode(self.peek_word().position, self.tree)
+        items = ListNode(self.peek_word().position, self.tree)
         while self.peek_word().type is not Type.EOF:
             node = self.text_or_action()
             if isinstance(node, EndNode):
                 self.depth -= 1
-                return found, node
-            found.nodes.append(node)
+                return items, node
+            items.nodes.append(node)
         self.next()
         return self.fail("unexpected EOF")
 

@@ -67,13 +67,13 @@ def matches(pattern: str, text: str) -> bool:
     return _compile(pattern).search(text) is not None
 
 
-def _expand(template: str, found: Any) -> str:
+def _expand(template: str, match: Any) -> str:
     def group(reference: re.Match[str]) -> str:
         name = reference[1] or reference[2]
         if name is None:
             return "$"
         try:
-            return found.group(int(name) if name.isdigit() else name) or ""
+            return match.group(int(name) if name.isdigit() else name) or ""
         except (IndexError, KeyError, re2.error):
             return ""
 
@@ -88,16 +88,16 @@ def replace_all(pattern: str, replacement: str, text: str, max_length: int) -> s
         expression, fixed = _compile(pattern), "$" not in replacement
     except FunctionFailed as failure:
         raise FunctionFailed(f"regexp: Compile(`{pattern}`): {failure}") from None
-    for found in expression.finditer(text):
-        if found.end() == found.start() and done == found.start() and done > 0 and output:
+    for match in expression.finditer(text):
+        if match.end() == match.start() and done == match.start() and done > 0 and output:
             # Go allows no empty match right after a match.
             continue
-        piece = replacement if fixed else _expand(replacement, found)
-        size += found.start() - done + len(piece)
+        piece = replacement if fixed else _expand(replacement, match)
+        size += match.start() - done + len(piece)
         if size > max_length:
             raise FunctionFailed(f"the text is longer than {max_length} characters")
-        output += [text[done : found.start()], piece]
-        done = found.end()
+        output += [text[done : match.start()], piece]
+        done = match.end()
     return "".join([*output, text[done:]])
 
 
@@ -243,20 +243,20 @@ def _is_special(value: float) -> bool:
 
 def _shrink(value: float, base: float, prefixes: tuple[str, ...]) -> str:
     prefix = ""
-    for one in prefixes:
+    for larger in prefixes:
         if abs(value) < base:
             break
-        prefix = one
+        prefix = larger
         value /= base
     return _digits(value) + prefix
 
 
 def _grow(value: float, unit: str = "") -> str:
     prefix = ""
-    for one in _SMALL:
+    for smaller in _SMALL:
         if abs(value) >= 1:
             break
-        prefix = one
+        prefix = smaller
         value *= 1000
     return _digits(value) + prefix + unit
 

@@ -95,7 +95,9 @@ def _variable(variable: DashboardVariable, texts: DashboardTexts) -> Json:
     }
     if variable.choices:
         first, *_ = variable.choices
-        options = [{"text": one, "value": one, "selected": one == first} for one in variable.choices]
+        options = [
+            {"text": choice, "value": choice, "selected": choice == first} for choice in variable.choices
+        ]
         query = ",".join(variable.choices)
         current = {"text": first, "value": first}
         return {"type": "custom", **common, "query": query, "current": current, "options": options}
