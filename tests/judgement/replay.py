@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.history.engines.engine_errors import EngineError
+from gpuscope.history.engines.query_engine import QueryEngine, or_why_not
 from gpuscope.history.promql.result import Matrix, Vector
 
 
@@ -52,6 +53,11 @@ class ReplayedEngine:
         if at_ms is None or not self._answers.has(at_ms):
             return await self._engine.instant(expression, at_ms, **options)
         return await self._answers.at(self._engine, expression, at_ms)
+
+    async def instants(
+        self, expressions: Sequence[str], at_ms: int, **options: Any
+    ) -> list[Vector | EngineError]:
+        return [await or_why_not(self.instant(expression, at_ms, **options)) for expression in expressions]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._engine, name)

@@ -23,6 +23,7 @@ from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, la
 from gpuscope.history.promql.result import Matrix, Vector
 from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.judge.checks.finding import Finding
+from gpuscope.judge.checks.judgement import JudgedMoment
 from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.judge.reports.finding_ledger import FindingLedger
 from gpuscope.judge.reports.finding_windows import Window
@@ -49,6 +50,7 @@ from gpuscope.serve.live.gone_nodes import GoneWatch
 from gpuscope.serve.live.judging import Judging
 from gpuscope.serve.live.picture import finding_json
 from tests.judgement.replay import Answers, ReplayedEngine, vector_at
+from tests.notify.judged import read_judged
 from tests.rules.rig import HeldClock
 
 NewEngine = Callable[[], QueryEngine]
@@ -245,8 +247,18 @@ class Server:
         def new_engine() -> QueryEngine:
             return ReplayedEngine(self.new_engine(), answers)
 
+        async def ask() -> JudgedMoment:
+            engine = new_engine()
+            try:
+                return await read_judged(engine, clock.seconds)
+            finally:
+                await engine.close()
+
+        def judge() -> JudgedMoment:
+            return asyncio.run(ask())
+
         def start() -> IdlePolicyThread:
-            return IdlePolicyThread(settings, new_engine, sink, trust, clock)
+            return IdlePolicyThread(settings, new_engine, sink, trust, judge, clock)
 
         thread, was_running = start(), True
         for slot in slots:

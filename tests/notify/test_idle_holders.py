@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,9 @@ import pytest
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store
-from gpuscope.judge.notify.idle_policy.idle_holders import IdleHolder, read_idle_holders
+from gpuscope.judge.checks.judgement import JudgedMoment
+from gpuscope.judge.notify.idle_policy.idle_holders import DECIDING_CHECKS, IdleHolder, read_idle_holders
+from tests.notify.judged import judge_idle
 from tests.store.support import HandClock, tick
 
 JOB = {"kind": "job", "name": "40", "gpu": "0", "uuid": "GPU-1"}
@@ -32,7 +35,9 @@ def test_an_idle_time_counts_for_three_minutes(tmp_path: Path, seconds: int, is_
         series = store.resolve(target, [tuple(sorted(one.items())) for one in (job, process)])
         store.append(tick(target, clock.at, series, [7200.0, 7200.0]))
         engine = EmbeddedEngine(store, Engine(store))
-        reading = asyncio.run(read_idle_holders(engine, clock.at + seconds * 1000, lambda labels: True))
+        at_ms = clock.at + seconds * 1000
+        judged = judge_idle(engine, at_ms / 1000)
+        reading = asyncio.run(read_idle_holders(engine, at_ms, judged, lambda labels: True))
     assert [holder.longest_idle for holder in reading.holders] == ([7200.0] if is_read else [])
 
 
@@ -48,7 +53,7 @@ def test_the_labels_of_a_pod_are_known_by_a_verified_series(tmp_path: Path) -> N
         store.append(tick(target, clock.at, ids, [7200.0, 1.0]))
         engine = EmbeddedEngine(store, Engine(store))
         for is_verified in (True, False):
-            reading = asyncio.run(read_idle_holders(engine, clock.at, lambda _, known=is_verified: known))
+            reading = asyncio.run(read_idle_holders(engine, clock.at, None, lambda _, known=is_verified: known))
             assert [holder.are_labels_known for holder in reading.holders] == [is_verified]
 
 
@@ -70,7 +75,7 @@ def test_the_uid_of_a_pod_comes_from_its_processes(tmp_path: Path) -> None:
         ids = store.resolve(target, [tuple(sorted(labels.items())) for labels in series])
         store.append(tick(target, clock.at, ids, [1.0] * len(series)))
         engine = EmbeddedEngine(store, Engine(store))
-        reading = asyncio.run(read_idle_holders(engine, clock.at, lambda labels: True))
+        reading = asyncio.run(read_idle_holders(engine, clock.at, None, lambda labels: True))
     assert {holder.key.name: holder.uids for holder in reading.holders} == {"a": {"uid-a"}, "b": {"uid-b"}}
 
 
@@ -80,6 +85,7 @@ def read_job(
     forged: str = "n9",
     started: float | None = None,
     process_idle: float = 7200.0,
+    change: Callable[[JudgedMoment], JudgedMoment | None] | None = None,
 ) -> IdleHolder:
     """Job 40, idle on n1/0 for two hours, and what `series` say about it; those of n9 are not verified."""
     clock = HandClock()
@@ -95,9 +101,34 @@ def read_job(
             ids = store.resolve(target, [tuple(sorted({"instance": "n1", **labels}.items()))])
             store.append(tick(target, clock.at, ids, [value]))
         engine = EmbeddedEngine(store, Engine(store))
-        reading = asyncio.run(read_idle_holders(engine, clock.at, lambda labels: labels["instance"] != forged))
+        judged = judge_idle(engine, clock.at / 1000)
+        judged = judged if change is None else change(judged)
+        reading = asyncio.run(
+            read_idle_holders(engine, clock.at, judged, lambda labels: labels["instance"] != forged)
+        )
     (holder,) = reading.holders
     return holder
+
+
+@pytest.mark.parametrize(("age", "is_idle"), [(0.0, True), (179.0, True), (181.0, False), (-5.0, False)])
+def test_a_judgement_that_is_old_or_of_the_future_makes_nobody_idle(
+    tmp_path: Path, age: float, is_idle: bool
+) -> None:
+    """An engine that hangs leaves the last judgement as it was; a clock may be set back."""
+    holder = read_job(tmp_path, change=lambda judged: replace(judged, at=judged.at - age))
+    assert (holder.longest_idle, holder.held) == (7200.0 if is_idle else 0.0, {"n1/0"})
+
+
+@pytest.mark.parametrize("kind", [check.kind for check in DECIDING_CHECKS])
+def test_nobody_is_idle_while_a_check_that_decides_is_not_known(tmp_path: Path, kind: str) -> None:
+    """Also one that would explain why the GPU does nothing."""
+    holder = read_job(tmp_path, change=lambda judged: replace(judged, not_known={kind: "refused"}))
+    assert (holder.longest_idle, holder.held) == (0.0, {"n1/0"})
+
+
+def test_nobody_is_idle_before_the_first_judgement(tmp_path: Path) -> None:
+    holder = read_job(tmp_path, change=lambda judged: None)
+    assert (holder.longest_idle, holder.held) == (0.0, {"n1/0"})
 
 
 RECORD = {"__name__": "gpuscope_slurm_job_info", "user": "ann", "partition": "gpu"}

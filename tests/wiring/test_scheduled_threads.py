@@ -28,6 +28,7 @@ from gpuscope.history.store import Store
 from gpuscope.history.store.target_names import scrape_target_name
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.model.series import Labels
+from tests.notify.judged import judge_idle
 from tests.notify.smtp_sink import running_smtp
 from tests.reports.test_counter_growth import END_MS
 from tests.reports.test_usage import FLEET, SampleEngine
@@ -79,8 +80,14 @@ class PolicyServer:
         settings = Settings(idle_policy=str(self.folder / "idle.yml"), data=str(self.folder / "data"))
         trust = PolicyTrust("" if self.has_login else "no login", self.store.is_verified)
         evaluator = Engine(self.store)
+        engine = EmbeddedEngine(self.store, evaluator)
         return IdlePolicyThread(
-            settings, lambda: EmbeddedEngine(self.store, evaluator), self.channel, trust, self.clock
+            settings,
+            lambda: engine,
+            self.channel,
+            trust,
+            lambda: judge_idle(engine, self.clock.now()),
+            self.clock,
         )
 
     def minutes(self, count: int, idle: Callable[[float], float | None], push: Callable[[int], object]) -> None:
@@ -318,7 +325,14 @@ def test_with_another_engine_only_the_operator_knows_who_writes(server: PolicySe
 
     def over_engine() -> IdlePolicyThread:
         engine = EmbeddedEngine(server.store, evaluator)
-        return IdlePolicyThread(settings, lambda: engine, server.channel, PolicyTrust(), server.clock)
+        return IdlePolicyThread(
+            settings,
+            lambda: engine,
+            server.channel,
+            PolicyTrust(),
+            lambda: judge_idle(engine, server.clock.now()),
+            server.clock,
+        )
 
     server.thread = over_engine()
     server.minutes(30, lambda minute: 130 + minute, nothing)

@@ -146,6 +146,24 @@ def test_a_critical_condition_is_in_the_picture_five_seconds_after_its_sample(
     assert 0 <= finding.since - sampled_at <= 5.0
 
 
+def test_the_policy_reads_the_episodes_of_findings_and_nothing_after_a_failure(server: Server) -> None:
+    assert server.judging.idle is None
+    server.scrape(machine(*process("0", "7", idle_for=3000.0)))
+    assert [finding.kind for finding in server.evaluate()] == ["held_idle"]
+    moment = server.judging.idle
+    assert moment is not None
+    assert [episode.condition.check.kind for episode in moment.episodes] == ["held_idle"]
+    assert (moment.at, moment.not_known) == (NOW, {})
+    server.engine.error, server.engine.of = EngineUnreachable("refused"), CHECKS["held_idle"].promql
+    server.scrape(machine(*process("0", "7", idle_for=3060.0), at=server.now))
+    server.evaluate(61.0)
+    assert server.kinds() == {"held_idle"}, "a finding stays for a minute"
+    assert moment.not_known == {}, "what a thread has read does not change"
+    assert server.judging.idle is not moment
+    assert server.judging.idle is not None
+    assert server.judging.idle.not_known == {"held_idle": "refused"}
+
+
 def test_a_failed_check_is_known_for_a_minute_and_then_not_known(server: Server) -> None:
     server.scrape(machine(up=0.0))
     server.evaluate()

@@ -215,7 +215,7 @@ def build_embedded_server(
         notifying=notifying,
         receiver=Receiver(store, server_limits=settings),
         scheduled=ScheduledThreads(
-            settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier, web, store
+            settings, lambda: EmbeddedEngine(store, evaluator), notifying.notifier, web, judging, store
         ),
         live=live,
         judging=judging,

@@ -1,4 +1,5 @@
-"""Runs the idle policy of `up` and `server` once a minute: queries the engine, warns, runs the command.
+"""Runs the idle policy of `up` and `server` once a minute: reads the server's judgement and the accounts of the
+holders, warns, runs the command.
 
 Warnings are alerts that the notifier sends; it also tells when a channel has accepted them. An engine that does
 not answer is logged once; nothing is decided without fresh numbers. SIGHUP reads the policy again and runs it
@@ -22,6 +23,7 @@ from gpuscope.base.errors import GpuscopeError, UsageError
 from gpuscope.base.files import write_atomically
 from gpuscope.base.settings import Settings, home_file, home_path
 from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.judge.checks.judgement import JudgedMoment
 from gpuscope.judge.notify.idle_policy.idle_holders import IdleReading, IsVerified, read_idle_holders
 from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME, PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_file import IdlePolicy, load_policy
@@ -62,8 +64,10 @@ class IdlePolicyThread:
         new_engine: Callable[[], QueryEngine],
         sink: WarningSink,
         trust: PolicyTrust,
+        judged: Callable[[], JudgedMoment | None],
         clock: Clock | None = None,
     ) -> None:
+        """`judged` has the server's judgement of who leaves GPUs idle; it is called in this thread."""
         self._path = home_file(settings.idle_policy, "idle_policy")
         policy = load_policy(self._path)
         folder = home_path(settings.data, "data")
@@ -71,6 +75,7 @@ class IdlePolicyThread:
         self._steps = PolicySteps(policy, trust.no_login)
         self._trust = trust
         self._new_engine = new_engine
+        self._judged = judged
         self._sink = sink
         self._clock = clock or SystemClock()
         self._audit = PolicyAudit(folder / FILE_NAME, settings.idle_audit_max_bytes)
@@ -140,7 +145,7 @@ class IdlePolicyThread:
             self._steps.use(policy)
         now, monotonic = self._clock.now(), self._clock.monotonic()
         elapsed = 0.0 if self._stepped_at is None else monotonic - self._stepped_at
-        reading = asyncio.run(self._read(now))
+        reading = asyncio.run(self._read(now, self._judged()))
         self._note_deliveries(now)
         step = self._steps.step(reading, now, elapsed)
         self._stepped_at = monotonic
@@ -160,11 +165,11 @@ class IdlePolicyThread:
             if warned_at <= (at := delivered_at.get(labels, 0.0)) <= now:
                 self._steps.delivered(key, at)
 
-    async def _read(self, now: float) -> IdleReading:
+    async def _read(self, now: float, judged: JudgedMoment | None) -> IdleReading:
         engine = self._new_engine()
         try:
             agents = self._steps.policy.slurm_agents
-            return await read_idle_holders(engine, int(now * 1000), self._is_verified, agents)
+            return await read_idle_holders(engine, int(now * 1000), judged, self._is_verified, agents)
         finally:
             await engine.close()
 

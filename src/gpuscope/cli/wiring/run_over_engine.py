@@ -71,7 +71,7 @@ def run_over_engine(settings: Settings) -> None:
     parts = _Parts(engines, engine, notifying, rules, live, findings_over_time(ledger, live, settings))
     # An engine that is unreachable or refuses us is logged at the start, not at the first request.
     threading.Thread(target=_check_once, args=(engines,), daemon=True).start()
-    scheduled = ScheduledThreads(settings, engines.new_for_report, notifying.notifier, web)
+    scheduled = ScheduledThreads(settings, engines.new_for_report, notifying.notifier, web, judging)
 
     def reload() -> None:
         if rules is not None:

@@ -10,6 +10,7 @@ from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.login import Web
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.history.store import Store
+from gpuscope.serve.live.judging import Judging
 from gpuscope.serve.reload_status import ReloadStatus
 
 if TYPE_CHECKING:
@@ -29,6 +30,7 @@ class ScheduledThreads:
         new_engine: Callable[[], QueryEngine],
         sink: WarningSink,
         web: Web,
+        judging: Judging,
         store: Store | None = None,
     ) -> None:
         """`store` is None if another engine has the samples."""
@@ -39,7 +41,7 @@ class ScheduledThreads:
             from gpuscope.cli.wiring.idle_policy import IdlePolicyThread, PolicyTrust
 
             trust = PolicyTrust(NO_LOGIN if web.is_open else "", None if store is None else store.is_verified)
-            self._idle_policy = IdlePolicyThread(settings, new_engine, sink, trust)
+            self._idle_policy = IdlePolicyThread(settings, new_engine, sink, trust, lambda: judging.idle)
         if settings.digest:
             from gpuscope.cli.wiring.digest import DigestThread
 

@@ -8,6 +8,7 @@ known of it, and nobody is accused.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.history.promql.result import Vector
@@ -20,6 +21,16 @@ UNKNOWN_SECONDS: Final = 60.0
 """A check that was not evaluated for so long, beyond its own interval, is not known."""
 NOT_EVALUATED: Final = "not evaluated yet"
 EVALUATED: Final = tuple(CHECKS.values())
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedMoment:
+    """What the checks said at one moment. It never changes, so any thread may read it."""
+
+    at: float
+    episodes: Sequence[OpenEpisode]
+    not_known: Mapping[str, str]
+    """By kind: why nothing is known of it."""
 
 
 class Judgement:

@@ -1,7 +1,7 @@
 """Evaluates the checks over an engine when they are due, and keeps what they say.
 
-Input: the engine and the ledger of the past, which says when an episode began. Output: a `Judgement`, which the
-live picture reads. Runs beside the answers; an engine that is slow delays only itself.
+Input: the engine and the ledger of the past, which says when an episode began. Output: the open episodes, which
+the live picture and the idle policy read. Runs beside the answers; an engine that is slow delays only itself.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.facts import ProcessFacts
 from gpuscope.judge.checks.finding import FindingOwner
 from gpuscope.judge.checks.finding_owners import main_owner
-from gpuscope.judge.checks.judgement import Judgement
+from gpuscope.judge.checks.judgement import EVALUATED, JudgedMoment, Judgement
 from gpuscope.judge.checks.open_episodes import OpenEpisode
 from gpuscope.judge.checks.states import GpuKey
+from gpuscope.judge.checks.use_checks import IDLE_KINDS
 from gpuscope.judge.reports.finding_ledger import FindingLedger
 
 log = logging.getLogger("gpuscope.live")
@@ -50,6 +51,7 @@ class Judging:
         ledger: FindingLedger | None = None,
         limits: Limits | None = None,
         clock: Callable[[], float] = time.time,
+        checks: Sequence[Check] = EVALUATED,
     ) -> None:
         self._engine = engine
         self._ledger = ledger
@@ -58,8 +60,10 @@ class Judging:
             "timeout_seconds": TIMEOUT_SECONDS,
         }
         self._clock = clock
-        self._judgement = Judgement()
+        self._judgement = Judgement(checks)
         self._owners: dict[GpuKey, FindingOwner] = {}
+        self.idle: JudgedMoment | None = None
+        """When those checks were last evaluated that say who leaves GPUs idle; for the idle policy's thread."""
         self._evaluated = asyncio.Event()
         self._episode = EpisodeLog(log, "checks")
 
@@ -105,6 +109,10 @@ class Judging:
         for check, vector in zip(due, found, strict=True):
             await self._take(check, vector, at)
         self._log_failures()
+        if any(check.kind in IDLE_KINDS for check in due):
+            # Who acts on it does not act on the result before a failure, which findings show for a minute more.
+            not_known = {**self.not_known, **self._judgement.failed}
+            self.idle = JudgedMoment(at, self.open_now(), not_known)
         self._evaluated.set()
 
     async def wait_for_first(self) -> None:

@@ -1,9 +1,10 @@
 """Who holds idle GPUs now: Slurm jobs and pods with all of their GPUs, and how long each has been idle.
 
-A GPU is idle if an episode that says so is open for it, as findings show it, and if the agent's account of the
-holder, `gpuscope_owner_idle_seconds`, agrees: the account says which GPUs a holder has, and can be verified. A
-GPU whose work is not known is never idle, nor one whose last sample is old. Anybody who may send samples can
-write such a series, so each GPU also has whether its series is verified.
+A GPU is idle if an episode that says so is open for it in the server's judgement, as findings show it, and if
+the agent's account of the holder, `gpuscope_owner_idle_seconds`, agrees: the account says which GPUs a holder
+has, and can be verified. A GPU whose work is not known is never idle, nor one whose last sample is old. Anybody
+who may send samples can write such a series, so each GPU also has whether its account is verified; an episode
+alone makes nobody idle.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Final
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.history.store.target_names import belongs_to_node
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.judgement import Judgement
+from gpuscope.judge.checks.judgement import JudgedMoment
 from gpuscope.judge.checks.open_episodes import without_explained
 from gpuscope.judge.checks.thresholds import IDLE_FINDING_SECONDS
 from gpuscope.judge.checks.use_checks import IDLE_KINDS
@@ -38,7 +39,7 @@ MAX_AGE_SECONDS: Final = 180.0
 MAX_SKEW_SECONDS: Final = 120.0
 """Between the clocks of slurmctld and of this server."""
 
-_EVALUATED: Final = tuple(
+DECIDING_CHECKS: Final = tuple(
     dict.fromkeys(CHECKS[kind] for idle in IDLE_KINDS for kind in (idle, *CHECKS[idle].explained_by))
 )
 """And those that explain them: a GPU that waits for a disk, or whose node is silent, is not left idle."""
@@ -171,9 +172,14 @@ class IdleReading:
 
 
 async def read_idle_holders(
-    engine: QueryEngine, at_ms: int, is_verified: IsVerified, slurm_agents: Collection[str] = ()
+    engine: QueryEngine,
+    at_ms: int,
+    judged: JudgedMoment | None,
+    is_verified: IsVerified,
+    slurm_agents: Collection[str] = (),
 ) -> IdleReading:
-    """`slurm_agents`: the hosts or instances that are trusted to read Slurm; if empty, every verified one."""
+    """`judged` has the open episodes; None before the first evaluation. `slurm_agents`: the hosts or instances
+    that are trusted to read Slurm; if empty, every verified one."""
 
     def is_slurm(labels: Mapping[str, str]) -> bool:
         instance = labels.get("instance", "")
@@ -194,8 +200,7 @@ async def read_idle_holders(
         await query(f"gpuscope_owner_processes{{{_KINDS}}}"),
         is_verified,
     )
-    if any(holder.longest_idle > IDLE_FINDING_SECONDS for holder in holders.values()):
-        _take_episodes(holders, await _idle_by_episode(engine, at_ms))
+    _take_episodes(holders, _idle_by_episode(judged, at_ms / 1000))
     for labels, _ in await query("gpuscope_slurm_job_suspended"):
         if suspended := holders.get(_job_key(labels)):
             suspended.idle_seconds.clear()  # Slurm has stopped it; its GPUs are still held
@@ -250,22 +255,21 @@ def _read_owners(
     return holders
 
 
-async def _idle_by_episode(engine: QueryEngine, at_ms: int) -> dict[tuple[HolderKey, str], float]:
-    """By holder, without its cluster, and GPU: how long its open episode has lasted, as far as it says so."""
-    judgement = Judgement(_EVALUATED)
-    for check in _EVALUATED:
-        judgement.apply(
-            check, await engine.instant(check.promql, at_ms, max_series=MAX_PROCESSES), at_ms / 1000
-        )
+def _idle_by_episode(judged: JudgedMoment | None, now: float) -> dict[tuple[HolderKey, str], float]:
+    """By holder, without its cluster, and GPU: how long its open episode has lasted, as far as it says so.
+    Empty while one of the checks that decide is not known, or all of them were evaluated long ago."""
+    if judged is None or not 0 <= now - judged.at <= MAX_AGE_SECONDS:
+        return {}
+    if any(check.kind in judged.not_known for check in DECIDING_CHECKS):
+        return {}
     idle: dict[tuple[HolderKey, str], float] = {}
-    for episode in without_explained(judgement.open_now()):
+    for episode in without_explained(judged.episodes):
         labels = episode.condition.labels
         if episode.condition.subject.kind not in IDLE_KINDS:
             continue
         for key in (_job_key(labels), _pod_key(labels)):
             if key.name:
-                since = episode.since
-                idle[key, _gpu(labels)] = math.inf if since is None else at_ms / 1000 - since
+                idle[key, _gpu(labels)] = math.inf if episode.since is None else now - episode.since
     return idle
 
 
