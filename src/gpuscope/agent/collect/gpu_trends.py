@@ -142,7 +142,7 @@ def _units(device: Device) -> Iterable[Uuid]:
     if device.lost or not device.processes_known:
         return ()
     if device.instances:
-        return [one.uuid for one in device.instances if one.processes_known]
+        return [instance.uuid for instance in device.instances if instance.processes_known]
     return (device.uuid,)
 
 

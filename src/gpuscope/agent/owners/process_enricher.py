@@ -386,9 +386,9 @@ def _container_ids(facts: Iterable[KernelFacts]) -> tuple[frozenset[str], frozen
     """Ids of containers outside pods, and in pods: Docker knows no useful name for the latter."""
     outside: set[str] = set()
     in_pods: set[str] = set()
-    for one in facts:
-        if one.cgroup.container_id is not ABSENT:
-            (outside if one.cgroup.pod_uid is ABSENT else in_pods).add(one.cgroup.container_id)
+    for fact in facts:
+        if fact.cgroup.container_id is not ABSENT:
+            (outside if fact.cgroup.pod_uid is ABSENT else in_pods).add(fact.cgroup.container_id)
     return frozenset(outside), frozenset(in_pods)
 
 

@@ -41,7 +41,7 @@ class SlurmClaims:
 
     def _make(self, state: SlurmState, gpus: Sequence[NumberedGpu]) -> Maybe[LocalJobs]:
         nodes = () if state.nodes is ABSENT else state.nodes
-        node = next((one for one in nodes if short_node_name(one.name) == self._node), None)
+        node = next((node for node in nodes if short_node_name(node.name) == self._node), None)
         if node is None or state.placements is ABSENT or state.jobs is ABSENT:
             return ABSENT
         by_index = gpus_by_slurm_index(gpus, _count_gpus(node))

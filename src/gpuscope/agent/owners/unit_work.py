@@ -101,7 +101,7 @@ def instance_activity(unit: GpuUnit) -> Maybe[float]:
 
 
 def instance_of(unit: GpuUnit) -> Instance | None:
-    return next((one for one in unit.device.instances if one.uuid == unit.instance_uuid), None)
+    return next((instance for instance in unit.device.instances if instance.uuid == unit.instance_uuid), None)
 
 
 def _without(total: Holding, owned: Iterable[Holding]) -> Holding:

@@ -52,7 +52,7 @@ def _find_rule_files(settings: Settings) -> list[str]:
     from gpuscope.history.scrape.config import load_config
     from gpuscope.judge.rules.rule_file import RuleFiles
 
-    patterns = tuple(str(home_path(one, "rules")) for one in settings.rules)
+    patterns = tuple(str(home_path(rule, "rules")) for rule in settings.rules)
     found = RuleFiles(patterns, "--rules").find()
     if settings.config:
         found += RuleFiles(load_config(home_path(settings.config, "config"), settings).rule_files).find()

@@ -204,7 +204,9 @@ def use_and_allocation(context: DoctorContext) -> Iterator[CheckResult]:
         )
         what = f"pods use GPUs without an allocation: {', '.join(strangers[:5])}"
         yield CheckResult(Verdict.NOTE, what, fix)
-    unmatched = sorted({one.device_id for one in ownership.allocations if one.gpu_uuid is ABSENT})
+    unmatched = sorted(
+        {allocation.device_id for allocation in ownership.allocations if allocation.gpu_uuid is ABSENT}
+    )
     if unmatched:
         fix = "the GPU may be lost or not mapped into this container; if not, please report the form of the id"
         what = f"the kubelet allocated devices that are not visible here: {', '.join(unmatched[:3])}"

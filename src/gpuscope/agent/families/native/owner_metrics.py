@@ -126,7 +126,10 @@ class OwnerMetrics:
 
     def _times(self, snapshot: Snapshot, names: Mapping[Uuid, str]) -> Iterator[MetricFamily]:
         times = snapshot.ownership.times
-        boards = [(self._kept(GPU_LABELS, (names.get(one.gpu_uuid, ""), one.gpu_uuid)), one) for one in times]
+        boards = [
+            (self._kept(GPU_LABELS, (names.get(gpu_time.gpu_uuid, ""), gpu_time.gpu_uuid)), gpu_time)
+            for gpu_time in times
+        ]
         units = [
             (self._kept(GPU_LABELS, (names.get(unit.uuid, ""), unit.uuid)), unit)
             for time in times
@@ -215,9 +218,9 @@ def _pod_labels(snapshot: Snapshot) -> MetricFamily:
     processes = () if snapshot.processes is ABSENT else snapshot.processes
     holders: list[Owner | Allocation] = [process.owner for process in processes]
     holders += () if allocations is ABSENT else allocations
-    for one in holders:
-        if one.pod is not ABSENT and one.pod_labels is not ABSENT:
-            pods["" if one.namespace is ABSENT else one.namespace, one.pod] = one.pod_labels
+    for holder in holders:
+        if holder.pod is not ABSENT and holder.pod_labels is not ABSENT:
+            pods["" if holder.namespace is ABSENT else holder.namespace, holder.pod] = holder.pod_labels
     samples = []
     for (namespace, pod), labels in pods.items():
         samples.append(Sample(LabelSet((("namespace", namespace), ("pod", pod), *pod_label_pairs(labels))), 1))

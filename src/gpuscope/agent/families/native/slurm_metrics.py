@@ -183,9 +183,9 @@ def _placement_families(cache: LabelCache, state: SlurmState, shown: list[SlurmJ
         number = str(job.job_id)
         for placement in placements[:MAX_NODES_PER_JOB]:
             on_nodes[number, placement.node] = 1
-            for one in placement.gres:
-                for index in () if one.indices is ABSENT else one.indices:
-                    gres[number, placement.node, one.kind, one.model, str(index)] = 1
+            for resource in placement.gres:
+                for index in () if resource.indices is ABSENT else resource.indices:
+                    gres[number, placement.node, resource.kind, resource.model, str(index)] = 1
     yield cache.family(rows.JOB_NODE, on_nodes)
     yield cache.family(rows.JOB_GRES, gres)
 
@@ -241,7 +241,9 @@ def _families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
             (rows.LICENSES_USED, "used"),
             (rows.LICENSES_RESERVED, "reserved"),
         ):
-            yield cache.family(row, {(one.name,): getattr(one, attribute) for one in state.licenses})
+            yield cache.family(
+                row, {(licence.name,): getattr(licence, attribute) for licence in state.licenses}
+            )
     if state.scheduler is not ABSENT:
         yield from _scheduler_families(cache, state.scheduler)
 
@@ -334,7 +336,7 @@ def _gpu_families(cache: LabelCache, state: SlurmState, jobs: tuple[SlurmJob, ..
 def _reservation_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFamily]:
     if state.reservations is ABSENT:
         return
-    found = {one.name: one for one in state.reservations}
+    found = {reservation.name: reservation for reservation in state.reservations}
     yield cache.family(
         rows.RESERVATION,
         {
@@ -363,7 +365,7 @@ def _share_families(cache: LabelCache, state: SlurmState) -> Iterator[MetricFami
         (rows.USAGE, "effective_usage"),
         (rows.RAW_USAGE, "raw_usage"),
     ):
-        yield cache.family(row, {(one.account, one.user): getattr(one, attribute) for one in shares})
+        yield cache.family(row, {(share.account, share.user): getattr(share, attribute) for share in shares})
 
 
 def _scheduler_families(cache: LabelCache, stats: SchedulerStats) -> Iterator[MetricFamily]:

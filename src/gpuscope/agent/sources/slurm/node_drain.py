@@ -37,7 +37,7 @@ def parse_node(text: str) -> NodeDrain:
     if state is None:
         raise SourceError("scontrol show node printed no state")
     gres = _GRES.search(text)
-    gpus = sum(one.count for one in parse_gres(gres[1] if gres else "") if one.kind == "gpu")
+    gpus = sum(resource.count for resource in parse_gres(gres[1] if gres else "") if resource.kind == "gpu")
     reason = _REASON.search(text)
     if reason is None:
         return NodeDrain("DRAIN" in state[1].upper(), gpus)

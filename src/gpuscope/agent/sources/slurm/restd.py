@@ -234,9 +234,9 @@ class SlurmRest:
                 raise
             failure = SlurmFailure.TOKEN_REFUSED if error.code == _UNAUTHORIZED else SlurmFailure.OTHER
             raise self._expired_or(str(error), failure, error.code) from None
-        pings = [one for one in document.get("pings", ()) if isinstance(one, Mapping)]
-        if pings and not any(_answers(one) for one in pings):
-            hosts = ", ".join(str(one.get("hostname", "?")) for one in pings)
+        pings = [ping for ping in document.get("pings", ()) if isinstance(ping, Mapping)]
+        if pings and not any(_answers(ping) for ping in pings):
+            hosts = ", ".join(str(ping.get("hostname", "?")) for ping in pings)
             refused = ", or it refuses the JWT" if self._has_token else ""
             why = f"slurmctld is down ({hosts}){refused}; systemctl status slurmctld there"
             failure = SlurmFailure.DOWN_OR_TOKEN_REFUSED if self._has_token else SlurmFailure.OTHER
