@@ -57,6 +57,7 @@ PLACES: Final = {
     "jira": "route: {{receiver: a}}\nreceivers: [{{name: a, jira_configs: [{{{}}}]}}]",
     "jira global": "global: {{{}}}\nroute: {{receiver: a}}\n"
                    "receivers: [{{name: a, jira_configs: [{{project: p, issue_type: t}}]}}]",
+    "sns": "route: {{receiver: a}}\nreceivers: [{{name: a, sns_configs: [{{{}}}]}}]",
     "incidentio": "route: {{receiver: a}}\nreceivers: [{{name: a, incidentio_configs: [{{{}}}]}}]",
 }  # fmt: skip
 
@@ -416,6 +417,17 @@ FRAGMENTS: Final[dict[str, tuple[str, ...]]] = {
         )),
     ),
     "jira global": ("", "jira_api_url: 'http://j/'", "jira_api_url: x", "jira_api_url: ''"),
+    "sns": (
+        "", "topic_arn: t", "phone_number: p", "target_arn: t", "topic_arn: t, phone_number: p",
+        "topic_arn: t, target_arn: p", "topic_arn: t, phone_number: p, target_arn: t",
+        *(f"topic_arn: t, {more}" for more in (
+            "sigv4: {}", "sigv4: {region: r}", "sigv4: {access_key: a}", "sigv4: {secret_key: a}",
+            "sigv4: {access_key: a, secret_key: s}", "sigv4: {profile: p, role_arn: r}", "sigv4: {foo: 1}",
+            "sigv4: {use_fips_sts_endpoint: true, service_name: s}", "sigv4: {external_id: e}",
+            "sigv4: {external_id: e, role_arn: r}", "api_url: x", "attributes: {a: b}", "attributes: [a]",
+            "subject: '', message: ''", "use_aws_http_client: true", "use_aws_http_client: x", "foo: 1",
+        )),
+    ),
 }  # fmt: skip
 
 CRASHES: Final = (

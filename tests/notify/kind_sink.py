@@ -25,17 +25,26 @@ JIRA = {
     "jql": {"issues": [_ISSUE]},
     "transitions": {"transitions": [{"id": "31", "name": "Done"}, {"id": "11", "name": "Reopen"}]},
 }
+_PUBLISHED = b"<PublishResponse><PublishResult><MessageId>1</MessageId></PublishResult></PublishResponse>"
 ANSWERS: dict[str, Callable[[str], object]] = {
     "rocketchat": lambda path: {"success": True},
     "jira": lambda path: JIRA.get(path.rpartition("/")[2], {}) if "/new/" not in path else {"issues": []},
+    "sns": lambda path: _PUBLISHED,
     "wechat": lambda path: {"access_token": "to ken"} if path.endswith("gettoken") else {"errcode": 0},
 }
 """What the service answers to a request for a path, if it is looked at."""
 
 
-def _comparable(document: dict[str, Any]) -> dict[str, Any]:
-    """Without what Alertmanager has since 0.34."""
-    return {key: value for key, value in document.items() if key != "routeLabels"}
+def _comparable(body: bytes) -> Any:
+    """A JSON document without what Alertmanager has since 0.34, or the fields of a form in any order."""
+    if body.startswith(b"{"):
+        return {key: value for key, value in json.loads(body).items() if key != "routeLabels"}
+    fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
+    entries: dict[str, str] = {}
+    for name in [name for name in fields if name.startswith("MessageAttributes.entry.")]:
+        place, _, part = name.removeprefix("MessageAttributes.entry.").partition(".")
+        entries[place] = entries.get(place, "") + f"{part}={fields.pop(name)};"
+    return {**dict(sorted(fields.items())), "attributes": sorted(entries.values())}
 
 
 @dataclass(frozen=True)
@@ -91,12 +100,16 @@ class KindSink:
                                 self.command,
                                 parts.path,
                                 tuple(parse_qsl(parts.query, keep_blank_values=True)),
-                                tuple((name, headers[name]) for name in COMPARED_HEADERS if name in headers),
-                                _comparable(json.loads(body)) if body else None,
+                                tuple(
+                                    (name, headers[name].partition("/20")[0])  # a signature has the time
+                                    for name in COMPARED_HEADERS
+                                    if name in headers
+                                ),
+                                _comparable(body) if body else None,
                             )
                         )
                     sink.changed.notify_all()
-                data = json.dumps(answer).encode()
+                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(sink.statuses.pop(0) if sink.statuses else 200)
                 self.send_header("content-length", str(len(data)))
                 self.end_headers()

@@ -105,10 +105,8 @@ BASE = "route: {receiver: r}\nreceivers:\n- name: r\n"
         ),
         ("route: {group_by: [a]}\nreceivers: [{name: r}]\n", "receiver: is missing"),
         (BASE + "- name: r\n", "two receivers 'r'"),
-        (
-            BASE + "  sns_configs: [{topic_arn: x}]\n",
-            "sns_configs: this kind of receiver is not supported",
-        ),
+        (BASE + "  sns_configs: [{subject: x}]\n", "give topic_arn, phone_number or target_arn"),
+        (BASE + "  gpuscope_configs: [{}]\n", "gpuscope_configs: unknown key"),
         (BASE + "  webhook_configs: [{url: 'ftp://x'}]\n", "must be an http:// or https:// URL"),
         (BASE + "  webhook_configs: [{max_alerts: 1}]\n", "give url or url_file"),
         (BASE + "  webhook_configs: [{ulr: 'http://x'}]\n", "give url"),

@@ -9,11 +9,14 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.base.time_text import parse_rfc3339
 from gpuscope.judge.notify.alerting_config import load_alerting
+from gpuscope.judge.notify.aws_signature import AwsCredentials, find_credentials, sign_post
 from gpuscope.judge.notify.channel import Channel, SendError
 from gpuscope.judge.notify.channels import build_receiver, load_messages
 from gpuscope.judge.notify.channels.jira import PRIORITY, JiraConfig, JiraField, JiraSender
 from gpuscope.judge.notify.channels.pushover import PushoverConfig
+from gpuscope.judge.notify.channels.sns import DEFAULTS, SnsConfig, SnsSender
 from tests.goldens import check_golden
 from tests.notify.kind_sink import KindSink, running_kind_sink
 from tests.notify.test_senders import HOSTILE, notification
@@ -28,6 +31,7 @@ ENTRIES = {
     "msteams": "webhook_url: SINK/hook",
     "wechat": "api_secret: s, corp_id: c, api_url: SINK",
     "jira": "project: P, issue_type: Bug, api_url: SINK/new/2",
+    "sns": "topic_arn: t, api_url: SINK, sigv4: {region: r, access_key: a, secret_key: s}",
     "incidentio": "url: SINK/hook, alert_source_token: t",
 }
 """With the default messages."""
@@ -61,7 +65,7 @@ def test_default_messages(kind: str, tmp_path: Path) -> None:
     ("kind", "told"),
     [
         ("opsgenie", 20), ("webex", 18), ("pushover", 2), ("victorops", 20), ("mattermost", 20),
-        ("rocketchat", 20), ("msteams", 20), ("wechat", 4), ("jira", 20), ("incidentio", 30),
+        ("rocketchat", 20), ("msteams", 20), ("wechat", 4), ("jira", 20), ("sns", 20), ("incidentio", 30),
     ],
 )  # fmt: skip
 def test_a_kind_says_which_alerts_it_has_told_in_full(kind: str, told: int, tmp_path: Path) -> None:
@@ -137,6 +141,63 @@ def test_jiras_version_3_gets_the_default_description_as_a_document(tmp_path: Pa
         own = replace(config, description=JiraField("{{ .Status }}"))
         with pytest.raises(SendError, match="must be JSON"):
             JiraSender(own, load_messages()).send(notification(), 10.0)
+
+
+@pytest.mark.parametrize(
+    ("content_type", "body", "signed", "signature"),
+    [
+        ("", b"", "host;x-amz-date", "5da7c1a2acd57cee7505fc6676e4e544621c30862966e37dddb68e92efbe5d6b"),
+        (
+            "application/x-www-form-urlencoded",
+            b"Param1=value1",
+            "content-type;host;x-amz-date",
+            "ff11897932ad3f4e8b18135d722051e5ac45fc38421b1da7b9d196a0fe09473a",
+        ),
+    ],
+    ids=["post-vanilla", "post-x-www-form-urlencoded"],
+)
+def test_a_signature_is_that_of_the_published_test_suite(
+    content_type: str, body: bytes, signed: str, signature: str
+) -> None:
+    """Of AWS' test suite for Signature Version 4."""
+    credentials = AwsCredentials("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
+    headers = dict(
+        sign_post(
+            "https://example.amazonaws.com/",
+            body,
+            content_type,
+            credentials,
+            region="us-east-1",
+            service="service",
+            now=parse_rfc3339("2015-08-30T12:36:00Z"),
+        )
+    )
+    assert headers["x-amz-date"] == "20150830T123600Z"
+    assert headers["authorization"] == (
+        "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
+        f"SignedHeaders={signed}, Signature={signature}"
+    )
+
+
+def test_where_an_access_key_is_looked_for(tmp_path: Path) -> None:
+    path = tmp_path / "credentials"
+    path.write_text(
+        "[default]\naws_access_key_id = d\naws_secret_access_key = %s\n[p]\naws_access_key_id = p\n"
+    )
+    files = {"AWS_SHARED_CREDENTIALS_FILE": str(path)}
+    keys = {"AWS_ACCESS_KEY_ID": "e", "AWS_SECRET_ACCESS_KEY": "s", "AWS_SESSION_TOKEN": "t"}
+    assert find_credentials("", {**files, **keys}) == AwsCredentials("e", "s", "t")
+    assert find_credentials("", files) == AwsCredentials("d", "%s")
+    for profile in ("p", "nope"):
+        with pytest.raises(SendError, match="no AWS access key"):
+            find_credentials(profile, {**files, **keys})
+
+
+def test_a_role_fails_only_the_messages_of_its_receiver(tmp_path: Path) -> None:
+    config = SnsConfig(region="r", role_arn="arn:aws:iam::1:role/x", texts={**DEFAULTS, "topic_arn": "t"})
+    with pytest.raises(SendError, match="role_arn is not supported here") as caught:
+        SnsSender(config, load_messages()).send(notification(), 10.0)
+    assert not caught.value.may_retry
 
 
 def test_wechats_token_is_asked_for_once_until_it_expires(tmp_path: Path) -> None:

@@ -157,6 +157,13 @@ KINDS = {
      description: '{{"type": "doc"}}'}}
   - {{api_url: 'SINK/rest/api/3', project: P, issue_type: Bug, summary: s, description: ''}}
 """,
+    "sns": f"""
+  - {{api_url: 'SINK/1', topic_arn: 'arn:{{{{ .Status }}}}', subject: 's é', message: {TEXT}, KEY}}
+  - {{api_url: 'SINK/2/', topic_arn: 'arn:x.fifo', subject: '', message: {TEXT}, attributes: {{a: b}}, KEY}}
+  - {{api_url: 'SINK/3', phone_number: '+49 1', message: {LONG}, subject: s,
+     attributes: {{'{{{{ .Status }}}}': '{{{{ .CommonLabels.node }}}}'}}, KEY}}
+  - {{api_url: 'SINK/4', target_arn: t, message: {TEXT}, subject: s, KEY}}
+""",
 }
 
 
@@ -164,8 +171,9 @@ def config_text(kind: str, url: str, *, is_real: bool) -> str:
     """Alertmanager needs a proxy to reach us instead of a service whose URL is fixed."""
     proxy = f"http_config: {{proxy_url: '{url}', tls_config: {{insecure_skip_verify: true}}}}"
     entries = KINDS[kind].replace("SINK", url).replace(", PROXY", f", {proxy}" if is_real else "")
+    entries = entries.replace("KEY", "sigv4: {region: us-east-1, access_key: AKIDEXAMPLE, secret_key: s}")
     return f"""
-route: {{receiver: all, group_by: [alertname], group_wait: 0s, group_interval: 1s, repeat_interval: 1h}}
+route: {{receiver: all, group_by: [alertname], group_wait: 500ms, group_interval: 1s, repeat_interval: 1h}}
 receivers:
 - name: all
   webhook_configs: [{{url: '{url}/webhook'}}]
@@ -179,7 +187,7 @@ def alerts(now: float, ends_at: float | None) -> list[dict[str, Any]]:
                 "alertname": "GpuHot", "node": "n1", "gpu": gpu, "severity": "warning", "odd": "a<b>&'c'"
             },
             "annotations": {"summary": f"GPU {gpu} is hot, é"},
-            "startsAt": to_rfc3339(now - 60),
+            "startsAt": to_rfc3339(now),
             **({} if ends_at is None else {"endsAt": to_rfc3339(ends_at)}),
         }
         for gpu in ("0", "1")
@@ -215,9 +223,14 @@ def test_a_kind_sends_what_alertmanager_sends(kind: str, tmp_path: Path) -> None
     with running_kind_sink(kind, tmp_path) as theirs, running_kind_sink(kind, tmp_path) as ours:
         channels = own_channels(kind, ours.url, tmp_path)
         with running_alertmanager(config_text(kind, theirs.url, is_real=True)) as base:
-            for phase, ends_at in enumerate((None, time.time()), 1):
-                call("POST", f"{base}/api/v2/alerts", alerts(time.time(), ends_at))
+            started = (
+                time.time()
+            )  # not before: Alertmanager sends an alert at once that is older than group_wait
+            for phase, status in enumerate(("firing", "resolved"), 1):
+                posted = alerts(started, None if status == "firing" else time.time())
+                call("POST", f"{base}/api/v2/alerts", posted)
                 group = to_notification(theirs.wait_for_group(phase), time.time())
+                assert (group.status, len(group.alerts)) == (status, 2)
                 for channel in channels:
                     channel.sender.send(group, 10.0)
                 sent = ours.taken(len(channels))

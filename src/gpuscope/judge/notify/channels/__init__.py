@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from gpuscope.base.config_values import ConfigMapping
@@ -27,21 +27,15 @@ from gpuscope.judge.notify.channel_options import (
     PLAIN_HTTP,
     finish,
     read_channel_http,
-    read_secret,
-    read_secret_url,
 )
 from gpuscope.judge.notify.message_texts import SHARED_DEFAULTS, Messages
 
-UNSUPPORTED_KINDS: Final[Mapping[str, tuple[str, ...]]] = {
-    "sns": (),
-}  # fmt: skip
-"""Alertmanager's, with their keys of `global`. These have no effect: a receiver that needed them is refused."""
 _NO_TEMPLATES = ("http_config", "tls_config")
 _SECRET_KEYS = (
     "bearer_token", "client_secret", "credentials", "key",
     "password", "proxy_url", "secret_key", "secrets", "url", "webhook_url",
 )  # fmt: skip
-"""Of http_config, and of kinds that Alertmanager has and we do not."""
+"""Of http_config, and those that several kinds have."""
 _SCHEME = re.compile(r"[a-z][a-z0-9+.-]*", re.IGNORECASE | re.ASCII)
 
 
@@ -126,14 +120,6 @@ class ChannelGlobals:
 
 
 def read_channel_globals(table: ConfigMapping) -> ChannelGlobals:
-    """Keys of kinds that we do not send must still be right: the file may run in Alertmanager too."""
-    unused = [key for keys in UNSUPPORTED_KINDS.values() for key in keys]
-    for key in unused:
-        table.raw(key)
-        if key.endswith("_url"):
-            read_secret_url(table, key)
-        elif f"{key}_file" in unused:
-            read_secret(table, key)
     return ChannelGlobals(
         http=read_channel_http(table, PLAIN_HTTP),
         by_kind={name: kind.read_globals(table) for name, kind in channel_kinds().items()},
@@ -145,11 +131,6 @@ def read_channels(
 ) -> tuple[ChannelConfig, ...]:
     """Every entry of a receiver, in the order of the file."""
     readable = {f"{name}_configs": kind for name, kind in channel_kinds().items() if kind.read is not None}
-    for key in (f"{name}_configs" for name in UNSUPPORTED_KINDS if f"{name}_configs" not in readable):
-        if receiver.has(key):
-            supported = ", ".join(readable)
-            receiver.fail(key, f"this kind of receiver is not supported here; there are {supported}")
-        receiver.raw(key)
     configs: list[ChannelConfig] = []
     for key in sorted(readable, key=receiver.position):
         kind, documents = readable[key], receiver.raw(key)
