@@ -166,15 +166,20 @@ def given_by_slurm(simulated: SimulatedUsage, job: str, index: int, start: int, 
     ]
 
 
-@pytest.mark.parametrize("source", ["samples", "auto"])
-@pytest.mark.parametrize(("by", "name"), [("job", "7"), ("user", "ann"), ("node", "n1")])
-def test_what_slurm_gave_and_nobody_used_is_held_without_a_prolog(
-    by: str, name: str, source: HistorySource
-) -> None:
+@pytest.fixture(scope="module")
+def job_that_uses_half() -> tuple[SimulatedUsage, list[Series]]:
     """Job 7 had two GPUs for four of eight hours and used one of them."""
     runs = [Run("ann", "7", 0, 2 * HOUR, 6 * HOUR, 0.5)]
     simulated = SimulatedUsage(END_MS, 8 * HOUR, 3, runs).simulate()
-    series = with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms)
+    return simulated, with_rollups(simulated.series(), simulated.start_ms, simulated.end_ms)
+
+
+@pytest.mark.parametrize("source", ["samples", "auto"])
+@pytest.mark.parametrize(("by", "name"), [("job", "7"), ("user", "ann"), ("node", "n1")])
+def test_what_slurm_gave_and_nobody_used_is_held_without_a_prolog(
+    by: str, name: str, source: HistorySource, job_that_uses_half: tuple[SimulatedUsage, list[Series]]
+) -> None:
+    simulated, series = job_that_uses_half
     blind = report(series, by, source, simulated.start_ms, simulated.end_ms)
     given = [one for index in (0, 1) for one in given_by_slurm(simulated, "7", index, 2 * HOUR, 6 * HOUR)]
     known = list({one.labels: one for one in (*series, *given)}.values())
