@@ -52,15 +52,15 @@ THREADS_ELSEWHERE = {
     "agent/sources/host/mounts.py": "a dead NFS server blocks statvfs for ever: a thread per mount",
     "agent/sources/kernel_log/log_readers.py": "a timer kills a command that does not end",
     "vendors/nvidia/nccl_ras/connect.py": "only a thread of its own may enter a container's network namespace",
-    "vendors/nvidia/nvml/job_runner.py": "a driver call may never return: a thread per GPU",
+    "agent/job_runner.py": "a driver call may never return: a thread per GPU",
     "history/store/background.py": "the store seals, merges and forgets in the background",
     "history/store/writer.py": "the store's single writer",
 }
 
 TOUCHES_OUTSIDE = (
     "agent/sources", "agent/owners", "vendors/nvidia/nvml", "vendors/nvidia/nvidia_smi", "vendors/nvidia/dcgm",
-    "vendors/nvidia/nccl_ras", "vendors/nvidia/load", "history/scrape", "history/remote_write",
-    "history/engines", "judge/notify", "serve",
+    "vendors/nvidia/nccl_ras", "vendors/nvidia/load", "history/scrape",
+    "history/remote_write", "history/engines", "judge/notify", "serve",
 )  # fmt: skip
 FOLDERS_WITH_A_REASON = {
     "history/store": "keeps its files: the SQLite database, its lock and its folder",

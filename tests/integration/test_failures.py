@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.vendors.nvidia.nvml.job_runner import MAX_ABANDONED_THREADS
+from gpuscope.agent.job_runner import MAX_ABANDONED_THREADS
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.integration.agent_process import Agent, Series, of_gpu, running_agent, source_up

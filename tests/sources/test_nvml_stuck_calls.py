@@ -16,12 +16,7 @@ from queue import Empty, SimpleQueue
 
 import pytest
 
-from gpuscope.base.errors import NoAnswerYet, SourceError
-from gpuscope.model.readings import ABSENT, Device, Reading
-from gpuscope.model.source import Tier
-from gpuscope.vendors.nvidia.nvidia_values import own
-from gpuscope.vendors.nvidia.nvml.clocks import Clocks
-from gpuscope.vendors.nvidia.nvml.job_runner import (
+from gpuscope.agent.job_runner import (
     CALL_DEADLINE_SECONDS,
     FIRST_PAUSE_SECONDS,
     MAX_ABANDONED_THREADS,
@@ -31,6 +26,11 @@ from gpuscope.vendors.nvidia.nvml.job_runner import (
     PendingCall,
     abandoned_threads,
 )
+from gpuscope.base.errors import NoAnswerYet, SourceError
+from gpuscope.model.readings import ABSENT, Device, Reading
+from gpuscope.model.source import Tier
+from gpuscope.vendors.nvidia.nvidia_values import own
+from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver

@@ -11,10 +11,10 @@ import ctypes
 from collections.abc import Hashable
 from typing import Any
 
+from gpuscope.agent.job_runner import JobRunner
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT
 from gpuscope.vendors.nvidia.nvml import codes
-from gpuscope.vendors.nvidia.nvml.job_runner import JobRunner
 from gpuscope.vendors.nvidia.nvml.library import Function, Library
 
 DriverCall = tuple[str, tuple[Any, ...]]

@@ -15,10 +15,10 @@ from contextlib import suppress
 from functools import cache, partial
 from typing import Any
 
+from gpuscope.agent.job_runner import abandoned_threads
 from gpuscope.base.errors import SourceError, SourceMissing
 from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.vendors.nvidia.nvml import codes
-from gpuscope.vendors.nvidia.nvml.job_runner import abandoned_threads
 from gpuscope.vendors.nvidia.nvml.tiers import NO_REQUESTS, TierPlan
 
 Function = Callable[..., Any]

@@ -14,20 +14,20 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from gpuscope.agent.job_runner import (
+    MAX_ABANDONED_THREADS,
+    JobRunner,
+    JobRunners,
+    StuckCallLog,
+    abandoned_threads,
+)
 from gpuscope.base.errors import NoAnswerYet, SourceError
 from gpuscope.model.readings import ABSENT, Device, ErrorEvent, Maybe, Process, Reading, Uuid
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
 from gpuscope.vendors.nvidia.nvml.clocks import SYSTEM, Clocks
 from gpuscope.vendors.nvidia.nvml.gpu import NvmlGpu
-from gpuscope.vendors.nvidia.nvml.job_runner import (
-    MAX_ABANDONED_THREADS,
-    JobRunner,
-    JobRunners,
-    abandoned_threads,
-)
 from gpuscope.vendors.nvidia.nvml.session import KERNEL_LIST, Session, kernel_gpus
-from gpuscope.vendors.nvidia.nvml.stuck_call_log import StuckCallLog
 from gpuscope.vendors.nvidia.nvml.tiers import NO_REQUESTS, TierPlan
 
 LOST_RETRY_SECONDS: Final = 300.0  # interval of new sessions while a GPU is lost

@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+from gpuscope.agent.job_runner import JobRunner
 from gpuscope.model.readings import ABSENT, Driver, ErrorEvent, Maybe, Uuid
 from gpuscope.vendors.nvidia.nvidia_values import cuda_version, known_values
 from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCalls, GpuLostError, address
 from gpuscope.vendors.nvidia.nvml.events import XidWatch
 from gpuscope.vendors.nvidia.nvml.gpu import NvmlGpu
-from gpuscope.vendors.nvidia.nvml.job_runner import JobRunner
 from gpuscope.vendors.nvidia.nvml.library import Library
 from gpuscope.vendors.nvidia.nvml.process_list import ProcessNames
 from gpuscope.vendors.nvidia.nvml.tiers import NO_REQUESTS, TierPlan

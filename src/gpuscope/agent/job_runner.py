@@ -1,21 +1,72 @@
-"""The threads that make driver calls: one runner per GPU, and one for calls that concern no single GPU.
+"""The threads that make calls of a driver, or read its files: one runner per GPU, and one for what concerns
+no single GPU.
 
-A runner executes one job at a time in its own thread, which records each driver call when it enters it
-(`driver_calls.py`). A call that exceeds its deadline is stuck: its thread is abandoned in the call, a new
-thread takes over the runner, and the job starts again without that call. The call is repeated only after it
-has returned. The number of abandoned threads is limited, per runner and in the process.
+A runner executes one job at a time in its own thread, which records each call when it enters it. A call that
+exceeds its deadline is stuck: its thread is abandoned in the call, a new thread takes over the runner, and the
+job starts again without that call. The call is repeated only after it has returned. The number of abandoned
+threads is limited, per runner and in the process.
 """
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable
 from queue import Empty, SimpleQueue
 from typing import Any, Final, NamedTuple
 
-from gpuscope.vendors.nvidia.nvml.clocks import Clocks
-from gpuscope.vendors.nvidia.nvml.stuck_call_log import StuckCallLog
+from gpuscope.base.clock import Clock
+
+log = logging.getLogger("gpuscope.source")
+
+
+class StuckCallLog:
+    """Log lines about stuck calls of all runners of a source.
+
+    A stuck call and its return are logged while other GPUs answer. While no GPU answers, only the first stuck
+    call is logged: a driver that blocks every call of eight GPUs would otherwise cause forty lines, and the
+    source's own message contains their number. Calls that are still stuck when GPUs answer again are logged
+    then.
+    """
+
+    def __init__(self, answers: Callable[[], bool] = lambda: True, source: str = "nvml") -> None:
+        """`answers` returns whether any GPU answered its last calls."""
+        self._answers = answers
+        self.source = source
+        self._logged: set[Hashable] = set()  # threads whose stuck calls were logged
+
+    def should_log(self, thread: Hashable) -> bool:
+        """Whether to log this thread's call now. If so, its return is logged too."""
+        if thread in self._logged or (self._logged and not self._answers()):
+            return False
+        self._logged.add(thread)
+        return True
+
+    def forget(self, thread: Hashable) -> None:
+        self._logged.discard(thread)
+
+    def stuck(self, call: object, seconds: float) -> None:
+        log.warning(
+            "source %s: %s has not returned for %.0f s; its number is absent, other numbers are still read",
+            self.source, call, seconds,
+        )  # fmt: skip
+
+    def returned(self, thread: Hashable, call: object, seconds: float, pause_seconds: float) -> None:
+        if thread in self._logged:
+            pause = f"; it is called again in {pause_seconds:.0f} s" if pause_seconds else ""
+            log.info("source %s: %s returned after %.0f s%s", self.source, call, seconds, pause)
+
+    def blocked(self, runner: str, calls: int) -> bool:
+        """Logs that a runner makes no calls; returns whether it was logged."""
+        if not self._answers():
+            return False
+        log.warning(
+            "source %s: %s: %d calls have not returned; no call is made until one returns",
+            self.source, runner, calls,
+        )  # fmt: skip
+        return True
+
 
 CALL_DEADLINE_SECONDS: Final = 2.0  # the slowest call takes 20 ms, or some 100 ms while a GPU wakes up
 MAX_STUCK_CALLS: Final = 4  # per runner; with this many no call is made until one returns
@@ -75,7 +126,9 @@ class JobThread:
         self._lock = threading.Lock()
         self._entered: tuple[Any, ...] | None = None
         self._abandoned = False
-        threading.Thread(target=self._run, name=f"nvml {runner.name}", daemon=True).start()
+        threading.Thread(
+            target=self._run, name=f"{runner.stuck_call_log.source} {runner.name}", daemon=True
+        ).start()
 
     def submit(self, job: Job) -> None:
         self._jobs.put(job)
@@ -137,7 +190,7 @@ class JobRunner:
     data until the runner is idle again.
     """
 
-    def __init__(self, name: str, clocks: Clocks, stuck_call_log: StuckCallLog | None = None) -> None:
+    def __init__(self, name: str, clocks: Clock, stuck_call_log: StuckCallLog | None = None) -> None:
         self.name = name
         self.stuck_call_log = stuck_call_log or StuckCallLog()
         self.failures: Counter[str] = Counter()  # failed calls by name, until they are collected
@@ -284,7 +337,7 @@ class JobRunner:
 class JobRunners:
     """Waits for runners and replaces threads whose calls are overdue."""
 
-    def __init__(self, clocks: Clocks) -> None:
+    def __init__(self, clocks: Clock) -> None:
         self._clocks = clocks
         self.finished: SimpleQueue[JobRunner] = SimpleQueue()
 
