@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from gpuscope.agent.collect.composer import merge_readings
-from gpuscope.model.readings import ABSENT, Device, Driver, Reading, Uuid
+from gpuscope.model.readings import ABSENT, Device, Driver, Pid, Process, Reading, Uuid
 from gpuscope.vendors.nvidia.nvidia_values import make_instance, own
 from tests.fakes import gpu
 
@@ -62,3 +62,23 @@ def test_a_source_without_a_vendor_takes_nothing_of_the_vendor_s_away() -> None:
         (device,) = merge_readings(readings).devices
         assert (device.vendor, device.power_watts) == ("nvidia", 300.0)
         assert (own(device).recovery_action, own(device).fabric_state) == (0.0, 3.0)
+
+
+def test_processes_of_gpus_of_several_vendors_come_together() -> None:
+    def process(pid: int, uuid: str) -> Process:
+        return Process(pid=Pid(pid), gpu_uuid=Uuid(uuid))
+
+    nvml = Reading(devices=(gpu(0),), processes=(process(1, "GPU-0"),))
+    fallback = Reading(devices=(gpu(0),), processes=(process(1, "GPU-0"), process(2, "GPU-0")))
+    other = Reading(devices=(Device(uuid=Uuid("GPU-amd"), index=0),), processes=(process(3, "GPU-amd"),))
+    idle = Reading(devices=(gpu(0),), processes=())
+    unknown = Reading(devices=(gpu(0),))
+    for readings, pids in (
+        ([nvml, fallback, other], [1, 3]),
+        ([idle, fallback, other], [3]),
+        ([unknown, other], [3]),
+        ([other, nvml], [3, 1]),
+    ):
+        merged = merge_readings(readings).processes
+        assert merged is not ABSENT
+        assert [one.pid for one in merged] == pids

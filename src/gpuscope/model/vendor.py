@@ -17,7 +17,7 @@ from typing import Final
 
 from gpuscope.base.plugins import find_plugins
 from gpuscope.model.native_metric import NativeMetric
-from gpuscope.model.readings import ABSENT, Maybe, Uuid
+from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
 
 UNLABELLED: Final = "nvidia"
 """The vendor whose info series have no label `vendor`: they are older than the label, which would make new
@@ -167,6 +167,8 @@ class Vendor:
     id_starts: tuple[str, ...] = ()
     """Beginnings of its UUIDs: an unknown resource with such a device id is a GPU."""
     id_forms: tuple[DeviceIdForm, ...] = ()
+    device_ids: Callable[[Device], Mapping[str, Uuid]] = lambda device: {}
+    """Ids that schedulers give a GPU or its instances and that have no form: to the UUID of each."""
 
     services: tuple[str, ...] = ()
     """Programs that hold a GPU for others: daemons of the driver, other monitors."""

@@ -24,6 +24,7 @@ from gpuscope.model.readings import (
     HostReading,
     Instance,
     Maybe,
+    Process,
     Reading,
     Snapshot,
     SourceStatus,
@@ -151,9 +152,24 @@ def merge_readings(readings: Sequence[Reading]) -> Reading:
     devices = _merge_units(device for reading in readings for device in reading.devices)
     return replace(
         merged,
+        processes=_merge_processes(readings),
         devices=tuple(sorted(devices, key=lambda device: (device.index, device.uuid))),
         simulated=any(reading.simulated for reading in readings),
     )
+
+
+def _merge_processes(readings: Sequence[Reading]) -> Maybe[tuple[Process, ...]]:
+    """Of each GPU those of the first source that knows its processes. Each vendor has sources of its own."""
+    known = [reading for reading in readings if reading.processes is not ABSENT]
+    if len(known) < 2:
+        return known[0].processes if known else ABSENT
+    processes: list[Process] = []
+    listed: set[Uuid] = set()
+    for reading in known:
+        own = () if reading.processes is ABSENT else reading.processes
+        processes += [process for process in own if process.gpu_uuid not in listed]
+        listed |= {device.uuid for device in reading.devices} | {process.gpu_uuid for process in own}
+    return tuple(processes)
 
 
 def _merge_units(units: Iterable[U]) -> tuple[U, ...]:

@@ -17,7 +17,7 @@ from gpuscope.agent.owners.allocation_claims import JOB, POD, AllocationClaim
 from gpuscope.agent.owners.pods import Pods
 from gpuscope.model.readings import ABSENT, Allocation, Device, Instance, JobFacts, Maybe, Uuid
 from gpuscope.model.readings.device import NO_VALUES
-from gpuscope.model.vendor import DeviceIdForm, vendors
+from gpuscope.model.vendor import DeviceIdForm, vendor_of, vendors
 
 # From the device ids that schedulers use to the visible GPUs, by the forms of ids that are known.
 #
@@ -60,6 +60,10 @@ class DeviceIndex:
                 self._by_minor[device.minor_number] = device
             if device.pci_bus_id is not ABSENT:
                 self._by_address[_address(device.pci_bus_id)] = device
+            vendor = vendor_of(device.vendor)
+            for device_id, uuid in ({} if vendor is None else vendor.device_ids(device)).items():
+                if uuid in self.by_uuid:
+                    self.by_uuid[device_id] = self.by_uuid[uuid]
 
     def find(self, device_id: str) -> MatchedDevice | None:
         known = self.by_uuid.get(device_id)
