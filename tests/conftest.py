@@ -156,6 +156,7 @@ NOT_FAST = (
     "test_fake_nvml.py",
     "test_how_to_add.py",
     "test_package.py",
+    "vendors/amd/test_opened_files.py",
     "wiring/test_garbage_collection.py",
     "wiring/test_heap.py",
     "wiring/test_live_readers.py",

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from gpuscope.vendors.nvidia.throttles import THROTTLES
 
 from gpuscope.agent.families.native.table import NATIVE_METRICS
 from gpuscope.judge.checks.gpu_checks import HINDERING
-from gpuscope.model.vendor import ErrorAction, GpuError, throttle_reasons
+from gpuscope.model.vendor import ErrorAction, GpuError
 from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
 from gpuscope.vendors.nvidia.xids import (
     APPLICATION_XIDS,
@@ -100,5 +101,5 @@ def test_a_number_outside_the_catalogue_says_so() -> None:
 
 
 def test_every_throttle_reason_has_a_row() -> None:
-    assert set(throttle_reasons()) == set(THROTTLE_BITS)
+    assert {row.reason for row in THROTTLES} == set(THROTTLE_BITS)
     assert "gpu_idle" not in HINDERING

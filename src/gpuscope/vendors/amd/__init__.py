@@ -1,0 +1,1 @@
+"""AMD: the files of its kernel driver, errors, partitions."""

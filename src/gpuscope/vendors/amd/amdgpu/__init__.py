@@ -1,0 +1,27 @@
+"""AMD's GPUs, from the files of the kernel's driver amdgpu; no library and no root is needed.
+
+Output: devices, partitions, processes. Every number can be absent: each file can be missing, refuse or fail
+without affecting the others. `/dev/kfd` is never opened, `pcie_bw` never read.
+"""
+
+from __future__ import annotations
+
+from gpuscope.base.settings import Settings
+from gpuscope.model.source import Source, SourceSpec
+from gpuscope.vendors.amd.amdgpu.plan import AmdgpuSettings
+
+
+def open_amdgpu(settings: Settings) -> Source:
+    from gpuscope.vendors.amd.amdgpu.amdgpu_source import AmdgpuSource, Roots
+
+    return AmdgpuSource(
+        Roots(sysfs=settings.path_sysfs, procfs=settings.path_procfs, rootfs=settings.path_rootfs),
+        reading_seconds=max(0.5, 0.8 * settings.interval),
+        stale_seconds=SOURCE.deadline_seconds(settings),
+        integrated=settings.view(AmdgpuSettings).integrated_gpus,
+    )
+
+
+SOURCE = SourceSpec(
+    name="amdgpu", summary="reads AMD's GPUs from the files of the kernel's driver", open=open_amdgpu
+)
