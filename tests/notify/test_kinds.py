@@ -39,12 +39,12 @@ ENTRIES = {
 
 def channel(kind: str, sink: KindSink, tmp_path: Path) -> Channel:
     path = tmp_path / "alertmanager.yml"
-    entry = ENTRIES[kind].replace("SINK", sink.url)
-    path.write_text(f"route: {{receiver: all}}\nreceivers: [{{name: all, {kind}_configs: [{{{entry}}}]}}]\n")
+    text = ENTRIES[kind].replace("SINK", sink.url)
+    path.write_text(f"route: {{receiver: all}}\nreceivers: [{{name: all, {kind}_configs: [{{{text}}}]}}]\n")
     config = load_alerting(path)
     configs = [
-        replace(one, api_url=f"{sink.url}/1") if isinstance(one, PushoverConfig) else one
-        for one in config.receivers["all"].channels
+        replace(entry, api_url=f"{sink.url}/1") if isinstance(entry, PushoverConfig) else entry
+        for entry in config.receivers["all"].channels
     ]
     [built] = build_receiver("all", configs, config.messages)
     return built
@@ -56,7 +56,9 @@ def test_default_messages(kind: str, tmp_path: Path) -> None:
         built = channel(kind, sink, tmp_path)
         for sent in (notification(), notification(is_resolved=True), notification(HOSTILE)):
             built.sender.send(sent, 10.0)
-    documents = [[one.method, one.path, dict(one.query), dict(one.headers), one.body] for one in sink.requests]
+    documents = [
+        [sent.method, sent.path, dict(sent.query), dict(sent.headers), sent.body] for sent in sink.requests
+    ]
     text = json.dumps(documents, indent=1, ensure_ascii=False).replace(sink.url, "SINK")
     check_golden(Path(f"notify/kind_{kind}.json"), text.encode())
 
@@ -210,4 +212,33 @@ def test_wechats_token_is_asked_for_once_until_it_expires(tmp_path: Path) -> Non
             built.sender.send(notification(), 10.0)
         sink.answer = _wechat(0)
         built.sender.send(notification(), 10.0)
-    assert [one.path for one in sink.requests].count("/gettoken") == 2
+    assert [sent.path for sent in sink.requests].count("/gettoken") == 2
+
+
+def test_no_secret_of_a_kind_is_shown(tmp_path: Path) -> None:
+    path = tmp_path / "alertmanager.yml"
+    path.write_text("""
+global:
+  opsgenie_api_key: hidden1
+  victorops_api_key: hidden2
+  mattermost_webhook_url: http://hidden3/
+  rocketchat_token: hidden4
+  rocketchat_token_id: hidden5
+  wechat_api_secret: hidden6
+route: {receiver: all}
+receivers:
+- name: all
+  opsgenie_configs: [{api_key: hidden7}]
+  victorops_configs: [{api_key: hidden8, routing_key: r}]
+  pushover_configs: [{user_key: hidden9, token: hidden10}]
+  mattermost_configs: [{webhook_url: 'http://hidden11/'}]
+  rocketchat_configs: [{token: hidden12, token_id: hidden13}]
+  msteams_configs: [{webhook_url: 'http://hidden14/'}]
+  wechat_configs: [{api_secret: hidden15, corp_id: c}]
+  incidentio_configs: [{url: 'http://i/', alert_source_token: hidden16}]
+  sns_configs: [{topic_arn: t, sigv4: {access_key: a, secret_key: hidden17}}]
+  webex_configs: [{room_id: r, http_config: {authorization: {credentials: hidden18}}}]
+""")
+    config = load_alerting(path)
+    assert "hidden" not in config.original
+    assert "hidden" not in repr(config.receivers)

@@ -217,7 +217,7 @@ class JiraSender:
             return
         path = f"issue/{issue['key']}/transitions"
         known = self._request("GET", path, None, timeout_seconds).get("transitions") or []
-        number = next((one.get("id") for one in known if one.get("name") == name), None)
+        number = next((move.get("id") for move in known if move.get("name") == name), None)
         if number is None:
             raise SendError(f"Jira's issue {issue['key']} has no transition {name!r}", may_retry=False)
         self._request("POST", path, {"transition": {"id": number}}, timeout_seconds)
