@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from gpuscope.vendors.nvidia.throttles import THROTTLES
 
 from gpuscope.agent.families.native.table import NATIVE_METRICS
 from gpuscope.judge.checks.gpu_checks import HINDERING
 from gpuscope.model.vendor import ErrorAction, GpuError
 from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
+from gpuscope.vendors.nvidia.vendor import THROTTLES
 from gpuscope.vendors.nvidia.xids import (
     APPLICATION_XIDS,
     CATALOGUE,
