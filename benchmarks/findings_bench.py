@@ -18,9 +18,9 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
 from gpuscope.judge.checks.condition import SubjectKey
-from gpuscope.judge.reports.finding_ledger import WINDOW_MS
-from gpuscope.judge.reports.finding_windows import STEP_MS, GpuKey, LostSpan, Window, read_window
-from gpuscope.judge.reports.past_findings import past_findings
+from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS
+from gpuscope.judge.reports.findings.finding_windows import STEP_MS, GpuKey, LostSpan, Window, read_window
+from gpuscope.judge.reports.findings.past_findings import past_findings
 from gpuscope.serve.reports.findings_over_time import answer_json
 from tests.reports.histories import START_MS, History
 from tests.store.support import HandClock

@@ -26,11 +26,11 @@ from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.frame import Floats
 from gpuscope.history.store import Store, StoreOptions, Tick
-from gpuscope.judge.reports.finding_ledger import FindingLedger
-from gpuscope.judge.reports.job_question import parse_job
-from gpuscope.judge.reports.receipt_reader import read_receipt
-from gpuscope.judge.reports.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
+from gpuscope.judge.reports.receipt.job_question import parse_job
+from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
+from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.evaluated_rules import AlertContext
 from gpuscope.judge.rules.rule_file import read_groups

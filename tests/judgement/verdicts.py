@@ -25,13 +25,13 @@ from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.judge.checks.finding import Finding
 from gpuscope.judge.checks.judgement import JudgedMoment
 from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
-from gpuscope.judge.reports.finding_ledger import FindingLedger
-from gpuscope.judge.reports.finding_windows import Window
-from gpuscope.judge.reports.job_question import parse_job
-from gpuscope.judge.reports.past_findings import past_findings
-from gpuscope.judge.reports.receipt_reader import read_receipt
-from gpuscope.judge.reports.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.finding_windows import Window
+from gpuscope.judge.reports.findings.past_findings import past_findings
+from gpuscope.judge.reports.receipt.job_question import parse_job
+from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
+from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alert_state import AlertState
 from gpuscope.judge.rules.alert_templates import load_templates

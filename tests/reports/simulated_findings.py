@@ -28,7 +28,7 @@ from gpuscope.judge.checks.facts import sort_samples
 from gpuscope.judge.checks.finding import Finding
 from gpuscope.judge.checks.findings import FindingMaker
 from gpuscope.judge.checks.judgement import EVALUATED, Judgement
-from gpuscope.judge.reports.finding_ledger import WINDOW_MS
+from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS
 from gpuscope.model.readings import Owner, Snapshot
 from gpuscope.model.series import Series
 from gpuscope.serve.live.collector_samples import snapshot_samples

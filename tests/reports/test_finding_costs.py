@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.judge.reports.finding_ledger import FindingLedger
-from gpuscope.judge.reports.past_findings import PastFindings, past_findings
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.past_findings import PastFindings, past_findings
 from tests.examples import examples
 from tests.reports.histories import START_MS, History
 

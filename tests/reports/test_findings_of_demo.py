@@ -11,8 +11,8 @@ import pytest
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.checks.check import Share
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.reports.finding_ledger import FindingLedger
-from gpuscope.judge.reports.past_findings import PastFinding, PastFindings, past_findings
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.past_findings import PastFinding, PastFindings, past_findings
 from tests.reports.filled_engines import ENGINES, Fill
 from tests.reports.simulated_findings import SCENES, Simulated, simulate
 

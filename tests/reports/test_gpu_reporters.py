@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from gpuscope.judge.reports.board_spans import board_spans
 from gpuscope.judge.reports.gpu_reporters import GpuReporters, ReportedSpan, Turn, take_turns
-from gpuscope.judge.reports.job_question import parse_job
-from gpuscope.judge.reports.job_receipt import JobReceipt
 from gpuscope.judge.reports.rates import parse_rates
-from gpuscope.judge.reports.receipt_reader import read_receipt
+from gpuscope.judge.reports.receipt.job_question import parse_job
+from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
+from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
 from gpuscope.judge.reports.report_range import RangePiece
-from gpuscope.judge.reports.rollup_hours import HistorySource
-from gpuscope.judge.reports.usage import UsageReport
-from gpuscope.judge.reports.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.reports.usage.rollup_hours import HistorySource
+from gpuscope.judge.reports.usage.usage import UsageReport
+from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.model.series import Series
 from tests.examples import examples
 from tests.reports.filled_engines import ENGINES, Fill, NewEngine

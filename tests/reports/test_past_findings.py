@@ -12,8 +12,8 @@ from gpuscope.judge.checks.check import Check, Share
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.finding_texts import FINDING_TEXTS, NOT_FINDINGS, STEP_TEXTS, fill
 from gpuscope.judge.checks.thresholds import STARTING_SECONDS
-from gpuscope.judge.reports.finding_ledger import FindingLedger
-from gpuscope.judge.reports.past_findings import PastFinding, PastFindings, past_findings
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.past_findings import PastFinding, PastFindings, past_findings
 from gpuscope.judge.reports.rates import parse_rates
 from tests.reports.histories import START_MS, STEP_MS, History
 

@@ -14,11 +14,11 @@ from gpuscope.base.limits import Limits
 from gpuscope.history.engines.engine_errors import EngineFailed
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
-from gpuscope.judge.reports.finding_windows import Window, read_windows
-from gpuscope.judge.reports.job_question import JobNotFound, parse_job
-from gpuscope.judge.reports.job_receipt import JobReceipt
-from gpuscope.judge.reports.receipt_reader import read_receipt
-from gpuscope.judge.reports.receipt_text import receipt_lines
+from gpuscope.judge.reports.findings.finding_windows import Window, read_windows
+from gpuscope.judge.reports.receipt.job_question import JobNotFound, parse_job
+from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
+from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
+from gpuscope.judge.reports.receipt.receipt_text import receipt_lines
 from gpuscope.model.series import Series
 from gpuscope.serve.http.routing import Router
 from gpuscope.serve.reports.report_routes import ReportThreads, report_routes

@@ -15,7 +15,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.time_text import parse_time_zone, to_local
 from gpuscope.judge.reports.board_spans import OBSERVED
 from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, Buckets, RangePiece, parse_range
-from gpuscope.judge.reports.usage_history import UsageHistory
+from gpuscope.judge.reports.usage.usage_history import UsageHistory
 from gpuscope.model.series import Labels, Series
 from tests.reports.test_usage import SampleEngine
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gpuscope.judge.reports.usage import UsageReport
+from gpuscope.judge.reports.usage.usage import UsageReport
 from gpuscope.model.series import Labels, Series
 from tests.reports.test_counter_growth import END_MS
 from tests.reports.test_usage import HOURS, POINTS, STEP_MS, report, series

@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.judge.reports.job_question import parse_job
-from gpuscope.judge.reports.job_receipt import JobReceipt
-from gpuscope.judge.reports.receipt_reader import read_receipt
-from gpuscope.judge.reports.rollup_hours import HistorySource
-from gpuscope.judge.reports.usage import UsageReport
-from gpuscope.judge.reports.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.reports.receipt.job_question import parse_job
+from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
+from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
+from gpuscope.judge.reports.usage.rollup_hours import HistorySource
+from gpuscope.judge.reports.usage.usage import UsageReport
+from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.shipped.rollup_rules import rollup_file
 from gpuscope.model.series import Series
 from tests.engines import engine, running_prometheus

@@ -13,7 +13,7 @@ from gpuscope.cli.server_client import add_server_arguments, explained_errors, t
 
 if TYPE_CHECKING:
     from gpuscope.history.engines.http_connection import EngineConnection
-    from gpuscope.judge.reports.job_receipt import JobReceipt
+    from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
 
 SETTINGS = ("time_zone",)
 COMMON = ("time_zone",)
@@ -43,8 +43,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.judge.reports.jobstats_summary import jobstats_summary
-    from gpuscope.judge.reports.receipt_html import receipt_page
-    from gpuscope.judge.reports.receipt_text import receipt_lines
+    from gpuscope.judge.reports.receipt.receipt_html import receipt_page
+    from gpuscope.judge.reports.receipt.receipt_text import receipt_lines
     from gpuscope.serve.reports.job_answer import job_answer
 
     receipt = _receipt(args, settings)
@@ -63,8 +63,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 def _receipt(args: argparse.Namespace, settings: Settings) -> JobReceipt:
     from gpuscope.history.engines.blocking import connect, run_with
     from gpuscope.history.engines.http_engine import HttpEngine
-    from gpuscope.judge.reports.job_question import parse_job
-    from gpuscope.judge.reports.receipt_reader import read_receipt
+    from gpuscope.judge.reports.receipt.job_question import parse_job
+    from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
 
     asked = asked_range(args, settings)
     question = parse_job(args.job, asked.start_ms, asked.end_ms)

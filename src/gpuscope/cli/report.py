@@ -16,8 +16,8 @@ from gpuscope.cli.server_client import add_server_arguments, explained_errors, t
 
 if TYPE_CHECKING:
     from gpuscope.history.engines.http_connection import EngineConnection
-    from gpuscope.judge.reports.usage import UsageReport
-    from gpuscope.judge.reports.usage_report import UsageQuestion
+    from gpuscope.judge.reports.usage.usage import UsageReport
+    from gpuscope.judge.reports.usage.usage_report import UsageQuestion
 
 SETTINGS = ("co2", "time_zone")
 COMMON = ("co2", "time_zone")
@@ -66,8 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.judge.reports.usage_html import to_html
-    from gpuscope.judge.reports.usage_text import text_lines, to_csv
+    from gpuscope.judge.reports.usage.usage_html import to_html
+    from gpuscope.judge.reports.usage.usage_text import text_lines, to_csv
     from gpuscope.serve.reports.usage_answer import usage_answer
 
     report = _report(args, _question(args, settings))
@@ -87,8 +87,8 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
     from gpuscope.judge.reports.rates import parse_rates
-    from gpuscope.judge.reports.usage_grouping import parse_grouping
-    from gpuscope.judge.reports.usage_report import UsageQuestion
+    from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+    from gpuscope.judge.reports.usage.usage_report import UsageQuestion
 
     asked = asked_range(args, settings)
     return UsageQuestion(
@@ -105,7 +105,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
 def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
     from gpuscope.history.engines.blocking import connect, run_with
     from gpuscope.history.engines.http_engine import HttpEngine
-    from gpuscope.judge.reports.usage_report import usage_report
+    from gpuscope.judge.reports.usage.usage_report import usage_report
 
     async def read(connection: EngineConnection) -> UsageReport:
         return await usage_report(HttpEngine(connection), question)

@@ -24,7 +24,7 @@ from gpuscope.judge.checks.findings import FindingMaker
 from gpuscope.judge.checks.judgement import NOT_EVALUATED, UNKNOWN_SECONDS
 from gpuscope.judge.checks.missing import NOTHING_MISSING, Gone, Missing
 from gpuscope.judge.checks.open_episodes import KEEP_SECONDS, OpenEpisode, OpenEpisodes
-from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.series import STALE_NAN_BITS, Labels
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.fleet_samples import by_node

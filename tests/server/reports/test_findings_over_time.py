@@ -16,7 +16,7 @@ from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.engines.engine_errors import EngineFailed
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.reports.finding_ledger import WINDOW_MS, FindingLedger
+from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS, FindingLedger
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.serve.api_types import findings_json
 from gpuscope.serve.api_types.findings_json import PastFindingsAnswer

@@ -23,7 +23,7 @@ from gpuscope.history.remote_write.receiver import Receiver
 from gpuscope.history.remote_write.sender import RemoteWriteQueues
 from gpuscope.history.scrape.late_scrapes import LateScrapes
 from gpuscope.history.store import Store
-from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.serve.api.embedded import EmbeddedApi

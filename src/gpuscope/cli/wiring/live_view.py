@@ -14,7 +14,7 @@ from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store
 from gpuscope.history.store.target_names import is_pushed
-from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.judge.reports.rates import parse_rates
 from gpuscope.serve.live.collector_samples import CollectorSamples
 from gpuscope.serve.live.engine_samples import EngineSamples

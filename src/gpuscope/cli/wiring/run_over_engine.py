@@ -27,7 +27,7 @@ from gpuscope.history.engines.answer_memory import AnswerMemory
 from gpuscope.history.engines.http_connection import EngineConnection
 from gpuscope.history.engines.http_engine import HttpEngine
 from gpuscope.history.scrape.config import ScrapeConfig
-from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.serve.api.engine_stats import EngineStats

@@ -11,7 +11,7 @@ import gzip
 import json
 from typing import Any
 
-from gpuscope.judge.reports.job_receipt import JobReceipt
+from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
 
 PREFIX = "JS1:"
 

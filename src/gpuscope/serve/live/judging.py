@@ -28,7 +28,7 @@ from gpuscope.judge.checks.judgement import EVALUATED, JudgedMoment, Judgement
 from gpuscope.judge.checks.open_episodes import OpenEpisode
 from gpuscope.judge.checks.states import GpuKey
 from gpuscope.judge.checks.use_checks import IDLE_KINDS
-from gpuscope.judge.reports.finding_ledger import FindingLedger
+from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 
 log = logging.getLogger("gpuscope.live")
 

@@ -21,9 +21,9 @@ import orjson
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import GpuscopeError, UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.judge.reports.finding_ledger import WINDOW_MS, FindingLedger
-from gpuscope.judge.reports.finding_windows import Window
-from gpuscope.judge.reports.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
+from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS, FindingLedger
+from gpuscope.judge.reports.findings.finding_windows import Window
+from gpuscope.judge.reports.findings.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
 from gpuscope.judge.reports.rates import Rates, parse_rates
 from gpuscope.judge.reports.report_range import ReportRange
 from gpuscope.judge.reports.report_sentence import ReportSentence

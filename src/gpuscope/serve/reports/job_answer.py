@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuscope.judge.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
+from gpuscope.judge.reports.receipt.job_receipt import HOUR, JobReceipt, ReceiptGpu
 from gpuscope.serve.api_types.job_json import JobAnswer, JobGpuJson
 from gpuscope.serve.reports.usage_answer import sentence_json
 

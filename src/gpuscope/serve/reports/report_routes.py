@@ -22,19 +22,19 @@ from gpuscope.base.setting_values import parse_argument
 from gpuscope.base.time_text import parse_time_zone
 from gpuscope.history.engines.engine_errors import EngineError, EngineQueryTimeout
 from gpuscope.history.engines.query_engine import QueryEngine
-from gpuscope.judge.reports.finding_windows import Window
-from gpuscope.judge.reports.job_question import JobNotFound, parse_job
+from gpuscope.judge.reports.findings.finding_windows import Window
 from gpuscope.judge.reports.rates import Rates, parse_co2_factor, parse_rates
-from gpuscope.judge.reports.receipt_html import receipt_page
-from gpuscope.judge.reports.receipt_reader import PastWindows, read_receipt
+from gpuscope.judge.reports.receipt.job_question import JobNotFound, parse_job
+from gpuscope.judge.reports.receipt.receipt_html import receipt_page
+from gpuscope.judge.reports.receipt.receipt_reader import PastWindows, read_receipt
 from gpuscope.judge.reports.report_page import CONTENT_SECURITY_POLICY
 from gpuscope.judge.reports.report_range import ReportRange, parse_range
-from gpuscope.judge.reports.rollup_hours import HistorySource
-from gpuscope.judge.reports.usage import UsageReport
-from gpuscope.judge.reports.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage_html import to_html
-from gpuscope.judge.reports.usage_report import UsageQuestion, usage_report
-from gpuscope.judge.reports.usage_text import to_csv
+from gpuscope.judge.reports.usage.rollup_hours import HistorySource
+from gpuscope.judge.reports.usage.usage import UsageReport
+from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage_html import to_html
+from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
+from gpuscope.judge.reports.usage.usage_text import to_csv
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
 from gpuscope.serve.api_types.report_json import ReportKind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gpuscope.judge.reports.report_range import RangePiece
 from gpuscope.judge.reports.report_sentence import ReportSentence
-from gpuscope.judge.reports.usage import UsageBucket, UsageReport, UsageRow, total_row
+from gpuscope.judge.reports.usage.usage import UsageBucket, UsageReport, UsageRow, total_row
 from gpuscope.serve.api_types.report_json import (
     ReportAnswer,
     ReportBucketJson,

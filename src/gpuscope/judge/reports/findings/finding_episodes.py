@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from gpuscope.judge.checks.check import Check, Share, Subject
 from gpuscope.judge.checks.condition import SubjectKey
-from gpuscope.judge.reports.finding_windows import STEP_MS, LostSpan, Window, continued
+from gpuscope.judge.reports.findings.finding_windows import STEP_MS, LostSpan, Window, continued
 from gpuscope.judge.reports.gpu_weights import GpuKey, GpuWeights
 
 TimeSpan = tuple[int, int]

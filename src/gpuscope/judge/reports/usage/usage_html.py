@@ -9,8 +9,8 @@ from typing import Final
 from gpuscope.base.time_text import zone_text
 from gpuscope.judge.reports.report_page import legend, page, scrolling, sentences
 from gpuscope.judge.reports.svg_plots import PlotBar, one_bar, stacked_bars
-from gpuscope.judge.reports.usage import PARTS, UsageBucket, UsageReport, UsageRow, total_row
-from gpuscope.judge.reports.usage_text import (
+from gpuscope.judge.reports.usage.usage import PARTS, UsageBucket, UsageReport, UsageRow, total_row
+from gpuscope.judge.reports.usage.usage_text import (
     UsageColumn,
     invariant_text,
     price_sentences,

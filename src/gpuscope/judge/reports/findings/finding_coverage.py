@@ -11,8 +11,8 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.judge.reports.finding_episodes import seconds_within
-from gpuscope.judge.reports.finding_windows import LostSpan, Window
+from gpuscope.judge.reports.findings.finding_episodes import seconds_within
+from gpuscope.judge.reports.findings.finding_windows import LostSpan, Window
 from gpuscope.judge.reports.gpu_weights import GpuKey, GpuWeights
 from gpuscope.judge.reports.report_sentence import ReportSentence
 

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Final
 
 from gpuscope.base.time_text import to_rfc3339
-from gpuscope.judge.reports.job_receipt import JobReceipt, ReceiptGpu
+from gpuscope.judge.reports.receipt.job_receipt import JobReceipt, ReceiptGpu
 
 WIDTH: Final = 80
 METER: Final = 50

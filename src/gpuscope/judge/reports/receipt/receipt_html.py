@@ -6,8 +6,8 @@ import html
 from collections.abc import Iterator
 from typing import Final
 
-from gpuscope.judge.reports.job_receipt import JobReceipt, ReceiptGpu
-from gpuscope.judge.reports.receipt_text import (
+from gpuscope.judge.reports.receipt.job_receipt import JobReceipt, ReceiptGpu
+from gpuscope.judge.reports.receipt.receipt_text import (
     duration_text,
     gib_text,
     percent_text,

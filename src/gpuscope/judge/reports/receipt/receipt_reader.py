@@ -19,15 +19,26 @@ from gpuscope.judge.checks.use_checks import IDLE_KINDS
 from gpuscope.judge.checks.wait_checks import WAITS
 from gpuscope.judge.reports.board_spans import board_spans
 from gpuscope.judge.reports.counter_growth import ChunkGrid, CounterGrowth, counter_growth
-from gpuscope.judge.reports.finding_coverage import failed, unread
-from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject, longest_run, seconds_within
-from gpuscope.judge.reports.finding_windows import Window, read_windows
+from gpuscope.judge.reports.findings.finding_coverage import failed, unread
+from gpuscope.judge.reports.findings.finding_episodes import (
+    Episode,
+    episodes_by_subject,
+    longest_run,
+    seconds_within,
+)
+from gpuscope.judge.reports.findings.finding_windows import Window, read_windows
 from gpuscope.judge.reports.gpu_identities import GpuIdentities, read_gpu_identities
 from gpuscope.judge.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher
 from gpuscope.judge.reports.gpu_weights import GpuWeights, slice_share
-from gpuscope.judge.reports.job_question import HELD_SECONDS, JobQuestion, find_job, find_later_runs, not_found
-from gpuscope.judge.reports.job_receipt import HOUR, JobReceipt, ReceiptGpu
-from gpuscope.judge.reports.receipt_notes import find_notes
+from gpuscope.judge.reports.receipt.job_question import (
+    HELD_SECONDS,
+    JobQuestion,
+    find_job,
+    find_later_runs,
+    not_found,
+)
+from gpuscope.judge.reports.receipt.job_receipt import HOUR, JobReceipt, ReceiptGpu
+from gpuscope.judge.reports.receipt.receipt_notes import find_notes
 from gpuscope.judge.reports.report_range import RangePiece
 from gpuscope.judge.reports.report_sentence import ReportSentence
 from gpuscope.judge.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units, released_chunks

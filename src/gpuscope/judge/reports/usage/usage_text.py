@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.base.time_text import local_text
-from gpuscope.judge.reports.usage import PARTS, UsageReport, UsageRow, total_row
-from gpuscope.judge.reports.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import PARTS, UsageReport, UsageRow, total_row
+from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
 
 Escape = Callable[[str], str]
 WIDTH: Final = 80

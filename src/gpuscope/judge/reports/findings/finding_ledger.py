@@ -19,8 +19,8 @@ from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
 from gpuscope.judge.checks.condition import SubjectKey
 from gpuscope.judge.checks.finding import Loss
-from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject
-from gpuscope.judge.reports.finding_windows import (
+from gpuscope.judge.reports.findings.finding_episodes import Episode, episodes_by_subject
+from gpuscope.judge.reports.findings.finding_windows import (
     OBSERVED,
     STEP_MS,
     Offload,

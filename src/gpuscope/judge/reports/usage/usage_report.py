@@ -24,26 +24,33 @@ from gpuscope.judge.reports.gpu_identities import (
     read_pod_label,
 )
 from gpuscope.judge.reports.gpu_reporters import GpuReporters
-from gpuscope.judge.reports.known_parts import (
-    MAX_REASON,
-    MIN_CLOCK_SECONDS,
-    early_notes,
-    find_missing,
-    source_notes,
-)
 from gpuscope.judge.reports.rates import Rates
 from gpuscope.judge.reports.report_range import HOUR_MS, MINUTE_MS, Buckets, RangePiece
 from gpuscope.judge.reports.report_sentence import ReportSentence
-from gpuscope.judge.reports.rollup_hours import HistorySource, RollupHours, plan_pieces, read_rollup_hours
 from gpuscope.judge.reports.slurm_allocations import (
     TooManyAllocations,
     UnitKey,
     UnusedAllocations,
     unused_allocations,
 )
-from gpuscope.judge.reports.usage import HOUR, JOULES_PER_KWH, Invariant, UsageBucket, UsageReport, UsageRow
-from gpuscope.judge.reports.usage_grouping import RowNames, UsageGrouping
-from gpuscope.judge.reports.usage_history import PieceRefused, RangeGrowth, UsageHistory
+from gpuscope.judge.reports.usage.known_parts import (
+    MAX_REASON,
+    MIN_CLOCK_SECONDS,
+    early_notes,
+    find_missing,
+    source_notes,
+)
+from gpuscope.judge.reports.usage.rollup_hours import HistorySource, RollupHours, plan_pieces, read_rollup_hours
+from gpuscope.judge.reports.usage.usage import (
+    HOUR,
+    JOULES_PER_KWH,
+    Invariant,
+    UsageBucket,
+    UsageReport,
+    UsageRow,
+)
+from gpuscope.judge.reports.usage.usage_grouping import RowNames, UsageGrouping
+from gpuscope.judge.reports.usage.usage_history import PieceRefused, RangeGrowth, UsageHistory
 from gpuscope.judge.rules.shipped.rollup_rules import RolledUpCounter
 from gpuscope.model.series import Labels
 

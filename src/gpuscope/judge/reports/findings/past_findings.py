@@ -27,9 +27,9 @@ from gpuscope.judge.checks.finding_texts import (
     step_key,
 )
 from gpuscope.judge.checks.findings import ONE_PER_GPU
-from gpuscope.judge.reports.finding_coverage import Coverage, coverage_of
-from gpuscope.judge.reports.finding_episodes import Episode, episodes_by_subject
-from gpuscope.judge.reports.finding_windows import STEP_MS, Window
+from gpuscope.judge.reports.findings.finding_coverage import Coverage, coverage_of
+from gpuscope.judge.reports.findings.finding_episodes import Episode, episodes_by_subject
+from gpuscope.judge.reports.findings.finding_windows import STEP_MS, Window
 from gpuscope.judge.reports.gpu_weights import GpuWeights
 from gpuscope.judge.reports.rates import Rates
 

@@ -11,9 +11,9 @@ from gpuscope.judge.reports.board_spans import OBSERVED, BoardSpan
 from gpuscope.judge.reports.gpu_identities import GpuIdentities
 from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS
 from gpuscope.judge.reports.report_sentence import ReportSentence
-from gpuscope.judge.reports.usage import HOUR, MAX_DIFFERENCE, UsageReport
-from gpuscope.judge.reports.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage_history import PieceRefused
+from gpuscope.judge.reports.usage.usage import HOUR, MAX_DIFFERENCE, UsageReport
+from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage_history import PieceRefused
 from gpuscope.model.series import Labels
 
 MAX_NODES_NAMED: Final = 5

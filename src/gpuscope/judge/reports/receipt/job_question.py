@@ -15,7 +15,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.go_quote import quote
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import QueryEngine
-from gpuscope.judge.reports.job_receipt import JobKind
+from gpuscope.judge.reports.receipt.job_receipt import JobKind
 
 HELD_SECONDS: Final = "gpuscope_owner_held_seconds_total"
 DAY_MS: Final = 86_400_000

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuscope.judge.checks.thresholds import WAITING_RATIO, WORKING_RATIO
-from gpuscope.judge.reports.job_receipt import HOUR, MIN_SECONDS_FOR_NOTES, JobReceipt, ReceiptNote
+from gpuscope.judge.reports.receipt.job_receipt import HOUR, MIN_SECONDS_FOR_NOTES, JobReceipt, ReceiptNote
 from gpuscope.judge.reports.report_sentence import ReportSentence
 
 MAX_NOTES: Final = 5

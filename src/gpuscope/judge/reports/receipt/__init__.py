@@ -1,0 +1,1 @@
+"""What one job or pod requested, held and used."""

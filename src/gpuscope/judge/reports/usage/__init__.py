@@ -1,0 +1,1 @@
+"""GPU-hours by owner, node or model over a time range."""
