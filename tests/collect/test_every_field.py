@@ -78,6 +78,8 @@ KEYS: dict[str, str | tuple[str, ...]] = {
     "modes": "confidential_compute",
     "link_errors": ("0", "replay"),
     "link_bytes_each": ("0", "tx"),
+    "nvlink5_bit_error_ratio": ("0", "symbol"),
+    "nvlink5_errors": ("0", "recovery"),
     "pci_ids": "device",
     "platform": "slot",
     "profiled_nvlink_link_bytes_per_second": ("0", "tx"),

@@ -234,7 +234,10 @@ class Card:
             yield f"{prefix}peer {encode(peer)} {error} {status}"
         for cause, address, retired_at in self.pages:
             yield f"{prefix}page {cause} {address} {retired_at}"
-        for (field_id, scope), (status, kind, value) in self.fields.items():
+        # The first line that fits is the driver's answer: one link's own comes before that of all links.
+        for (field_id, scope), (status, kind, value) in sorted(
+            self.fields.items(), key=lambda item: item[0][1] is None
+        ):
             yield f"{prefix}field {field_id} {_or_dash(scope)} {status} {kind} {value:.17g}"
 
     def mig_uuid(self, mig: Mig) -> str:

@@ -128,7 +128,7 @@ def zero_fields(model: Model) -> list[int]:
     if model.architecture >= HOPPER:
         fields += [169, *range(173, 184)]  # PCIe error counters
     if model.nvlink and model.nvlink[1] >= 5:
-        fields += [*range(205, 216), 219, 221]  # NVLink 5 error and recovery counters
+        fields += [*range(205, 216), *range(219, 223)]  # NVLink 5 error and recovery counters, bit error ratios
     return fields
 
 

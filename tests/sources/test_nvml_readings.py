@@ -304,6 +304,38 @@ def test_nvlink_5_counts_bytes_per_link(rig: Rig) -> None:
         assert gained == pytest.approx(1000 * 1024 * 10, rel=1e-3)
 
 
+def test_nvlink_5_has_sums_and_the_links_that_had_errors(rig: Rig) -> None:
+    rig.driver.gpus(1, model="B200")
+    healthy = own(rig.device())
+    assert (healthy.nvlink5_errors, healthy.nvlink5_bit_error_ratio) == ({}, {})
+    assert healthy.nvlink5_errors_all_links == dict.fromkeys(_LINK_5_KINDS, 0)
+    assert healthy.nvlink5_bit_error_max_ratio == {"effective": 0, "symbol": 0}
+    rig.driver.field(0, 215, 505, scope=14, kind="l")
+    rig.driver.field(0, 206, 2, scope=3, kind="l")
+    rig.driver.field(0, 220, 4e-11, scope=14, kind="d")
+    rig.driver.field(0, 222, 3 << 8 | 12, scope=14, kind="l")
+    failing = own(rig.tick(60).devices[0])
+    assert failing.nvlink5_errors == {("14", "recovery"): 505, ("3", "malformed_packet"): 2}
+    assert failing.nvlink5_errors_all_links["recovery"] == 505
+    assert failing.nvlink5_bit_error_ratio["14", "effective"] == 4e-11, "a double is the ratio itself"
+    assert failing.nvlink5_bit_error_ratio["14", "symbol"] == pytest.approx(3e-12)
+    rig.driver.field(0, 215, 0, scope=14, kind="l")
+    reset = own(rig.tick(60).devices[0])
+    assert reset.nvlink5_errors["14", "recovery"] == 0, "a series does not vanish when its counter restarts"
+
+
+def test_older_nvlinks_have_none_of_nvlink_5(rig: Rig) -> None:
+    values = own(rig.device())
+    assert not values.nvlink5_errors_all_links
+    assert not values.nvlink5_bit_error_max_ratio
+
+
+_LINK_5_KINDS = (
+    "malformed_packet", "buffer_overrun", "receive", "receive_remote", "receive_general", "local_integrity",
+    "transmit_discard", "recovery_successful", "recovery_failed", "recovery", "effective", "symbol",
+)  # fmt: skip
+
+
 def test_no_links_no_nvlink_series(rig: Rig) -> None:
     rig.driver.gpus(1, model="T4")
     device = rig.device()

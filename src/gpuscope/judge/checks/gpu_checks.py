@@ -15,6 +15,7 @@ from gpuscope.judge.checks.thresholds import (
     HOT_MEMORY_CELSIUS,
     LOST_SECONDS,
     MEMORY_FULL_RATIO,
+    NVLINK_RECOVERIES_PER_HOUR,
     PCIE_LOADED_RATIO,
     PCIE_REPLAYS_PER_MINUTE,
     POWER_LIMIT_SHARE,
@@ -268,7 +269,9 @@ GPU_CHECKS: Final = (
          'gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"} > 0 '
          'and increase(gpuscope_gpu_nvlink_errors_total{error=~"replay|recovery"}[1h]) > 0 '
          'or (gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"} > 0 '
-         'and rate(gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"}[5m]) > 100)',
+         'and rate(gpuscope_gpu_nvlink_errors_total{error=~"crc_.*"}[5m]) > 100) '
+         'or increase(gpuscope_gpu_nvlink5_errors_total{error="recovery"}[1h]) '
+         f"> {NVLINK_RECOVERIES_PER_HOUR:g}",
          "An NVLink reports errors.", "check cable or bridge; run the vendor's field diagnostic",
          inhibited_by=("nvlink_down",)),
     _gpu("fabric_not_ready", "FabricNotReady", _CRITICAL,

@@ -71,6 +71,8 @@ RETIRED_PAGES: Final = 60.0
 PCIE_LOADED_RATIO: Final = 0.3
 """From this utilization on a PCIe link runs at its full generation."""
 PCIE_REPLAYS_PER_MINUTE: Final = 8.0
+NVLINK_RECOVERIES_PER_HOUR: Final = 2.0
+"""A link that recovered three times in 21 minutes failed five days later; one now and then is normal."""
 LINK_FLAPS_PER_HOUR: Final = 3
 """A switch that is restarted takes its links down once or twice."""
 LINK_ERRORS_PER_HOUR: Final = 60.0

@@ -32,6 +32,32 @@ LINK_METRICS: Final = (
     _counter("nvlink_bytes", "link_bytes", "NVLink traffic over all links.", "direction"),
     _counter("nvlink_link_bytes", "link_bytes_each", "NVLink traffic by link.", "link", "direction"),
     _counter("nvlink_errors", "link_errors", "NVLink errors by link and kind.", "link", "error"),
+    _counter(
+        "nvlink5_errors",
+        "vendor_values.nvlink5_errors",
+        "Errors and recoveries of an NVLink 5, by kind; a link has a series once it had any.",
+        "link",
+        "error",
+    ),
+    _counter(
+        "nvlink5_errors_all_links",
+        "vendor_values.nvlink5_errors_all_links",
+        "Errors and recoveries of all NVLinks of the GPU together, by kind.",
+        "error",
+    ),
+    _gauge(
+        "nvlink5_bit_error_ratio",
+        "vendor_values.nvlink5_bit_error_ratio",
+        "Bit error ratio of an NVLink 5: effective (after correction) or symbol; once it was above 0.",
+        "link",
+        "kind",
+    ),
+    _gauge(
+        "nvlink5_bit_error_max_ratio",
+        "vendor_values.nvlink5_bit_error_max_ratio",
+        "Bit error ratio of the worst NVLink of the GPU.",
+        "kind",
+    ),
     P2P_STATUS,
     _gauge(
         "fabric_state",

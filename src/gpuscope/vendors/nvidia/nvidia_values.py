@@ -60,6 +60,11 @@ class NvidiaValues(VendorValues):
 
     nvlink_aggregate_bytes: ByLabel = NO_VALUES  # by direction: the driver's counter for all links
     profiled_nvlink_link_bytes_per_second: ByLabels = NO_VALUES  # by (link, direction); only on request
+    # Of NVLink 5, by (link, kind); only of links that had any since the source was opened.
+    nvlink5_errors: ByLabels = NO_VALUES
+    nvlink5_bit_error_ratio: ByLabels = NO_VALUES
+    nvlink5_errors_all_links: ByLabel = NO_VALUES  # by kind: the sum
+    nvlink5_bit_error_max_ratio: ByLabel = NO_VALUES  # by kind: of the worst link
     # By the other GPU's index: 0 reachable over NVLink, else the reason: 1 chipset, 2 GPU, 3 topology, 4
     # disabled by a registry key, 5 not supported, 6 unknown.
     p2p_nvlink_status: ByLabel = NO_VALUES

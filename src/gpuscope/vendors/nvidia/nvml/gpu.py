@@ -221,7 +221,7 @@ class NvmlGpu:
                     *fields.throttle_time_fields(self.calls.library.driver_version),
                     *fields.nvlink_fields(links),
                 ),
-                Tier.SLOW: fields.SLOW_FIELDS,
+                Tier.SLOW: (*fields.SLOW_FIELDS, *fields.nvlink_5_fields(links)),
             },
         )
         return self._reader

@@ -112,6 +112,45 @@ def nvlink_fields(links: int) -> tuple[NvmlField, ...]:
     return tuple(rows)
 
 
+# Of NVLink 5, with the link as scope; older links refuse them. 205 and 216 to 218 are deprecated.
+_LINK_5_ERRORS: Final = {
+    "malformed_packet": 206,
+    "buffer_overrun": 207,
+    "receive": 208,
+    "receive_remote": 209,
+    "receive_general": 210,
+    "local_integrity": 211,
+    "transmit_discard": 212,
+    "recovery_successful": 213,
+    "recovery_failed": 214,
+    "recovery": 215,
+    "effective": 219,
+    "symbol": 221,
+}
+_LINK_5_RATIOS: Final = {"effective": 220, "symbol": 222}
+
+
+def bit_error_ratio(value: float) -> float:
+    """A double as it is; an integer has the exponent in bits 0 to 7 and the mantissa in bits 8 to 11."""
+    if isinstance(value, float):
+        return value
+    return float((value >> 8 & 0xF) * 10.0 ** -(value & 0xFF))
+
+
+def nvlink_5_fields(links: int) -> tuple[NvmlField, ...]:
+    rows = []
+    for link in map(str, range(links)):
+        rows += [
+            NvmlField("nvlink5_errors", (link, error), field_id, int(link))
+            for error, field_id in _LINK_5_ERRORS.items()
+        ]
+        rows += [
+            NvmlField("nvlink5_bit_error_ratio", (link, kind), field_id, int(link), bit_error_ratio)
+            for kind, field_id in _LINK_5_RATIOS.items()
+        ]
+    return tuple(rows)
+
+
 def link_totals(of_links: Mapping[tuple[str, str], float]) -> dict[str, float]:
     """Bytes by direction from bytes by (link, direction)."""
     totals: dict[str, float] = {}

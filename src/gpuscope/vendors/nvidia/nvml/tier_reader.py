@@ -30,6 +30,7 @@ class TierReader:
         self._batches = {tier: FieldBatch(calls, table, tier.name.lower()) for tier, table in tables.items()}
         self._values: dict[Tier, dict[str, Any]] = {}
         self._counts_links = False
+        self._links_with_errors: set[tuple[str, str, str]] = set()  # reading, link, kind
 
     def read(self, tier: Tier) -> dict[str, Any]:
         values: dict[str, Any] = {}
@@ -38,6 +39,7 @@ class TierReader:
         if tier in self._batches:
             self._batches[tier].read(values)
         self._add_nvlink_totals(values)
+        self._shorten_nvlink_5(values)
         self._values[tier] = values
         return values
 
@@ -50,6 +52,24 @@ class TierReader:
             values["link_bytes"] = link_totals(values["link_bytes_each"])
         elif "nvlink_aggregate_bytes" in values and not self._counts_links:
             values["link_bytes"] = values["nvlink_aggregate_bytes"]
+
+    def _shorten_nvlink_5(self, values: dict[str, Any]) -> None:
+        """Hundreds of numbers, nearly all 0: what all links have together, and a link once it had any."""
+        for name, total, combine in (
+            ("nvlink5_errors", "nvlink5_errors_all_links", sum),
+            ("nvlink5_bit_error_ratio", "nvlink5_bit_error_max_ratio", max),
+        ):
+            each: dict[tuple[str, str], float] = values.get(name, {})
+            if not each:
+                continue
+            self._links_with_errors |= {(name, *label) for label, value in each.items() if value}
+            by_kind: dict[str, list[float]] = {}
+            for (_, kind), value in each.items():
+                by_kind.setdefault(kind, []).append(value)
+            values[total] = {kind: combine(numbers) for kind, numbers in by_kind.items()}
+            values[name] = {
+                label: value for label, value in each.items() if (name, *label) in self._links_with_errors
+            }
 
     def has_not_read(self, tier: Tier) -> bool:
         return tier not in self._values
