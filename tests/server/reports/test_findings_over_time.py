@@ -158,7 +158,7 @@ def test_a_range_beyond_the_limit_is_refused_and_counted() -> None:
 def test_an_answer_computes_off_the_event_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     """Spans and sums are made in other threads than the one that answers clients."""
     threads: set[str] = set()
-    from gpuscope.judge.reports import finding_windows
+    from gpuscope.judge.reports.findings import finding_windows
     from gpuscope.serve.reports import findings_over_time
 
     def noting(name: str, module: Any) -> None:
