@@ -15,9 +15,9 @@ from gpuscope.base.limits import Limits
 from gpuscope.cli import main
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.notify.notify_state import MemoryState
 from gpuscope.judge.rules.alert import Alert
 from tests.engines import engine, running_alertmanager
+from tests.notify.memory_state import MemoryState
 from tests.notify.timeline import START, ManualClock, call, recording_channels
 from tests.waiting import wait_for
 

@@ -10,7 +10,7 @@ from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.default_alerting import default_alerting
 from gpuscope.judge.notify.notification_history import MAX_LISTED_ALERTS, MAX_VALUE_CHARACTERS, Outcome
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.notify.notify_state import MemoryState
+from tests.notify.memory_state import MemoryState
 from tests.notify.test_notifier import Bench, firing
 from tests.notify.timeline import START, ManualClock, advance, recording_channels
 

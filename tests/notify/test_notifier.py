@@ -16,10 +16,11 @@ from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.default_alerting import default_alerting
 from gpuscope.judge.notify.notifier import Delivery, Notifier
-from gpuscope.judge.notify.notify_state import FILE_NAME, MemoryState, NotifyState
+from gpuscope.judge.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.judge.notify.send_loop import DeliveryQueue
 from gpuscope.judge.notify.silences import Silence
 from gpuscope.judge.rules.alert import Alert
+from tests.notify.memory_state import MemoryState
 from tests.notify.timeline import START, ManualClock, advance, recording_channels
 
 CONFIG = """

@@ -14,8 +14,8 @@ from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.notification import Reason
 from gpuscope.judge.notify.notification_log import LogEntry, LogKey, NotificationLog, reason_to_notify
 from gpuscope.judge.notify.notifier import MAINTENANCE_SECONDS
-from gpuscope.judge.notify.notify_state import MemoryState
 from gpuscope.judge.notify.silences import RETENTION_SECONDS, Silence
+from tests.notify.memory_state import MemoryState
 from tests.notify.test_notifier import CONFIG, Bench, firing
 from tests.notify.timeline import START
 

@@ -25,9 +25,9 @@ from gpuscope.judge.notify.channels.webhook import WebhookConfig, webhook_body
 from gpuscope.judge.notify.json_post import encode
 from gpuscope.judge.notify.notification import Notification
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.notify.notify_state import MemoryState
 from gpuscope.serve.api.alertmanager_json import read_alerts, read_silence
 from tests.local_server import serving_in_thread
+from tests.notify.memory_state import MemoryState
 from tests.notify.scenarios import ACTIONS, DURATION_SECONDS, Action
 from tests.waiting import PATIENCE_SECONDS
 

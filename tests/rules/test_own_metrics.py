@@ -15,12 +15,12 @@ from gpuscope.history.store import Store, StoreError
 from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.default_alerting import default_alerting
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.notify.notify_state import MemoryState
 from gpuscope.judge.rules.alert_state import AlertState
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.rule_group import EvaluationTotals
 from gpuscope.judge.rules.rule_metrics import rule_families
 from gpuscope.model.exposition.sample import MetricFamily
+from tests.notify.memory_state import MemoryState
 from tests.notify.test_notifier import firing
 from tests.notify.timeline import recording_channels
 from tests.rules.rig import HeldClock, Rig

@@ -13,10 +13,11 @@ from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.notify.notify_state import MemoryState, NotifyState
+from gpuscope.judge.notify.notify_state import NotifyState
 from gpuscope.serve.api.alertmanager import AlertmanagerApi
 from gpuscope.serve.api.notification_routes import NotificationRoutes
 from gpuscope.serve.http.routing import Router
+from tests.notify.memory_state import MemoryState
 from tests.notify.timeline import START, ManualClock, recording_channels
 from tests.server.client import Client
 

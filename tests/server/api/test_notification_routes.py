@@ -13,10 +13,10 @@ from gpuscope.base.limits import Limits
 from gpuscope.judge.notify.alerting_config import build_channels, load_alerting
 from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.notify.notify_state import MemoryState
 from gpuscope.serve.api.notification_routes import NotificationRoutes
 from gpuscope.serve.api_types import notifications_json as types
 from gpuscope.serve.http.routing import Router
+from tests.notify.memory_state import MemoryState
 from tests.notify.test_notifier import firing
 from tests.notify.timeline import START, ManualClock, Sink, running_sink
 from tests.server.client import Client

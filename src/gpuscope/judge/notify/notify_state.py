@@ -160,25 +160,6 @@ def _advice(error: sqlite3.Error) -> str:
     )
 
 
-class MemoryState:
-    """Keeps nothing, for tests."""
-
-    def save_silence(self, silence: Silence) -> None:
-        pass
-
-    def forget_silences(self, ids: Iterable[str]) -> None:
-        pass
-
-    def save_entry(self, key: LogKey, entry: LogEntry) -> None:
-        pass
-
-    def forget_entries(self, keys: Iterable[LogKey]) -> None:
-        pass
-
-    def save_records(self, changed: Sequence[NotificationRecord], forgotten: Sequence[int]) -> None:
-        pass
-
-
 def _told_at(text: str) -> dict[str, float]:
     pairs = [pair.partition("=") for pair in text.split()]
     return {alert: float(at) for alert, _, at in pairs}
