@@ -38,8 +38,10 @@ export const findings: Record<FindingTextKey, string> = {
   rail_slow: "GPU {gpus}: ネットワークポート {device} が本来より遅くなっています",
   link_flaps: "GPU {gpus}: {device} のリンクが 1 時間に {count} 回切れました",
   link_errors: "GPU {gpus}: {device} のリンクに 1 時間あたり {count} 件のエラーがあります",
-  job_hangs: "{owner} が止まっています: 全員が GPU {gpus} のランク {rank} を待っています。このランクの起動数は他より少ないままです",
-  "job_hangs.silent": "{owner} が止まっています: 全員が GPU {gpus} のランク {rank} を待っています。そのプロセスは応答しません",
+  job_hangs:
+    "{owner} が止まっています: 全員が GPU {gpus} のランク {rank} を待っています。このランクの起動数は他より少ないままです",
+  "job_hangs.silent":
+    "{owner} が止まっています: 全員が GPU {gpus} のランク {rank} を待っています。そのプロセスは応答しません",
   "job_hangs.elsewhere": "{owner} が止まっています: 全員が {host} のランク {rank} を待っています",
   "past.rail_down": "GPU {gpus}: ネットワークポートが切れていました",
   "past.rail_slow": "GPU {gpus}: ネットワークポートが本来より遅くなっていました",
