@@ -26,6 +26,7 @@ from gpuscope.agent.owners.owner_accounts import OwnerAccounts
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.owners.pods import Pod, Pods, index_pods
 from gpuscope.agent.owners.process_enricher import ProcessEnricher
+from gpuscope.judge.checks.checks import CHECKED_METRICS
 from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.model.readings import (
     ABSENT,
@@ -72,13 +73,13 @@ def board_uuid(place: Place, generation: int = 0) -> Uuid:
 
 @cache
 def judged_metrics() -> MetricSelection:
-    """Every metric whose name, or what follows `gpuscope_` in it, occurs where something is judged."""
+    """Every metric that a check reads, and those whose name, or what follows `gpuscope_` in it, occurs where
+    something is judged: the names of a vendor's errors are made from its catalogue."""
     folder = Path(gpuscope.__file__).parent
     texts = (path.read_text("utf-8") for name in JUDGING for path in (folder / name).rglob("*.py"))
     words = {word for text in texts for word in re.findall(r"[a-z0-9]+(?:_[a-z0-9]+)+", text)}
-    return MetricSelection(
-        name for word in words for name in (word, f"gpuscope_{word}", f"gpuscope_{word}_total")
-    )
+    names = {name for word in words for name in (word, f"gpuscope_{word}", f"gpuscope_{word}_total")}
+    return MetricSelection(names | CHECKED_METRICS)
 
 
 class SimulatedAgent:
