@@ -323,10 +323,11 @@ def test_auto_reads_amds_driver_where_there_is_an_amd_gpu(machine: AmdMachine) -
     assert not plan.in_auto(machine.settings())
 
 
-@pytest.mark.parametrize("kind", ["0x030000", "0x038000", "0x120000"])
-def test_gpus_on_the_bus_are_expected(machine: AmdMachine, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "expected"), [("0x120000", 1), ("0x030000", 0), ("0x038000", 0)])
+def test_accelerators_on_the_bus_are_expected(machine: AmdMachine, kind: str, expected: int) -> None:
+    """A processor's GPU is a display controller: where it is not read, it must not seem to be missing."""
     add_mi300x(machine).write("class", f"{kind}\n")
-    assert expected_gpus(machine.settings()) == 1
+    assert expected_gpus(machine.settings()) == expected
 
 
 def test_the_version_of_the_driver(machine: AmdMachine) -> None:

@@ -24,7 +24,9 @@ VENDOR: Final = Vendor(
     name=NAME,
     title="AMD",
     pci_id="0x1002",
-    pci_classes=("0x0300", "0x0302", "0x0380", "0x1200"),
+    # Accelerators only: a display controller may be a processor's GPU, which is not read beside another GPU and
+    # would seem to be missing.
+    pci_classes=("0x1200",),
     resources=("amd.com/gpu", "amd.com/spx", "amd.com/dpx", "amd.com/tpx", "amd.com/qpx", "amd.com/cpx"),
     claim_driver="gpu.amd.com",
     device_ids=device_ids,
