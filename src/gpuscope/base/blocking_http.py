@@ -13,11 +13,16 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 import h11
 
+from gpuscope import __version__
+
 if TYPE_CHECKING:
     import ssl  # only its types: an agent that reads Unix sockets does not load OpenSSL
+
+    from gpuscope.base.http_config import HttpConfig
 
 Headers = Sequence[tuple[str, str]]
 _END = h11.EndOfMessage()
@@ -151,6 +156,33 @@ class BlockingHttp:
                 raise OSError("the connection was closed before the response")
         headers = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in head.headers)
         return HttpResponse(head.status_code, b"".join(pieces), headers)
+
+
+def open_url(
+    url: str, http: HttpConfig, *, timeout_seconds: float, max_body_bytes: int, headers: Headers = ()
+) -> tuple[BlockingHttp, str]:
+    """A client with the TLS options and headers of `http`, and the target of its requests. Headers given here
+    replace those of `http`. A URL without a host fails when it is used."""
+    import ssl
+
+    parts = urlsplit(url)
+    tls = (http.tls or ssl.create_default_context()) if parts.scheme == "https" else None
+    address = HttpAddress(
+        host=parts.hostname or "",
+        port=parts.port or (443 if tls else 80),
+        tls=tls,
+        server_name=http.server_name,
+        host_header=parts.netloc.rpartition("@")[2],
+    )
+    names = {name.lower() for name, _ in headers}
+    general = [(name, value) for name, value in http.headers if name.lower() not in names]
+    client = BlockingHttp(
+        address,
+        timeout_seconds=timeout_seconds,
+        max_body_bytes=max_body_bytes,
+        headers=[("user-agent", f"gpuscope/{__version__}"), *general, *headers],
+    )
+    return client, (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
 
 
 def _left(deadline: float) -> float:

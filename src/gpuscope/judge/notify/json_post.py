@@ -6,13 +6,11 @@ A new connection for each message: they are rare. URLs are never part of an erro
 from __future__ import annotations
 
 import json
-import ssl
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
-from gpuscope import __version__
-from gpuscope.base.blocking_http import BlockingHttp, HttpAddress, HttpResponse
+from gpuscope.base.blocking_http import HttpResponse, open_url
 from gpuscope.base.http_config import HttpConfig, basic_header
 from gpuscope.judge.notify.channel import SendError, Told
 
@@ -82,32 +80,20 @@ def _send(
     timeout_seconds: float,
     headers: tuple[tuple[str, str], ...],
 ) -> HttpResponse:
+    # A channel's own credentials come before those of http_config, as in Alertmanager.
+    own = list(headers)
     try:
         parts = urlsplit(url)
-        host, port = parts.hostname, parts.port
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError(url)
+        if parts.username is not None:
+            own.append(basic_header(unquote(parts.username), unquote(parts.password or "")))
+        seconds = max(timeout_seconds, 0.001)
+        client, target = open_url(
+            url, http, timeout_seconds=seconds, max_body_bytes=MAX_RESPONSE_BYTES, headers=own
+        )
     except ValueError:
-        host = port = None
-        parts = urlsplit("")
-    if parts.scheme not in ("http", "https") or not host:
-        raise SendError("the channel's URL is not an http:// or https:// URL", may_retry=False)
-    tls = (http.tls or ssl.create_default_context()) if parts.scheme == "https" else None
-    address = HttpAddress(
-        host=host,
-        port=port or (443 if tls else 80),
-        tls=tls,
-        server_name=http.server_name,
-        host_header=parts.netloc.rpartition("@")[2],
-    )
-    # A channel's own credentials come before those of http_config, as in Alertmanager.
-    names = {name.lower() for name, _ in headers}
-    general = [(name, value) for name, value in http.headers if name.lower() not in names]
-    own = [("user-agent", f"gpuscope/{__version__}"), *general, *headers]
-    if parts.username is not None:
-        own.append(basic_header(unquote(parts.username), unquote(parts.password or "")))
-    target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-    client = BlockingHttp(
-        address, timeout_seconds=max(timeout_seconds, 0.001), max_body_bytes=MAX_RESPONSE_BYTES, headers=own
-    )
+        raise SendError("the channel's URL is not an http:// or https:// URL", may_retry=False) from None
     try:
         with client:
             return client.request(method, _ascii(target), (), body)
