@@ -84,6 +84,14 @@ def test_the_global_http_config_is_used_unless_a_channel_has_its_own(sink: Sink,
     assert [one["authorization"] for one in sink.headers] == ["Bearer everywhere", "Basic dTpw"]
 
 
+def test_credentials_in_a_url_come_before_those_of_http_config(sink: Sink, tmp_path: Path) -> None:
+    text = "global: {http_config: {authorization: {credentials: everywhere}}}\n" + one_receiver(
+        "webhook_configs: [{url: SINK/a}]"
+    )
+    send_all(load(tmp_path, sink.url.replace("http://", "http://u:p@"), text), notification())
+    assert sink.headers[0]["authorization"] == "Basic dTpw"
+
+
 def test_the_global_slack_token_is_used(sink: Sink, tmp_path: Path) -> None:
     text = "global: {slack_app_token: xoxb-1, slack_app_url: SINK/app}\n" + one_receiver("slack_configs: [{}]")
     send_all(load(tmp_path, sink.url, text), notification())

@@ -130,7 +130,9 @@ class Sink:
                 sink.delay.wait()
                 with sink.changed:
                     sink.requests.append((time.time(), self.path, body))
-                    sink.headers.append({name.lower(): value for name, value in self.headers.items()})
+                    sink.headers.append(
+                        {name.lower(): ", ".join(self.headers.get_all(name, ())) for name in self.headers}
+                    )
                     status = sink.answers.pop(0) if sink.answers else 200
                     sink.changed.notify_all()
                 self.send_response(status)
