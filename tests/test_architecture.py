@@ -41,7 +41,6 @@ THREADS_ELSEWHERE = {
     "serve/live/event_stream.py": "comparing and encoding pictures must not stop the event loop",
     "serve/live/gone_nodes.py": "reads the fleet's samples: a pass over every series",
     "serve/live/live_fleet.py": "judging the fleet and encoding its picture must not stop the event loop",
-    "serve/live/unread_gpus.py": "reads the fleet's samples: a pass over every series",
     "serve/login/access.py": "the audit log may lie on a slow disk",
     "serve/login/password_checks.py": "bcrypt is slow by design; its threads are few and bounded",
     "serve/login/routes.py": "users are files on a disk that may hang, and hashing a password is slow",

@@ -9,7 +9,7 @@ import pytest
 
 from gpuscope.history.promql.parse import parse
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.facts import Sample, sort_samples
+from gpuscope.judge.checks.facts import Gone, GoneTarget, Missing, Sample, sort_samples
 from gpuscope.judge.checks.finding import FindingOwner
 from gpuscope.judge.checks.finding_texts import (
     FINDING_TEXTS,
@@ -21,7 +21,6 @@ from gpuscope.judge.checks.finding_texts import (
 )
 from gpuscope.judge.checks.findings import FindingMaker, shown_kinds
 from gpuscope.judge.checks.judgement import Judgement
-from gpuscope.judge.checks.missing import Gone, GoneTarget, Missing
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.health.judged import evaluate, findings, found, states
 

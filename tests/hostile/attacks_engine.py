@@ -11,7 +11,7 @@ from urllib.parse import parse_qs
 
 import orjson
 
-from gpuscope.serve.live.history_lookup import MAX_INSTANCES
+from gpuscope.serve.live.gone_nodes import MAX_INSTANCES
 from tests.hostile.catalogue import Attack
 from tests.hostile.victim import MIB, Victim, Watch
 from tests.local_server import QuietHandler

@@ -24,12 +24,12 @@ from gpuscope.history.promql.result import Matrix, Vector
 from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.judge.checks.finding import Finding
 from gpuscope.judge.checks.judgement import JudgedMoment
-from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.judge.reports.findings.finding_windows import Window
 from gpuscope.judge.reports.findings.past_findings import past_findings
 from gpuscope.judge.reports.receipt.job_question import parse_job
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
+from gpuscope.judge.reports.report_range import digest_range, last_due, next_digest
 from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.alert import Alert
@@ -44,10 +44,10 @@ from gpuscope.judge.rules.shipped.rule_files import inhibit_rules
 from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.series import Labels
 from gpuscope.serve.live.engine_samples import EngineSamples
-from gpuscope.serve.live.finding_costs import with_costs
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.gone_nodes import GoneWatch
 from gpuscope.serve.live.judging import Judging
+from gpuscope.serve.live.live_fleet import with_costs
 from gpuscope.serve.live.picture import finding_json
 from tests.judgement.replay import Answers, ReplayedEngine, vector_at
 from tests.notify.judged import read_judged

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from gpuscope.base.time_text import to_local
-from gpuscope.judge.reports.digest_schedule import MAX_LATE, digest_range, last_due, next_digest, period_end
+from gpuscope.judge.reports.report_range import MAX_LATE, digest_range, last_due, next_digest, period_end
 from tests.reports.test_report_range import zones_that_change
 
 BERLIN = ZoneInfo("Europe/Berlin")

@@ -17,12 +17,11 @@ from reportseff.job import Job as ReportseffJob
 
 from gpuscope.base.errors import UsageError
 from gpuscope.history.engines.query_engine import EngineInfo
-from gpuscope.judge.reports.jobstats_summary import jobstats_summary
 from gpuscope.judge.reports.receipt.job_question import JobNotFound, parse_job
 from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
 from gpuscope.judge.reports.receipt.receipt_html import receipt_page
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
-from gpuscope.judge.reports.receipt.receipt_text import receipt_lines
+from gpuscope.judge.reports.receipt.receipt_text import jobstats_summary, receipt_lines
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.series import Series
 from gpuscope.serve.reports.job_answer import job_answer

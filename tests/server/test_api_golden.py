@@ -13,8 +13,7 @@ from typing import Any, Literal, NotRequired
 import orjson
 import pytest
 
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import Gone, GoneTarget, Missing
+from gpuscope.judge.checks.facts import Gone, GoneTarget, Missing, Sample
 from gpuscope.serve.api_types import findings_json, live_json
 from gpuscope.serve.api_types.live_json import LivePicture
 from tests.goldens import check_golden

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import NOTHING_MISSING, Missing
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Missing, Sample
 from gpuscope.serve.api_types.live_json import LivePicture
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.fleet_samples import by_node

@@ -17,7 +17,7 @@ from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.model.readings import Pid, Snapshot
 from gpuscope.serve.live.collector_samples import CollectorSamples
-from gpuscope.serve.live.needed_metrics import LIVE_METRICS
+from gpuscope.serve.live.fleet_samples import LIVE_METRICS
 from tests.server.live.pictures import fleet_state
 
 NODES = 3

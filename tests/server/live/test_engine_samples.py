@@ -24,7 +24,7 @@ from gpuscope.serve.live.engine_samples import (
     SLOW_SECONDS,
     EngineSamples,
 )
-from gpuscope.serve.live.needed_metrics import LIVE_METRICS, SLOW_METRICS
+from gpuscope.serve.live.fleet_samples import LIVE_METRICS, SLOW_METRICS
 
 UP, MEMORY = "gpuscope_gpu_up", "gpuscope_process_memory_bytes"
 INFO, TOTAL = "gpuscope_gpu_info", "gpuscope_gpu_memory_total_bytes"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from gpuscope.serve.live.finding_costs import with_costs
+from gpuscope.serve.live.live_fleet import with_costs
 
 HOUR = 3600.0
 

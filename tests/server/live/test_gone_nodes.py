@@ -15,8 +15,7 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Vector
 from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store, Tick
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import Missing
+from gpuscope.judge.checks.facts import Missing, Sample
 from gpuscope.model.series import STALE_NAN_BITS, Labels
 from gpuscope.serve.live.gone_nodes import GoneWatch
 from tests.server.live.pictures import fleet_state

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from gpuscope.serve.live.history_lookup import HistoryLookup
+from gpuscope.serve.live.gone_nodes import HistoryLookup
 
 
 def test_a_picture_does_not_wait_for_a_slow_history() -> None:

@@ -18,11 +18,10 @@ from gpuscope.history.promql.result import Vector
 from gpuscope.history.store import Store, StoreOptions, Tick
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.condition import Condition, SubjectKey
-from gpuscope.judge.checks.facts import Sample, sort_samples
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Gone, Missing, Sample, sort_samples
 from gpuscope.judge.checks.finding import Finding
 from gpuscope.judge.checks.findings import FindingMaker
 from gpuscope.judge.checks.judgement import NOT_EVALUATED, UNKNOWN_SECONDS
-from gpuscope.judge.checks.missing import NOTHING_MISSING, Gone, Missing
 from gpuscope.judge.checks.open_episodes import KEEP_SECONDS, OpenEpisode, OpenEpisodes
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.series import STALE_NAN_BITS, Labels

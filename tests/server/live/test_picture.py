@@ -9,12 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import NOTHING_MISSING
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Sample
 from gpuscope.serve.api_types.live_json import LivePicture
 from gpuscope.serve.live.fleet_judge import FleetJudge
-from gpuscope.serve.live.fleet_samples import by_node
-from gpuscope.serve.live.needed_metrics import LIVE_METRICS
+from gpuscope.serve.live.fleet_samples import LIVE_METRICS, by_node
 from gpuscope.serve.live.picture import live_picture
 from gpuscope.serve.live.picture_differences import to_tables
 from gpuscope.serve.live.pushed_targets import PushedTargets

@@ -9,9 +9,8 @@ import pytest
 
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.condition import Condition
-from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Gone, Missing, Sample
 from gpuscope.judge.checks.finding import FindingOwner
-from gpuscope.judge.checks.missing import NOTHING_MISSING, Gone, Missing
 from gpuscope.judge.checks.open_episodes import OpenEpisode
 from gpuscope.judge.checks.states import GpuKey
 from gpuscope.judge.checks.thresholds import STALE_SECONDS

@@ -7,9 +7,8 @@ import logging
 
 import pytest
 
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import Missing
-from gpuscope.serve.live.unread_gpus import UnreadGpus
+from gpuscope.judge.checks.facts import Missing, Sample
+from gpuscope.serve.live.gone_nodes import UnreadGpus
 from tests.server.live.pictures import fleet_state
 from tests.server.live.test_gone_nodes import HOUR, START, History, agent_info, gpu_info, history, plain
 

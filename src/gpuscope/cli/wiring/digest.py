@@ -28,8 +28,8 @@ from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.channels import parse_notify_url
 from gpuscope.judge.notify.channels.email import EmailConfig, one_header_line
 from gpuscope.judge.notify.smtp_client import deliver_mail
-from gpuscope.judge.reports.digest_schedule import digest_range, last_due, next_digest
 from gpuscope.judge.reports.rates import parse_rates
+from gpuscope.judge.reports.report_range import digest_range, last_due, next_digest
 from gpuscope.judge.reports.usage.usage import UsageReport
 from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
 from gpuscope.judge.reports.usage.usage_html import to_html

@@ -24,14 +24,12 @@ from gpuscope.base.errors import GpuscopeError
 from gpuscope.cli.wiring.live_client import LiveClient
 from gpuscope.cli.wiring.run_agent import CollectorThreads
 from gpuscope.judge.checks.checks import CHECKED_METRICS
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import NOTHING_MISSING
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Sample
 from gpuscope.model.exposition.parser import SeriesCache
 from gpuscope.model.exposition.series_text import ParseError
 from gpuscope.model.readings import Snapshot
 from gpuscope.serve.live.fleet_judge import FleetJudge
-from gpuscope.serve.live.fleet_samples import by_node
-from gpuscope.serve.live.needed_metrics import LIVE_METRICS
+from gpuscope.serve.live.fleet_samples import LIVE_METRICS, by_node
 from gpuscope.serve.live.picture import live_picture
 from gpuscope.serve.live.sample_judge import SampleJudge
 

@@ -97,8 +97,8 @@ class Check:
     def every_seconds(self) -> float:
         """How often it is evaluated: at once where somebody must act, seldom where nobody need act soon or
         where it looks at half an hour."""
-        if "offset 1d" in self.promql:
-            return USUAL_SECONDS
+        if self.subject is Subject.NODE and "offset 1d" in self.promql:
+            return USUAL_SECONDS  # a node that is down: the picture shows it at once
         if self.severity is Severity.CRITICAL:
             return URGENT_SECONDS
         return SLOW_SECONDS if self.severity is Severity.INFO or looks_far_back(self.promql) else USUAL_SECONDS

@@ -7,7 +7,7 @@ samples is ABSENT. Nothing is judged here.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -298,3 +298,37 @@ def sort_samples(
         if gpu.parent_uuid and (board := fleet.gpus.get((instance, gpu.parent_uuid))) is not None:
             board.is_split = True
     return fleet
+
+
+@dataclass(frozen=True, slots=True)
+class Gone:
+    """Since when a node or target sends nothing, and the scrape error where there is one."""
+
+    since: float
+    why: str = ""
+    answered: bool = True
+    """False for a target that never answered; `since` is then the first try."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoneTarget:
+    job: str
+    instance: str
+    url: str
+    gone: Gone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What the samples of now lack. The server finds it in the scraper's state and in the history."""
+
+    samples: Sequence[Sample] = ()
+    """The last known identity of the missing nodes and GPUs."""
+    nodes: Mapping[str, Gone] = field(default_factory=dict)
+    """By instance."""
+    targets: Sequence[GoneTarget] = ()
+    unread: Mapping[str, float] = field(default_factory=dict)
+    """By instance: when its GPUs were last read."""
+
+
+NOTHING_MISSING: Final = Missing()

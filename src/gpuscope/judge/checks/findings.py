@@ -14,10 +14,9 @@ from typing import Final
 from gpuscope.judge.checks.check import Check, Subject
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.condition import Condition, SubjectKey, owner_of
-from gpuscope.judge.checks.facts import NodeFacts, node_name
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Missing, NodeFacts, ProcessFacts, node_name
 from gpuscope.judge.checks.finding import NO_OWNER, Finding, FindingOwner, Loss, by_number, finding_id
 from gpuscope.judge.checks.finding_details import Detail, Surroundings, describe, evidence_query
-from gpuscope.judge.checks.finding_owners import main_owner
 from gpuscope.judge.checks.finding_texts import (
     FINDING_TEXTS,
     NOT_FINDINGS,
@@ -28,7 +27,6 @@ from gpuscope.judge.checks.finding_texts import (
     vendor_step,
 )
 from gpuscope.judge.checks.gpu_checks import ERROR_KINDS
-from gpuscope.judge.checks.missing import NOTHING_MISSING, Missing
 from gpuscope.judge.checks.open_episodes import OpenEpisode, without_explained
 from gpuscope.judge.checks.states import STATE_OF_KIND, GpuKey
 from gpuscope.judge.checks.thresholds import IDLE_FINDING_SECONDS
@@ -254,3 +252,11 @@ def _is_same_owner(labels: Mapping[str, str], others: Mapping[str, str]) -> bool
     """Whose job it is, only some series say."""
     one, other = owner_of(labels), owner_of(others)
     return (one.kind, one.namespace, one.name) == (other.kind, other.namespace, other.name)
+
+
+def main_owner(processes: Sequence[ProcessFacts]) -> FindingOwner | None:
+    """The owner of the process with the most memory; None without processes."""
+    if not processes:
+        return None
+    largest = max(processes, key=lambda one: one.plain.get("gpuscope_process_memory_bytes", 0.0))
+    return owner_of(largest.labels)

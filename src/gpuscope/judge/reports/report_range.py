@@ -9,9 +9,9 @@ Pieces are in order and do not overlap; a hole between two is a part of the rang
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from itertools import pairwise
 from typing import Final, Literal
 
@@ -208,3 +208,41 @@ def _local_edges(start_ms: int, end_ms: int, width_ms: int, zone: tzinfo | None)
     # One more than fit: a change of the clocks may make the range an hour longer.
     for number in range(1, (end_ms - start_ms) // width_ms + 2):
         yield round(from_local(begin + number * timedelta(milliseconds=width_ms), zone) * 1000)
+
+
+DIGEST_HOUR: Final = 6
+"""Of the day after a period, when its usage report is mailed."""
+MAX_LATE: Final = 7
+"""Reports that are sent late, after a downtime or while the mail server did not answer: the newest."""
+
+
+def last_due(now: float, every: str, zone: tzinfo | None) -> date:
+    """The day after the last period whose report is due. A week begins on Monday. A period is named by a day of
+    the zone's calendar: an instant would move with the clocks, and its report would be mailed again."""
+    today = to_local(now, zone).date()
+    due = period_end(today, every)
+    if from_local(datetime.combine(due, time(DIGEST_HOUR)), zone) > now:
+        due = period_end(due - timedelta(1), every)
+    return due
+
+
+def next_digest(now: float, every: str, zone: tzinfo | None, sent: Collection[date]) -> date | None:
+    """The oldest report that is due and not sent; None if there is none, or if the clock is before all sent."""
+    due = last_due(now, every, zone)
+    waiting: list[date] = []
+    while due not in sent and len(waiting) < MAX_LATE and any(day < due for day in sent):
+        waiting.append(due)
+        due = period_end(due - timedelta(1), every)
+    return waiting[-1] if waiting else None
+
+
+def digest_range(due: date, every: str, zone: tzinfo | None) -> tuple[float, float]:
+    """The day, week or month before, from midnight to midnight, in seconds since the epoch."""
+    return start_of_day(period_end(due - timedelta(1), every), zone), start_of_day(due, zone)
+
+
+def period_end(day: date, every: str) -> date:
+    """The last day on which a period ended, at its beginning; `day` may be it."""
+    if every == "week":
+        return day - timedelta(day.weekday())
+    return day.replace(day=1) if every == "month" else day

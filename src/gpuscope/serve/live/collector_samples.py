@@ -17,8 +17,14 @@ from gpuscope.judge.checks.checks import CHECKED_METRICS
 from gpuscope.judge.checks.facts import LABELLED, Sample
 from gpuscope.model.exposition.sample import LabelSet
 from gpuscope.model.readings import ABSENT, Snapshot
-from gpuscope.serve.live.fleet_samples import GPU_INFO, FleetSamples, SortLater
-from gpuscope.serve.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES, SLOW_METRICS
+from gpuscope.serve.live.fleet_samples import (
+    GPU_INFO,
+    LIVE_METRICS,
+    NEEDED_VALUES,
+    SLOW_METRICS,
+    FleetSamples,
+    SortLater,
+)
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it
     from gpuscope.agent.collect.collector import Collector

@@ -17,8 +17,7 @@ from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.history.engines.vector_text import LabelDicts
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.judge.checks.finding_details import one_of
-from gpuscope.serve.live.fleet_samples import FleetSamples, SortLater, by_node
-from gpuscope.serve.live.needed_metrics import FAST_METRICS, SLOW_METRICS
+from gpuscope.serve.live.fleet_samples import FAST_METRICS, SLOW_METRICS, FleetSamples, SortLater, by_node
 
 SLOW_SECONDS: Final = 15.0
 MAX_NODES_PER_QUERY: Final = 100

@@ -17,6 +17,8 @@ from gpuscope.judge.checks.facts import (
     TAKEN_AT,
     FleetFacts,
     FleetTooLarge,
+    Gone,
+    Missing,
     NodeFacts,
     Sample,
     is_stale,
@@ -25,7 +27,6 @@ from gpuscope.judge.checks.facts import (
 )
 from gpuscope.judge.checks.finding import Finding, FindingOwner, worst_first
 from gpuscope.judge.checks.findings import FindingMaker
-from gpuscope.judge.checks.missing import Gone, Missing
 from gpuscope.judge.checks.open_episodes import OpenEpisode
 from gpuscope.judge.checks.slurm_facts import SlurmFacts
 from gpuscope.judge.checks.slurm_join import NodesOfCluster

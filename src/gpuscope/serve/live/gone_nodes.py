@@ -9,26 +9,27 @@ the series `scrape_duration_seconds`, which is never pushed.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import replace
 from typing import Final
 
+from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.scrape.target import TargetHealth
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import NOTHING_MISSING, Gone, GoneTarget, Missing
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
 from gpuscope.judge.checks.thresholds import STALE_SECONDS
 from gpuscope.serve.live.gone_history import (
     DAY_SECONDS,
     SNAPSHOT_METRIC,
     HistoryQuery,
+    LastRead,
     LastSeen,
+    last_read_gpus,
     last_seen_nodes,
     look_up,
 )
-from gpuscope.serve.live.history_lookup import MAX_INSTANCES, HistoryLookup
-from gpuscope.serve.live.unread_gpus import UnreadGpus
 
 REFRESH_SECONDS: Final = 5.0
 EXPLAIN_SECONDS: Final = 10.0
@@ -187,3 +188,94 @@ class GoneWatch:
             seen.first_try = self._clock()  # kept: the history is queried once, and `since` must not move
         tries = [at for at in (state.first_try, seen.first_try) if at is not None]
         return Gone(since=min(tries), why=state.error, answered=seen.answered)
+
+
+log = logging.getLogger("gpuscope.live")
+
+MAX_WAIT_SECONDS: Final = 2.0
+MAX_INSTANCES: Final = 100
+"""Of one look-up: as many as one query names."""
+
+
+class HistoryLookup:
+    """Looks up in the history beside the live picture, one at a time. A picture waits, but not for long: over a
+    slow engine, or with thousands of nodes, the next one has the rest. `look_up` keeps what it finds; `failure`
+    begins the log line when it raises."""
+
+    def __init__(
+        self, look_up: Callable[[], Awaitable[None]], failure: str, wait_seconds: float = MAX_WAIT_SECONDS
+    ) -> None:
+        self._look_up = look_up
+        self._wait_seconds = wait_seconds
+        self._episode = EpisodeLog(log, failure)
+        self._running: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Returns when the look-up has ended, also if it has failed, or after `wait_seconds`."""
+        if self._running is None or self._running.done():
+            self._running = asyncio.create_task(self._run())
+        await asyncio.wait({self._running}, timeout=self._wait_seconds)
+
+    async def _run(self) -> None:
+        try:
+            await self._look_up()
+        except Exception as error:  # the live numbers themselves go on
+            self._episode.failed(str(error))
+        else:
+            self._episode.succeeded()
+
+
+_TELLING: Final = frozenset({SNAPSHOT_METRIC, "gpuscope_source_up", "gpuscope_gpu_info"})
+
+
+def _nodes_without_readings(samples: Iterable[Sample]) -> set[str]:
+    present, not_answering, read = set(), set(), set()
+    for name, labels, value in samples:
+        if name not in _TELLING:
+            continue
+        instance = labels.get("instance", "")
+        if name == SNAPSHOT_METRIC:
+            present.add(instance)
+        elif name == "gpuscope_source_up" and value == 0:
+            not_answering.add(instance)
+        elif name == "gpuscope_gpu_info":
+            read.add(instance)
+    return (present & not_answering) - read
+
+
+class UnreadGpus:
+    """GPUs that are not read now although their node's agent answers: the driver blocks every call. The history
+    has those that the node had when they were last read, if that was within a day."""
+
+    def __init__(
+        self,
+        query_history: HistoryQuery,
+        limits: Limits | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._query_history = query_history
+        self._max_subjects = (limits or Limits()).live_max_subjects
+        self._clock = clock
+        self._unread: set[str] = set()
+        self._found: dict[str, LastRead] = {}  # by instance; queried once while its GPUs are not read
+        self._lookup = HistoryLookup(self._look_up_some, "GPUs that are not read cannot be looked up")
+
+    async def find_missing(self, samples: Iterable[Sample]) -> Missing:
+        self._unread = await asyncio.to_thread(_nodes_without_readings, samples)
+        self._found = {instance: last for instance, last in self._found.items() if instance in self._unread}
+        if not self._unread <= self._found.keys():
+            await self._lookup.run()
+        now = self._clock()
+        recent = {one: last for one, last in self._found.items() if now - last.read_at < DAY_SECONDS}
+        return Missing(
+            samples=[sample for last in recent.values() for sample in last.samples],
+            unread={instance: last.read_at for instance, last in recent.items()},
+        )
+
+    async def _look_up_some(self) -> None:
+        """The next picture goes on."""
+        if sum(len(last.samples) for last in self._found.values()) >= self._max_subjects:
+            LIMITS_REACHED.count("live_max_subjects")
+            return
+        new = sorted(self._unread - self._found.keys())[:MAX_INSTANCES]
+        self._found |= await last_read_gpus(self._query_history, new, self._clock())

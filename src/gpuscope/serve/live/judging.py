@@ -23,7 +23,7 @@ from gpuscope.history.promql.result import Vector
 from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.facts import ProcessFacts
 from gpuscope.judge.checks.finding import FindingOwner
-from gpuscope.judge.checks.finding_owners import main_owner
+from gpuscope.judge.checks.findings import main_owner
 from gpuscope.judge.checks.judgement import EVALUATED, JudgedMoment, Judgement
 from gpuscope.judge.checks.open_episodes import OpenEpisode
 from gpuscope.judge.checks.states import GpuKey

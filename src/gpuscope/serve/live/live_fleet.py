@@ -11,18 +11,16 @@ import asyncio
 import time
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 import orjson
 
-from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.missing import NOTHING_MISSING, Missing
-from gpuscope.serve.api_types.findings_json import FindingsAnswer
+from gpuscope.judge.checks.facts import NOTHING_MISSING, Missing, Sample
+from gpuscope.serve.api_types.findings_json import FindingJson, FindingsAnswer
 from gpuscope.serve.api_types.live_json import LivePicture
-from gpuscope.serve.live.finding_costs import with_costs
 from gpuscope.serve.live.fleet_judge import FleetJudge, JudgedFleet
 from gpuscope.serve.live.fleet_samples import FleetSamples, PresenceSamples, SortLater
 from gpuscope.serve.live.picture import LivePictures
@@ -217,3 +215,22 @@ class LiveFleet:
         self._making = None
         # After a failure the next client tries again and gets the error, rather than ever older numbers.
         self._answer = None if making.cancelled() or making.exception() else making.result()
+
+
+def with_costs(findings: Iterable[FindingJson], now: float) -> list[FindingJson]:
+    """Most expensive first. The ledger has counted the cost until `cost_at`; it grows by `wasted_gpus`."""
+    return sorted(
+        (_cost_until(finding, now) for finding in findings),
+        key=lambda finding: -(finding["cost_gpu_hours"] or 0.0),
+    )
+
+
+def _cost_until(finding: FindingJson, now: float) -> FindingJson:
+    cost, gpus, at = finding["cost_gpu_hours"], finding["wasted_gpus"], finding["cost_at"]
+    if cost is None or gpus is None or at is None:
+        return finding
+    return {
+        **finding,
+        "cost_gpu_hours": round(cost + gpus * max(0.0, now - at) / 3600, 3),
+        "cost_at": max(at, now),
+    }

@@ -14,6 +14,7 @@ from typing import Any, Final, Literal, TypeVar
 from gpuscope.judge.checks.facts import (
     IDLE_SECONDS,
     TAKEN_AT,
+    Gone,
     GpuFacts,
     NodeFacts,
     ProcessFacts,
@@ -23,7 +24,6 @@ from gpuscope.judge.checks.facts import (
 )
 from gpuscope.judge.checks.finding import Argument, Finding
 from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
-from gpuscope.judge.checks.missing import Gone
 from gpuscope.judge.checks.states import GpuKey, GpuState, State
 from gpuscope.judge.checks.thresholds import NODE_CLOCK_SECONDS
 from gpuscope.model.readings import ABSENT, Maybe

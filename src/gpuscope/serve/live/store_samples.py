@@ -15,9 +15,8 @@ from typing import Final
 from gpuscope.history.store import Store
 from gpuscope.history.store.target_names import is_verified
 from gpuscope.judge.checks.facts import LABELLED, Sample
-from gpuscope.serve.live.fleet_samples import FleetSamples, SortLater, by_node
+from gpuscope.serve.live.fleet_samples import LIVE_METRICS, NEEDED_VALUES, FleetSamples, SortLater, by_node
 from gpuscope.serve.live.gone_history import SNAPSHOT_METRIC
-from gpuscope.serve.live.needed_metrics import LIVE_METRICS, NEEDED_VALUES
 
 LOOKBACK_MS: Final = 300_000
 _METRICS: Final = frozenset(LIVE_METRICS)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import base64
+import gzip
+import json
 import textwrap
 from collections.abc import Callable, Iterator
 from itertools import groupby
-from typing import Final
+from typing import Any, Final
 
 from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.reports.receipt.job_receipt import JobReceipt, ReceiptGpu
@@ -148,3 +151,28 @@ def _wrap(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(
         text, WIDTH, subsequent_indent=indent, break_on_hyphens=False, drop_whitespace=True
     ) or [""]
+
+
+JOBSTATS_PREFIX: Final = "JS1:"
+
+
+def jobstats_summary(receipt: JobReceipt) -> str:
+    """The form that jobstats keeps in Slurm's AdminComment, `JS1:` and gzipped JSON, for reportseff. It has no
+    CPU and main memory, which reportseff takes from sacct, and no GPU whose work is not known: it shows 0."""
+    document = json.dumps(_jobstats_document(receipt), separators=(",", ":"), sort_keys=True)
+    # No time in the header: the same receipt is the same text.
+    return JOBSTATS_PREFIX + base64.b64encode(gzip.compress(document.encode(), mtime=0)).decode("ascii")
+
+
+def _jobstats_document(receipt: JobReceipt) -> dict[str, Any]:
+    nodes: dict[str, dict[str, Any]] = {}
+    for gpu in receipt.gpus:
+        if gpu.busy_ratio is None or gpu.memory_peak_bytes is None or not gpu.memory_total_bytes:
+            continue
+        node = nodes.setdefault(
+            gpu.node, {"gpu_utilization": {}, "gpu_used_memory": {}, "gpu_total_memory": {}}
+        )
+        node["gpu_utilization"][gpu.gpu] = round(100 * gpu.busy_ratio, 1)
+        node["gpu_used_memory"][gpu.gpu] = int(gpu.memory_peak_bytes)
+        node["gpu_total_memory"][gpu.gpu] = int(gpu.memory_total_bytes)
+    return {"gpus": len(receipt.gpus), "total_time": round(receipt.run_seconds), "nodes": nodes}
