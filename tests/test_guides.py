@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ from gpuscope.base.settings import Settings, env_name, setting_rows
 from gpuscope.cli import COMMANDS, command_parser, load_command
 from gpuscope.serve.stand_ins import load_stand_in
 from tests.fast_yaml import read_yaml
+from tests.recordings import recording
 from tools.doctor_page import doctor_files, doctor_sentences
 
 ROOT = Path(__file__).parent.parent
@@ -170,22 +171,38 @@ def words_of_command(line: str) -> list[str]:
 
 def test_every_command_of_the_session_collectors_guide_is_answered() -> None:
     """That guide is one of the documents that gpuscope was made for."""
-    seed = next((ROOT.parent / "shared/seeds").glob("003_*"), None)
-    if seed is None:
-        pytest.skip("shared/seeds is not here")
+    seed = recording("seeds/003_*")
     blocks = re.findall(
         r"```bash\n(.*?)```", seed.read_text("utf-8", "replace").replace("\\\n", " "), re.DOTALL
     )
     lines = [line.strip() for block in blocks for line in block.splitlines()]
     commands = [line for line in lines if re.match(r"(kubectl|helm|nvidia-smi|ls|cat) ", line)]
     assert len(commands) > 12
+    assert unanswered(commands) == []
+
+
+def test_commands_of_a_session_collector_are_answered() -> None:
+    """What people type who have one already, in our own words."""
+    collector = "gpu-session-metrics-collector"
+    commands = [
+        f"kubectl get cronjob {collector}",
+        f"kubectl describe cronjob {collector} | tail",
+        f"kubectl logs -l job-name={collector}-<number>",
+        f"kubectl create job --from=cronjob/{collector} once",
+        "kubectl exec -it <gpu-pod> -- nvidia-smi",
+        "nvidia-smi -L | grep MIG",
+        "nvidia-smi --query-gpu=mig.mode.current --format=csv,noheader",
+        "nvidia-smi --query-compute-apps=pid,used_gpu_memory",
+    ]
+    assert unanswered(commands) == []
+    assert unanswered(["kubectl get cronjob another-collector", "nvidia-smi topo -m"]) != []
+
+
+def unanswered(commands: Sequence[str]) -> list[str]:
     pages = "\n".join((GUIDES / name).read_text() for name in ("troubleshooting.md", "kubernetes.md"))
     answered = [words_of_command(code) for code in re.findall(r"`([^`\n]+)`", pages)]
     answered += [words_of_command(line) for line in shell_lines(pages)]
-    missing = [
-        line for line in commands if not any(_is_answer(words_of_command(line), one) for one in answered)
-    ]
-    assert missing == []
+    return [line for line in commands if not any(_is_answer(words_of_command(line), one) for one in answered)]
 
 
 def _is_answer(asked: list[str], written: list[str]) -> bool:

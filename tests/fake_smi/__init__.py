@@ -11,7 +11,6 @@ from typing import Any
 
 REPLAY = Path(__file__).with_name("replay.py")
 CAPTURES = Path(__file__).parent.parent / "captures" / "nvidia-smi"
-SHARED_CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures"
 
 
 @dataclass

@@ -1,7 +1,7 @@
 """`--as dcgm-exporter` prints dcgm-exporter's lines for the same card values.
 
-The recordings are beside the project (../shared/captures/dcgm-exporter); where they are not, these tests are
-skipped by name and `test_dcgm_small_captures.py` holds the same with cards of our own.
+The recordings are others' (`tests/recordings.py`); without them these tests are skipped by name, and
+`test_dcgm_small_captures.py` holds the same with cards of our own.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import pytest
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver as driver_or_skip
 from tests.metrics.dcgm_card_values import Machine, card_values, closing_machines, put_cards
+from tests.recordings import recording
 
 __all__ = ["driver_or_skip"]
 
 MakeMachine = Callable[..., Machine]
-CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgm-exporter"
 
 RUNNING = {  # numbers that grow with time in the recording's driver: only their series are compared
     *(f"DCGM_FI_DEV_{name}_VIOLATION" for name in ("POWER", "THERMAL", "SYNC_BOOST")),
@@ -40,10 +40,13 @@ OWN_WAY = {
 }
 
 
+def recorded(name: str) -> Path:
+    return recording(f"captures/dcgm-exporter/{name}")
+
+
 @pytest.fixture
 def driver(driver_or_skip: FakeDriver, tmp_path: Path) -> Iterator[FakeDriver]:
-    if not CAPTURES.is_dir():
-        pytest.skip("the recordings of dcgm-exporter (../shared/captures/dcgm-exporter) are not here")
+    recorded("default-counters.csv")
     fake = FakeDriver(tmp_path / "cards", driver_version="550.163.01", cuda_version=12040)
     yield fake
     fake.heal()
@@ -54,8 +57,8 @@ def machine(driver: FakeDriver, tmp_path: Path) -> Iterator[MakeMachine]:
     with closing_machines(driver, tmp_path) as make:
 
         def make_model(model: str, counters: str, *argv: str) -> Machine:
-            put_cards(driver, card_values(CAPTURES / f"{model.lower()}.card-values.yaml"), model)
-            return make("-f", str(CAPTURES / counters), *argv)
+            put_cards(driver, card_values(recorded(f"{model.lower()}.card-values.yaml")), model)
+            return make("-f", str(recorded(counters)), *argv)
 
         yield make_model
 
@@ -76,39 +79,37 @@ def comparable(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("model", "recorded", "counters"),
+    ("model", "name", "counters"),
     [
         ("H100", "h100.default", "default-counters.csv"),
         ("H100", "h100.dcp", "dcp-metrics-included.csv"),
         ("A100", "a100.default", "default-counters.csv"),
     ],
 )
-def test_the_same_lines_in_the_same_order(
-    model: str, recorded: str, counters: str, machine: MakeMachine
-) -> None:
+def test_the_same_lines_in_the_same_order(model: str, name: str, counters: str, machine: MakeMachine) -> None:
     output = machine(model, counters).scrape()
-    expected = (CAPTURES / f"{recorded}.metrics").read_text()
+    expected = recorded(f"{name}.metrics").read_text()
     assert output.splitlines() == expected.splitlines()
 
 
 def test_the_1_x_names(machine: MakeMachine) -> None:
     """The file has the PCIe rows twice. dcgm-exporter prints their series twice, which Prometheus refuses."""
     output = machine("H100", "1.x-compatibility-metrics.csv", "-o").scrape()
-    expected = (CAPTURES / "h100.1x-names.metrics").read_text().splitlines()
+    expected = recorded("h100.1x-names.metrics").read_text().splitlines()
     assert output.splitlines() == list(dict.fromkeys(expected))
 
 
 def test_every_row(machine: MakeMachine) -> None:
     output = machine("H100", "every-row.csv").scrape()
-    assert comparable(output) == comparable((CAPTURES / "h100.every-row.metrics").read_text())
+    assert comparable(output) == comparable(recorded("h100.every-row.metrics").read_text())
 
 
 def test_one_xid_is_one_event_for_the_whole_window(driver: FakeDriver, machine: MakeMachine) -> None:
     ours = machine("H100", "every-row.csv")
     ours.scrape()
     driver.xid(1, 48)
-    recorded = (CAPTURES / "h100.after-xid48.metrics").read_text().splitlines()
-    expected = [line for line in recorded if re.match(r"DCGM_FI_DEV_XID_ERRORS\{|.*xid=\"48\"", line)]
+    known = recorded("h100.after-xid48.metrics").read_text().splitlines()
+    expected = [line for line in known if re.match(r"DCGM_FI_DEV_XID_ERRORS\{|.*xid=\"48\"", line)]
     assert len(expected) == 2
     for _ in range(40):
         lines = ours.scrape().splitlines()

@@ -47,6 +47,39 @@ def test_shipped_counters(golden: str, argv: tuple[str, ...], machine: MakeMachi
     check_golden(Path("dcgm") / f"{golden}.metrics", output.encode())
 
 
+def lines_of(output: str, start: str) -> list[str]:
+    return [line for line in output.splitlines() if line.startswith(start)]
+
+
+def test_one_xid_is_one_event_for_the_whole_window(
+    driver: FakeDriver, machine: MakeMachine, tmp_path: Path
+) -> None:
+    counters = tmp_path / "xids.csv"
+    counters.write_text("DCGM_FI_DEV_XID_ERRORS,gauge,last\nDCGM_EXP_XID_ERRORS_COUNT,gauge,events\n")
+    ours = machine("-f", str(counters))
+    ours.scrape()
+    driver.xid(1, 48)
+    for _ in range(40):
+        output = ours.scrape()
+        counted = [line for line in lines_of(output, "DCGM_EXP_XID_ERRORS_COUNT{") if 'xid="48"' in line]
+        assert [line.rpartition(" ")[2] for line in counted] == ["1"]
+        assert [line for line in lines_of(output, "DCGM_FI_DEV_XID_ERRORS{") if line.endswith(" 48")]
+
+
+def test_an_ecc_error_shows_after_one_collect_interval(
+    driver: FakeDriver, machine: MakeMachine, tmp_path: Path
+) -> None:
+    counters = tmp_path / "ecc.csv"
+    counters.write_text("DCGM_FI_DEV_ECC_DBE_VOL_TOTAL,counter,errors\n")
+    ours = machine("-f", str(counters))
+    found = []
+    for errors in (99, 101):
+        driver.set(1, ecc_uncorrected_volatile_dram=errors)
+        (line,) = lines_of(ours.scrape(), 'DCGM_FI_DEV_ECC_DBE_VOL_TOTAL{gpu="1"')
+        found.append(int(line.rpartition(" ")[2]))
+    assert found[1] - found[0] == 2, "the errors of the other locations are in both"
+
+
 def test_every_row_of_nvidias_files(driver: FakeDriver, machine: MakeMachine, tmp_path: Path) -> None:
     counters = tmp_path / "every-row.csv"
     rows = {row.id: row for row in (*OPT_IN_COUNTERS, *DEFAULT_COUNTERS)}.values()

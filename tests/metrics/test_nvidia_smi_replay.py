@@ -1,6 +1,6 @@
 """Captures through the fake nvidia-smi, the real source and the real family, to text: byte for byte.
 
-The expected files in the shared folder are what nvidia_gpu_exporter itself exported, without its metrics about
+The expected files of others are what nvidia_gpu_exporter itself exported, without its metrics about
 itself (`go_*`, `process_*`, `promhttp_*`, `nvidia_gpu_exporter_build_info`) and without the two that change on
 every run (`nvidia_smi_last_collect_duration_seconds`, `nvidia_smi_last_collect_success_timestamp_seconds`).
 """
@@ -19,15 +19,16 @@ from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
 from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
-from tests.fake_smi import CAPTURES, SHARED_CAPTURES, FakeSmi
+from tests.fake_smi import CAPTURES, FakeSmi
 from tests.fakes import replace_readings, xid_total
 from tests.goldens import check_golden
+from tests.recordings import SETTING, recording, recordings
 
 CHANGES_ON_EVERY_RUN = (
     "nvidia_smi_last_collect_duration_seconds",
     "nvidia_smi_last_collect_success_timestamp_seconds",
 )
-RECORDED = sorted((SHARED_CAPTURES / "nvidia-smi").glob("*.txt"))
+RECORDED = recordings("captures/nvidia-smi/*.txt")
 
 
 def collect(fake: FakeSmi) -> Snapshot:
@@ -60,8 +61,8 @@ def test_recorded_machines_have_nvidia_gpu_exporters_output(
     tmp_path: Path, capture: Path | None, state: str
 ) -> None:
     if capture is None:
-        pytest.skip("the captures of real machines (../shared/captures) are not here")
-    expected = SHARED_CAPTURES / "expected" / f"{capture.name.removesuffix('.txt')}__{state}.metrics"
+        pytest.skip(f"no captures of real machines in the folder that {SETTING} names")
+    expected = recording(f"captures/expected/{capture.name.removesuffix('.txt')}__{state}.metrics")
     assert export(FakeSmi(tmp_path, capture, state)).decode() == expected.read_text("utf-8")
 
 

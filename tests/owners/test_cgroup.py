@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,8 +10,8 @@ from hypothesis import strategies as st
 
 from gpuscope.agent.owners.cgroup import NO_CGROUP, parse_cgroup
 from gpuscope.model.readings import ABSENT
+from tests.recordings import recording
 
-FACTS = Path(__file__).parents[3] / "shared/facts/kubernetes.md"
 UID = "0043435f-1854-4327-b76b-730f681a781d"
 SYSTEMD_UID = UID.replace("-", "_")
 STATIC = "d76e26fba3bf2bfd215eb29011d55250"
@@ -22,16 +21,13 @@ OTHER = "01fd96f7ad292b02a8317cde4ecb8c7ef3cc06ffdd113f13410e0837eb2b2a20"
 
 
 def recorded() -> list[tuple[str, str, str, str, str]]:
-    if not FACTS.exists():
-        return []
     pattern = r"^   `([^`]+)`\n   → pod UID `([^`]+)`, container `([^`]+)`, runtime `([^`]+)`, qos `([^`]+)`"
-    return re.findall(pattern, FACTS.read_text("utf-8"), re.MULTILINE)
+    return re.findall(pattern, recording("facts/kubernetes.md").read_text("utf-8"), re.MULTILINE)
 
 
 def test_recorded_lines_of_real_machines() -> None:
     lines = recorded()
-    if not lines:
-        pytest.skip("shared/facts/kubernetes.md is not here")
+    assert lines
     for line, uid, container, runtime, qos in lines:
         place = parse_cgroup(line + "\n")
         said = "?" if place.runtime is ABSENT else place.runtime
@@ -160,16 +156,33 @@ def test_a_slurm_job_inside_a_pod_keeps_both() -> None:
 
 
 def test_recorded_slurm_processes() -> None:
-    summary = Path(__file__).parents[3] / "shared/slurm-lab/captures/cgroup_v1/proc_summary.txt"
-    if not summary.exists():
-        pytest.skip("shared/slurm-lab is not here")
-    lines = summary.read_text("utf-8").splitlines()
+    lines = recording("slurm-lab/captures/cgroup_v1/proc_summary.txt").read_text("utf-8").splitlines()
     assert lines
     for line in lines:
         job = re.search(r" job=(\d+) ", line)
         paths = re.findall(r"\d+:\S+", line)
         assert job
         assert parse_cgroup("\n".join(paths)).job == job[1]
+
+
+STEP_OF_CGROUP_V1 = """\
+12:pids:/system.slice/slurmd.service
+11:freezer:/slurm/uid_1007/job_90210/step_3
+10:devices:/slurm/uid_1007/job_90210/step_3/task_1
+9:blkio:/
+8:cpuset:/slurm/uid_1007/job_90210/step_3
+7:memory:/slurm/uid_1007/job_90210/step_3/task_1
+6:cpu,cpuacct:/slurm/uid_1007/job_90210/step_3/task_1
+1:name=systemd:/system.slice/slurmd.service
+0::/system.slice/slurmd.service
+"""
+
+
+def test_a_step_among_the_lines_of_all_controllers() -> None:
+    """Slurm puts a process below some controllers only; the others say where slurmd runs."""
+    place = parse_cgroup(STEP_OF_CGROUP_V1)
+    assert (place.job, place.job_step) == ("90210", "3")
+    assert (place.pod_uid, place.container_id) == (ABSENT, ABSENT)
 
 
 def test_the_best_line_of_a_hybrid_machine_wins() -> None:

@@ -13,8 +13,7 @@ from gpuscope.base.limits import Limits
 from gpuscope.base.yaml_file import TextLoader
 from gpuscope.history.scrape.config import ScrapeConfig, load_config, read_config
 from gpuscope.model.exposition.series_text import TextLimits
-
-SHARED_SEEDS = Path(__file__).parents[2].parent / "shared" / "seeds"
+from tests.recordings import recording
 
 # As people write it in tutorials: comments, quotes, an empty `params:`, a query log and a rule file.
 TUTORIAL = """\
@@ -72,16 +71,42 @@ def _fenced(text: str, first: str) -> str:
 
 
 def _seed(number: str) -> str:
-    found = sorted(SHARED_SEEDS.glob(f"{number}_*.txt"))
-    if not found:
-        pytest.skip(f"seed {number} is not on this machine")
-    return found[0].read_text("utf-8")
+    return recording(f"seeds/{number}_*.txt").read_text("utf-8")
 
 
 def test_the_first_seeds_file_loads_unmodified() -> None:
     read = config(_fenced(_seed("000"), "global:"))
     assert [job.name for job in read.jobs] == ["monitoring-item"]
     assert read.jobs[0].static[0].targets == ("172.17.0.1:9835",)
+
+
+THREE_EXPORTERS = """\
+global:
+  scrape_interval: 15s
+scrape_configs:
+  - job_name: hosts
+    static_configs:
+      - targets: ['10.1.0.4:9100', '10.1.0.5:9100']
+  - job_name: gpus
+    static_configs:
+      - targets: ['10.1.0.4:9400']
+        labels:
+          instance: rack-a
+  - job_name: batch
+    static_configs:
+      - targets: ['10.1.0.2:8080']
+        labels:
+          instance: head
+"""
+
+
+def test_exporters_of_a_cluster_with_an_instance_of_their_own() -> None:
+    read = config(THREE_EXPORTERS)
+    assert [job.name for job in read.jobs] == ["hosts", "gpus", "batch"]
+    assert read.jobs[0].static[0].targets == ("10.1.0.4:9100", "10.1.0.5:9100")
+    assert read.jobs[1].static[0].labels == {"instance": "rack-a"}
+    assert {job.interval for job in read.jobs} == {15}
+    assert read.warnings == ()
 
 
 def test_the_second_seeds_file_loads_with_corrected_indentation() -> None:

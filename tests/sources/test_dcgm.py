@@ -32,10 +32,10 @@ from gpuscope.vendors.nvidia.dcgm.field_ids import (
 )
 from gpuscope.vendors.nvidia.dcgm.hierarchy import MigSlot, parse_hierarchy
 from gpuscope.vendors.nvidia.nvidia_values import make_device, own
+from tests.recordings import recording
 from tests.waiting import wait_for
 
 FAKE = Path(__file__).parents[1] / "fake_dcgmi" / "dcgmi.py"
-CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
 FAST = frozenset({Tier.FAST})
 
 
@@ -469,9 +469,7 @@ def test_without_a_field_list_the_ids_of_every_dcgm_are_requested() -> None:
 
 @pytest.mark.parametrize(("version", "count"), [("3.3.9", 420), ("4.6.0", 643)])
 def test_recorded_field_lists(version: str, count: int) -> None:
-    path = CAPTURES / version / "h100-busy.dmon-l.txt"
-    if not path.is_file():
-        pytest.skip(f"no recorded {version} field list beside the project")
+    path = recording(f"captures/dcgmi/{version}/h100-busy.dmon-l.txt")
     known = parse_field_list(path.read_text())
     assert len(known) == count
     missing = set(wanted_ids(Settings())) - set(usable_ids(wanted_ids(Settings()), known))
@@ -493,9 +491,7 @@ def test_hierarchy_maps_entities_to_the_drivers_ids() -> None:
 
 
 def test_recorded_hierarchy() -> None:
-    path = CAPTURES / "4.6.0" / "a100-mig3.discovery-c.txt"
-    if not path.is_file():
-        pytest.skip("no recorded hierarchy beside the project")
+    path = recording("captures/dcgmi/4.6.0/a100-mig3.discovery-c.txt")
     assert {(slot.entity, slot.gpu_instance) for slot in parse_hierarchy(path.read_text())} == {
         (2, 1),
         (1, 5),

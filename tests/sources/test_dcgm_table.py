@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,8 +11,7 @@ from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, DmonRow, DmonTab
 from gpuscope.vendors.nvidia.dcgm_fields import dcgm_fields, kind_of
 from tests.examples import examples
 from tests.fake_dcgmi.layouts import LAYOUTS, Column, LeftAligned, Value, text_of
-
-CAPTURES = Path(__file__).parents[2].parent / "shared" / "captures" / "dcgmi"
+from tests.recordings import recording
 
 NUMBERS = [field_id for field_id, field in dcgm_fields().items() if field.kind in "id"]
 TEXTS = [field_id for field_id, field in dcgm_fields().items() if field.kind == "s"]
@@ -180,10 +177,22 @@ def test_a_header_with_unexpected_columns_is_refused() -> None:
 
 
 def captured(version: str, name: str) -> list[str]:
-    path = CAPTURES / version / name
-    if not path.is_file():
-        pytest.skip(f"no recorded {version}/{name} beside the project")
-    return path.read_text().split("\n")
+    return recording(f"captures/dcgmi/{version}/{name}").read_text().split("\n")
+
+
+@pytest.mark.parametrize("version", LAYOUTS)
+def test_headers_are_repeated_in_a_long_stream(version: str) -> None:
+    layout, columns = LAYOUTS[version], [Column("TMPTR", 5), Column("POWER", 10)]
+    lines: list[str] = []
+    for number in range(45):
+        if number % 10 == 0:
+            lines += layout.header(columns)
+        lines += [layout.row(f"GPU {gpu}", columns, [40 + gpu, 100.5 + number]) for gpu in range(8)]
+    rows, table = parse([150, 155], lines)
+    assert table.rejected == 0
+    assert [row.values for row in rows] == [
+        {150: 40 + gpu, 155: 100.5 + number} for number in range(45) for gpu in range(8)
+    ]
 
 
 STRING_IDS = [50, 52, 53, 54, 55, 56, 57, 58, 1, 3]
