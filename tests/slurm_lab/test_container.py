@@ -18,7 +18,7 @@ import pytest
 
 from gpuscope.cli import main
 from tests.labs.debian_programs import LabUnavailable
-from tests.labs.docker_lab import DockerLab, add_base_images, docker_lab
+from tests.labs.docker_lab import IMAGE_PYTHON, DockerLab, add_base_images, docker_lab
 from tests.labs.gpuscope_images import build_role
 from tests.labs.wheels import wheels_of_gpuscope
 from tests.render.test_labs import skip_if_used
@@ -60,8 +60,8 @@ class Project:
 def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[DockerLab]:
     try:
         with docker_lab(number=1) as engine_lab:
-            add_base_images(engine_lab, "trixie")
-            wheels = wheels_of_gpuscope(tmp_path_factory.mktemp("wheels"), "3.13")
+            add_base_images(engine_lab)
+            wheels = wheels_of_gpuscope(tmp_path_factory.mktemp("wheels"), IMAGE_PYTHON)
             build_role(engine_lab, SERVICE, wheels)
             yield engine_lab
     except LabUnavailable as missing:

@@ -103,8 +103,8 @@ def test_a_shell_on_the_far_side_changes_nothing(tmp_path: Path) -> None:
 def test_devices_of_an_older_driver(tmp_path: Path) -> None:
     reading = open_source(FakeSmi(tmp_path, T4, "load")).read(EVERY_TIER)
     busy, idle = reading.devices
-    assert reading.driver is not ABSENT
-    assert (reading.driver.driver_version, reading.driver.cuda_version) == ("535.183.06", "12.2")
+    driver = reading.drivers["nvidia"]
+    assert (driver.driver_version, driver.cuda_version) == ("535.183.06", "12.2")
     assert (busy.uuid, idle.uuid) == T4_UUIDS
     assert (own(busy).throttle_mask, own(idle).throttle_mask) == (0x24, 0x01)
     assert (busy.utilization_ratio, idle.utilization_ratio) == (0.97, 0.0)
