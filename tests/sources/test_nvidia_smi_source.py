@@ -104,7 +104,7 @@ def test_devices_of_an_older_driver(tmp_path: Path) -> None:
     reading = open_source(FakeSmi(tmp_path, T4, "load")).read(EVERY_TIER)
     busy, idle = reading.devices
     driver = reading.drivers["nvidia"]
-    assert (driver.driver_version, driver.cuda_version) == ("535.183.06", "12.2")
+    assert (driver.driver_version, driver.library_versions["cuda"]) == ("535.183.06", "12.2")
     assert (busy.uuid, idle.uuid) == T4_UUIDS
     assert (own(busy).throttle_mask, own(idle).throttle_mask) == (0x24, 0x01)
     assert (busy.utilization_ratio, idle.utilization_ratio) == (0.97, 0.0)
