@@ -82,7 +82,7 @@ class SeriesColumns:
         """Return time and value of each series' last sample; every series must have one."""
         times = self.times[self.axis_starts[self.axis + 1] - 1]
         if isinstance(self.values, list):
-            return times, np.array([one[-1] for one in self.values], np.float64)
+            return times, np.array([value[-1] for value in self.values], np.float64)
         return times, self.values[self.value_starts + self.lengths - 1]
 
     def pick(self, positions: Ints) -> Floats:
@@ -183,7 +183,7 @@ def flat_axes(arrays: Sequence[Ints]) -> tuple[Ints, Ints]:
     if len(arrays) == 1:
         return arrays[0], np.array((0, len(arrays[0])), np.int64)
     starts = np.zeros(len(arrays) + 1, np.int64)
-    np.cumsum([len(one) for one in arrays], out=starts[1:])
+    np.cumsum([len(array) for array in arrays], out=starts[1:])
     return (np.concatenate(arrays) if arrays else np.empty(0, np.int64)), starts
 
 

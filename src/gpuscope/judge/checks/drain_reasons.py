@@ -20,7 +20,11 @@ UNTIL_REBOOT: Final = ERROR_KINDS
 
 def draining(findings: Iterable[Mapping[str, Any]], node: str) -> list[Mapping[str, Any]]:
     """The critical findings of one node, from the JSON of `/api/live`."""
-    return [one for one in findings if one.get("node") == node and one.get("severity") == Severity.CRITICAL]
+    return [
+        finding
+        for finding in findings
+        if finding.get("node") == node and finding.get("severity") == Severity.CRITICAL
+    ]
 
 
 def drain_reason(findings: Iterable[Mapping[str, Any]]) -> str:

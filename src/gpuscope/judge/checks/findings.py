@@ -136,7 +136,7 @@ class FindingMaker:
         )
         gpus = tuple(self._index(episode.condition) for episode in _by_uuid(members, uuids))
         owner = self._owner(check, members)
-        newest = min((one.condition for one in members), key=lambda one: one.value)
+        newest = min((member.condition for member in members), key=lambda one: one.value)
         chosen = newest if check.kind in ERROR_KINDS else first
         detail = describe(chosen, self._surroundings(chosen))
         anchor = uuids[0] if check.kind == "held_idle" else ""
@@ -144,7 +144,7 @@ class FindingMaker:
         return self._make(
             check, (*key[1:], anchor), subject.instance, gpus, tuple(uuids), owner, detail,
             min(begins) if len(begins) == len(members) else None,
-            [self._losses.pop(one, None) for one in {one.condition.subject: None for one in members}],
+            [self._losses.pop(one, None) for one in {member.condition.subject: None for member in members}],
         )  # fmt: skip
 
     def _place(self, instance: str) -> Callable[[str], tuple[tuple[int, str], str]]:

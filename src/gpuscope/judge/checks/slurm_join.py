@@ -113,7 +113,7 @@ def _job_of(process: ProcessFacts) -> str:
 
 def _knows_by_itself(node: NodeFacts) -> bool:
     return any(
-        UNALLOCATED in gpu.plain or any(one.labels.get("slurm_job") for one in gpu.allocations)
+        UNALLOCATED in gpu.plain or any(allocation.labels.get("slurm_job") for allocation in gpu.allocations)
         for gpu in node.gpus
     )
 

@@ -180,7 +180,7 @@ class _BoardReader:
             (reporter, uuid)
             for uuid, boards in repeated.items()
             for reporter, labels in boards.items()
-            if any(self.spans[one].existed_before for one in labels)
+            if any(self.spans[label_set].existed_before for label_set in labels)
         }
         is_here = await self.pieces[-1].reported_at_end(repeated)
         # Where a reporter begins or ends inside the range is read in fine steps.

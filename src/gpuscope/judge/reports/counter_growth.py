@@ -227,7 +227,9 @@ class _FineReader:
             selectors = [self.selector]
         count = min(all_series, len(series)) if len(selectors) > 1 else all_series
         fine_ms = max(_fine_ms(self.chunk_ms), self.chunk_ms * count // MAX_FINE_SAMPLES)
-        expression = " or ".join(f"last_over_time({one}[{duration_text(fine_ms)}])" for one in selectors)
+        expression = " or ".join(
+            f"last_over_time({selector}[{duration_text(fine_ms)}])" for selector in selectors
+        )
         start_ms = self.chunk_end_ms - self.chunk_ms + fine_ms
         matrix = await self.engine.range(expression, start_ms, self.chunk_end_ms, fine_ms)
         return {

@@ -176,8 +176,8 @@ async def unused_allocations(
     return UnusedAllocations(
         chunks,
         listed,
-        {one.get("slurm_job", ""): one["user"] for one in infos if one.get("user")},
-        {one.get("slurm_job", ""): one["account"] for one in infos if one.get("account")},
+        {info.get("slurm_job", ""): info["user"] for info in infos if info.get("user")},
+        {info.get("slurm_job", ""): info["account"] for info in infos if info.get("account")},
     )
 
 

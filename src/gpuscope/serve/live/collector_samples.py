@@ -92,7 +92,7 @@ class _Node:
                 device.uuid,
                 device.lost,
                 device.processes_known,
-                *(one.processes_known for one in device.instances),
+                *(instance.processes_known for instance in device.instances),
             )
             for device in snapshot.devices
         )

@@ -234,7 +234,7 @@ class FleetJudge:
             return
         clusters = {instance: cluster for one in every for instance, cluster in one.slurm.items()}
         if clusters != self._clusters:
-            self._clusters_of_nodes = [NodesOfCluster(one) for one in clusters.values()]
+            self._clusters_of_nodes = [NodesOfCluster(cluster) for cluster in clusters.values()]
         self._clusters = clusters
 
     def _with_slurm(

@@ -56,7 +56,7 @@ def _presence(samples: Iterable[Sample]) -> list[Sample]:
     found: list[Sample] = []
     has_gpu = False
     # First all in one pass that costs next to nothing: hardly any sample of a large node is one of these.
-    for sample in [one for one in samples if one[0] in _PRESENCE]:
+    for sample in [sample for sample in samples if sample[0] in _PRESENCE]:
         name = sample[0]
         if name == SNAPSHOT_METRIC or (name == SOURCE_UP and sample[2] == 0):
             found.append(sample)

@@ -128,7 +128,7 @@ class GoneWatch:
 
     def _lost(self, down: Iterable[TargetHealth]) -> list[str]:
         """The instances that are gone. With more than a picture may have, those that this process saw last."""
-        lost = dict.fromkeys(one for one in self._nodes if one not in self._present)
+        lost = dict.fromkeys(node for node in self._nodes if node not in self._present)
         lost |= dict.fromkeys(state.instance for state in down)
         left_out = max(0, len(lost) - self._limits.live_max_gone_nodes)
         if left_out:

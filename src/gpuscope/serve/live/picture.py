@@ -129,7 +129,7 @@ class LivePictures:
         gpus = _joined(shown, [one.gpus for one in shown], _by_number)
         picture: LivePicture = {
             "now": judged.now,
-            "simulated": any(one.is_simulated for one in rows),
+            "simulated": any(row.is_simulated for row in rows),
             "source": self._source,
             "counts": _counts(gpus),
             "left_out": judged.left_out,
@@ -137,8 +137,11 @@ class LivePictures:
             "nodes": nodes,
             "gpus": gpus,
             "sessions": _joined(shown, [one.sessions for one in shown], _session_place),
-            "jobs": live_jobs(judged, frozenset().union(*(one.jobs for one in rows))),
-            "targets": [_target(one.job, one.instance, one.url, one.gone) for one in judged.missing.targets],
+            "jobs": live_jobs(judged, frozenset().union(*(row.jobs for row in rows))),
+            "targets": [
+                _target(target.job, target.instance, target.url, target.gone)
+                for target in judged.missing.targets
+            ],
             "findings": self._findings_json(judged.findings),
         }
         if taken := [node["taken_at"] for node in nodes if "taken_at" in node]:
@@ -163,7 +166,8 @@ class LivePictures:
     def _findings_json(self, findings: Iterable[Finding]) -> list[FindingJson]:
         kept = self._findings
         self._findings = {
-            id(one): kept[id(one)] if id(one) in kept else (one, finding_json(one)) for one in findings
+            id(finding): kept[id(finding)] if id(finding) in kept else (finding, finding_json(finding))
+            for finding in findings
         }
         return [made for _, made in self._findings.values()]
 
@@ -178,8 +182,8 @@ def _are_same(some: Sequence[object], others: Sequence[object]) -> bool:
 
 def _in_order(rows: Iterable[_NodeRows]) -> list[_NodeRows]:
     """By name. A node that came back under another address is not gone."""
-    here = {one.node["name"] for one in rows if "gone" not in one.node}
-    shown = [one for one in rows if "gone" not in one.node or one.node["name"] not in here]
+    here = {row.node["name"] for row in rows if "gone" not in row.node}
+    shown = [row for row in rows if "gone" not in row.node or row.node["name"] not in here]
     return sorted(shown, key=lambda one: one.node["name"])
 
 
@@ -345,7 +349,7 @@ def _session(process: ProcessFacts, key: tuple[str, str, str], node: str, read_a
 
 def _gpus(judged: JudgedNode, findings: Iterable[Finding], node: str) -> list[LiveGpu]:
     facts = judged.sorted.facts
-    began = {(one.kind, uuid): one.since for one in findings for uuid in one.uuids}
+    began = {(finding.kind, uuid): finding.since for finding in findings for uuid in finding.uuids}
     models = {uuid: gpu.labels.get("model", "") for (_, uuid), gpu in facts.gpus.items()}
     shown: list[LiveGpu] = []
     for key, gpu in facts.gpus.items():
@@ -393,7 +397,7 @@ def _gpu(gpu: GpuFacts, node: str, state: GpuState) -> LiveGpu:
     }
     if gpu.process_count is not ABSENT:
         shown["processes"] = gpu.process_count
-    given = [one.labels for one in gpu.allocations]
+    given = [allocation.labels for allocation in gpu.allocations]
     if jobs := {labels["slurm_job"] for labels in given if labels.get("slurm_job")}:
         shown["jobs"] = sorted(map(shown_text, jobs))
     if pods := {f"{labels.get('namespace', '')}/{labels['pod']}" for labels in given if labels.get("pod")}:

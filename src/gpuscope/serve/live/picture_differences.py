@@ -125,7 +125,7 @@ def _table_of(kind: type, name: str, rows: Sequence[Any], steps_per_unit: Mappin
         column: np.rint(np.array([row.get(column, absent) for row in rows], dtype=np.float64) * per_unit)
         for column, per_unit in steps_per_unit.items()
     }
-    names = [one for one in kind.__annotations__ if one not in steps_per_unit]
+    names = [annotation for annotation in kind.__annotations__ if annotation not in steps_per_unit]
     rests = [tuple(map(row.get, names)) for row in rows]
     return LiveTable(list(map(_KEYS[name], rows)), rows, rests, columns, steps_per_unit)
 

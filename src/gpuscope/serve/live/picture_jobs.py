@@ -32,9 +32,9 @@ def live_jobs(judged: JudgedFleet, jobs: Iterable[str]) -> list[LiveJob]:
     found: dict[str, LiveJob] = {job: {"job": shown_text(job)} for job in jobs}
     if not found:
         return []
-    for one in judged.nodes.values():
-        if one.sorted.node is not None:
-            for number, known in one.sorted.node.slurm.jobs.items():
+    for node in judged.nodes.values():
+        if node.sorted.node is not None:
+            for number, known in node.sorted.node.slurm.jobs.items():
                 _add(found, number, known)
     for cluster in judged.clusters.values():
         for number, known in cluster.jobs.items():

@@ -239,7 +239,7 @@ def answer_json(found: PastFindings) -> PastFindingsAnswer:
     answer: PastFindingsAnswer = {
         "since": found.start_ms / 1000,
         "until": found.end_ms / 1000,
-        "findings": [_past_finding_json(one, found) for one in found.findings],
+        "findings": [_past_finding_json(finding, found) for finding in found.findings],
         "folded": [_folded_json(one) for one in found.folded],
         "cost_gpu_hours": sum(costs_by_kind(found).values()),
         "cost": None,
@@ -250,12 +250,12 @@ def answer_json(found: PastFindings) -> PastFindingsAnswer:
             "known_gpu_hours": coverage.known_gpu_hours,
             "missing_gpu_hours": coverage.missing_gpu_hours,
             "missing": list(coverage.sentences),
-            "missing_keys": [sentence_json(one) for one in coverage.sentences],
+            "missing_keys": [sentence_json(sentence) for sentence in coverage.sentences],
         },
     }
     if found.rates is not None:
         answer["rate"] = found.rates.text
-        costs = [*(one.cost for one in found.findings), *(one.cost for one in found.folded)]
+        costs = [*(finding.cost for finding in found.findings), *(one.cost for one in found.folded)]
         answer["cost"] = fsum(cost or 0.0 for cost in costs)
     return answer
 

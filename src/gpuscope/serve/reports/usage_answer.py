@@ -28,12 +28,12 @@ def usage_answer(report: UsageReport, kind: ReportKind, max_rows: int | None = N
         "total": _row(total_row(report.rows)),
         "rows_left_out": len(report.rows) - len(rows),
         "invariant": _invariant(report),
-        "buckets": [_bucket(one) for one in report.buckets],
-        "pieces": [_piece(one) for one in report.pieces],
+        "buckets": [_bucket(bucket) for bucket in report.buckets],
+        "pieces": [_piece(piece) for piece in report.pieces],
         "missing": list(report.missing),
         "missing_keys": [sentence_json(one) for one in report.missing],
         "notes": list(report.notes),
-        "notes_keys": [sentence_json(one) for one in report.notes],
+        "notes_keys": [sentence_json(note) for note in report.notes],
     }
     if report.rates is not None:
         answer["rate"] = {"text": report.rates.text, "basis": report.rates.basis}

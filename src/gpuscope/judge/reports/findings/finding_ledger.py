@@ -178,7 +178,7 @@ class FindingLedger:
             lost = rate = 0.0
             for check, subject, episodes in parts:
                 gpus = weights.total(check, subject)
-                lost += gpus * sum(one.lost_within(last.start_ms, tail.end_ms) for one in episodes)
+                lost += gpus * sum(episode.lost_within(last.start_ms, tail.end_ms) for episode in episodes)
                 rate += gpus * is_open.get(subject, 0.0)
             loss = Loss(lost, rate, tail.end_ms / 1000) if whole in costed else None
             stretches[whole] = OpenStretch(last.start_ms / 1000, loss)

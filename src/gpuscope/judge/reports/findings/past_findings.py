@@ -154,13 +154,13 @@ def _make(
     parts = [subject for subject, _ in group.members if subject.whole != subject]
     subjects = parts or [subject for subject, _ in group.members]
     keys = sorted({(subject.instance, subject.uuid) for subject in subjects}, key=weights.place)
-    nodes = tuple(dict.fromkeys(weights.node(one) for one in keys))
+    nodes = tuple(dict.fromkeys(weights.node(key) for key in keys))
     members = [episodes for subject, episodes in group.members if subject.whole == subject]
     episodes = [episode for of_member in members for episode in of_member]
-    until = max(one.end_ms for one in episodes)
+    until = max(episode.end_ms for episode in episodes)
     # A GPU with two reporters is one.
-    gpu_keys = list({(weights.node(one), one[1]): one for one in keys if one[1]}.values())
-    gpus = tuple(weights.index(one) for one in gpu_keys)
+    gpu_keys = list({(weights.node(key), key[1]): key for key in keys if key[1]}.values())
+    gpus = tuple(weights.index(key) for key in gpu_keys)
     args: dict[str, Argument] = {"count": len(gpus)}
     why_key = f"past.{check.kind}" if f"past.{check.kind}" in FINDING_TEXTS else check.kind
     next_key = step_key(check.kind, group.owner)
@@ -174,7 +174,7 @@ def _make(
         gpus=gpus,
         uuids=tuple(uuid for _, uuid in gpu_keys),
         owner=group.owner,
-        since=min(one.start_ms for one in episodes) / 1000,
+        since=min(episode.start_ms for episode in episodes) / 1000,
         until=None if until >= known_until_ms - STEP_MS else until / 1000,
         why=fill(FINDING_TEXTS[why_key], values),
         why_key=why_key,
@@ -200,7 +200,7 @@ def _costs(
 ) -> tuple[float, float | None]:
     hours, cost = 0.0, None if rates is None else 0.0
     for subject, episodes in group.members:
-        lost = sum(one.lost_seconds for one in episodes) / HOUR
+        lost = sum(episode.lost_seconds for episode in episodes) / HOUR
         if group.check.share is Share.COUNT:
             hours, cost = hours + lost, None  # of which model they are is not known
             continue
@@ -233,7 +233,7 @@ def _jobs(group: _Group) -> tuple[str, ...]:
     lost: dict[str, float] = defaultdict(float)
     for subject, episodes in group.members:
         if subject.owner and subject.owner[2]:
-            lost[subject.owner[2]] += sum(one.lost_seconds for one in episodes)
+            lost[subject.owner[2]] += sum(episode.lost_seconds for episode in episodes)
     return tuple(sorted(lost, key=lambda job: (-lost[job], job))[:MAX_JOBS_NAMED])
 
 

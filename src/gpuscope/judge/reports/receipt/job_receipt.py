@@ -115,7 +115,7 @@ class JobReceipt:
     @property
     def seen_seconds(self) -> float:
         """How long it held a GPU while they were read."""
-        return max((one.held_seconds for one in self.gpus), default=0.0)
+        return max((gpu.held_seconds for gpu in self.gpus), default=0.0)
 
     @property
     def held_hours(self) -> float:
@@ -142,12 +142,12 @@ class JobReceipt:
 
     @property
     def longest_idle_seconds(self) -> float | None:
-        found = [one.longest_idle_seconds for one in self.gpus if one.longest_idle_seconds is not None]
+        found = [gpu.longest_idle_seconds for gpu in self.gpus if gpu.longest_idle_seconds is not None]
         return max(found) if found else None
 
     @property
     def energy_kwh(self) -> float | None:
-        found = [one.energy_joules for one in self.gpus if one.energy_joules is not None]
+        found = [gpu.energy_joules for gpu in self.gpus if gpu.energy_joules is not None]
         return sum(found) / JOULES_PER_KWH if found else None
 
     @property
@@ -157,12 +157,12 @@ class JobReceipt:
     @property
     def spread(self) -> tuple[float, float] | None:
         """Lowest and highest busy share of its GPUs."""
-        found = [one.busy_ratio for one in self.gpus if one.busy_ratio is not None]
+        found = [gpu.busy_ratio for gpu in self.gpus if gpu.busy_ratio is not None]
         return (min(found), max(found)) if found else None
 
     @property
     def peak_memory_ratio(self) -> float | None:
-        found = [one.memory_ratio for one in self.gpus if one.memory_ratio is not None]
+        found = [gpu.memory_ratio for gpu in self.gpus if gpu.memory_ratio is not None]
         return max(found) if found else None
 
     @property

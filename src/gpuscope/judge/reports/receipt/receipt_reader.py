@@ -229,7 +229,7 @@ class _ReceiptReader:
         if self._slurm_seconds - receipt.seen_seconds >= MIN_STOPPED_SECONDS:
             receipt.run_seconds = self._slurm_seconds  # an agent was not running for a while
         # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
-        boards = {one.uuid: gpus.board(one.uuid) for one in receipt.gpus}
+        boards = {gpu.uuid: gpus.board(gpu.uuid) for gpu in receipt.gpus}
         await self._read_throttling_and_xids(receipt, boards)
         await self._read_findings(receipt, gpus)
         await self._note_unread(receipt, boards)
@@ -436,9 +436,9 @@ class _ReceiptReader:
         length = (end_ms - start_ms) / 1000
         # Of a GPU that the job held for a part of its time, a gap need not be in that part.
         lost = [
-            min(length - read_seconds[boards[one.uuid]], length - one.held_seconds)
-            for one in receipt.gpus
-            if boards[one.uuid] in read_seconds
+            min(length - read_seconds[boards[gpu.uuid]], length - gpu.held_seconds)
+            for gpu in receipt.gpus
+            if boards[gpu.uuid] in read_seconds
         ]
         lost_seconds = sum(one for one in lost if one >= MIN_UNREAD_SECONDS)
         if lost_seconds:

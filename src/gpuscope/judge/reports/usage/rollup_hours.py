@@ -76,7 +76,7 @@ def _covered_until(evaluated_ms: int) -> int:
 
 def _rollup_pieces(start_ms: int, end_ms: int, hours: RollupHours, *, with_daily: bool) -> Iterable[RangePiece]:
     ends = [_covered_until(one) for one in hours.hourly]
-    ends = [one for one in ends if one - HOUR_MS >= start_ms and one <= end_ms]
+    ends = [end for end in ends if end - HOUR_MS >= start_ms and end <= end_ms]
     for first_ms, last_ms in _runs(ends):
         yield from _with_days(first_ms, last_ms, hours if with_daily else RollupHours())
 

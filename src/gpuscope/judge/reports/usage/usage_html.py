@@ -43,8 +43,12 @@ def _parts(report: UsageReport, title: str) -> Iterator[str]:
         width, zone = _width_text(report.buckets[0]), html.escape(zone_text(report.zone))
         yield f'<p class="soft">GPU-hours in each {width}; times are {zone}</p>'
         bars = [
-            PlotBar(one.start_ms / 1000, one.end_ms / 1000, {part: getattr(one, part) for part in BUCKET_PARTS})
-            for one in report.buckets
+            PlotBar(
+                bucket.start_ms / 1000,
+                bucket.end_ms / 1000,
+                {part: getattr(bucket, part) for part in BUCKET_PARTS},
+            )
+            for bucket in report.buckets
         ]
         yield stacked_bars(bars, "GPU-hours over time by use", "h", report.zone)
         yield legend(part for part in BUCKET_PARTS if any(bar.parts[part] > 0 for bar in bars))

@@ -122,11 +122,13 @@ def _table(report: UsageReport, escape: Escape) -> Iterator[str]:
 def _fitting(columns: list[UsageColumn], rows: list[UsageRow]) -> tuple[list[UsageColumn], list[int]]:
     """Without the columns that leave no room for a name."""
     while True:
-        widths = [2 + max(len(one.head), *(len(one.cell(row)) for row in rows)) for one in columns]
-        optional = sorted((one for one in columns if one.may_be_left_out), key=lambda one: one.may_be_left_out)
+        widths = [2 + max(len(column.head), *(len(column.cell(row)) for row in rows)) for column in columns]
+        optional = sorted(
+            (column for column in columns if column.may_be_left_out), key=lambda one: one.may_be_left_out
+        )
         if sum(widths) <= WIDTH - MIN_NAME or not optional:
             return columns, widths
-        columns = [one for one in columns if one is not optional[0]]
+        columns = [column for column in columns if column is not optional[0]]
 
 
 def _cut(text: str, width: int) -> str:
@@ -148,7 +150,7 @@ def to_csv(report: UsageReport, cell: Callable[[object], str]) -> str:
     writer.writerow([*parse_grouping(report.by).columns, *heads])
     for row in report.rows:
         numbers = [row.held, row.busy, row.idle, row.unknown, row.idle_held, row.energy_kwh]
-        cells = ["" if one is None else f"{one:.6g}" for one in numbers]
+        cells = ["" if number is None else f"{number:.6g}" for number in numbers]
         cells.append(str(row.is_energy_estimate).lower())
         more = [*([row.cost, row.unpriced] if has_cost else []), *([row.co2_kg] if has_co2 else [])]
         cells += ["" if one is None else f"{one:.6g}" for one in more]
