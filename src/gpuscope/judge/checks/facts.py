@@ -98,11 +98,6 @@ class GpuFacts(Facts):
     """It has MIG instances, which have its processes."""
 
     @property
-    def has_process_list(self) -> bool:
-        """False if the driver refused it, or nobody asked for it; and of a board that is split."""
-        return "gpuscope_gpu_processes" in self.by_label
-
-    @property
     def process_count(self) -> Maybe[int]:
         """ABSENT if its process list could not be read. A process whose owner is being looked up counts,
         although it has no facts of its own yet."""

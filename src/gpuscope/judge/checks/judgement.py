@@ -7,7 +7,7 @@ known of it, and nobody is accused.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -93,12 +93,3 @@ class Judgement:
 
     def open_now(self, began: Mapping[SubjectKey, float] | None = None) -> list[OpenEpisode]:
         return self._episodes.open_now((began or {}).get)
-
-
-def kinds_by_gpu(episodes: Iterable[OpenEpisode]) -> dict[str, dict[str, set[str]]]:
-    """By instance and UUID."""
-    found: dict[str, dict[str, set[str]]] = {}
-    for episode in episodes:
-        subject = episode.condition.subject
-        found.setdefault(subject.instance, {}).setdefault(subject.uuid, set()).add(subject.kind)
-    return found

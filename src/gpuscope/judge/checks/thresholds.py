@@ -6,8 +6,6 @@ from typing import Final
 
 from gpuscope.agent.owners.gpu_work import WORKING_RATIO as WORKING_RATIO
 
-BUSY_RATIO: Final = 0.5
-
 STALE_SECONDS: Final = 30.0
 """Numbers older than this are not shown as current."""
 MAX_GAP_SECONDS: Final = 30.0
@@ -27,8 +25,6 @@ HELD_IDLE_SECONDS: Final = 3600.0
 """A GPU held idle for this long becomes an alert."""
 IDLE_FINDING_SECONDS: Final = 900.0
 """A GPU held idle for this long becomes a finding: a shorter pause is normal work."""
-UNEVEN_SECONDS: Final = 60.0
-"""A process that worked within this time counts as working when an owner's GPUs are compared."""
 WAITING_RATIO: Final = 0.6
 """A GPU that is busy for less than this share of a minute waits for something."""
 FULL_RATIO: Final = 0.9
@@ -52,10 +48,6 @@ LOADING_CHILDREN_RATIO: Final = 0.5
 NODE_CLOCK_SECONDS: Final = 10.0
 """Between a node's clock and the server's: more is not the time that a scrape takes."""
 UNUSED_SECONDS: Final = 86400.0
-UNUSED_STRETCH_SECONDS: Final = 3600.0
-"""A GPU that nobody holds for less than this has only changed hands."""
-THROTTLED_SECONDS: Final = 3600.0
-"""Throttling over a range is a finding from this total on."""
 LONG_RUNNING_SECONDS: Final = 7 * 86400.0
 ORPHAN_MEMORY_BYTES: Final = 1e9
 MEMORY_FULL_RATIO: Final = 0.98
