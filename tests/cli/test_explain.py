@@ -14,7 +14,7 @@ from gpuscope.agent.families.native.table import NATIVE_METRICS
 from gpuscope.agent.owners.gpu_work import MEANING_OF_WORK
 from gpuscope.cli import main
 from gpuscope.judge.checks.states import STATES
-from gpuscope.vendors.nvidia.vendor import THROTTLES
+from gpuscope.model.vendor import throttle_reasons
 from gpuscope.vendors.nvidia.xids import XIDS
 from tests.local_server import QuietHandler, serving_http
 from tests.reports.histories import STEP_MS, History
@@ -134,7 +134,7 @@ def test_how_often_and_on_which_cards(
 def test_every_row_is_listed(capsys: pytest.CaptureFixture[str]) -> None:
     for kind, count in (
         ("xid", len(XIDS)),
-        ("throttle", len(THROTTLES)),
+        ("throttle", len(throttle_reasons())),
         ("state", len(STATES)),
         ("metric", len(NATIVE_METRICS)),
     ):

@@ -16,7 +16,8 @@ from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.cli.wiring.run_agent import CollectorThreads
 from gpuscope.demo import simulated_history
-from gpuscope.demo.simulated_history import SimulatedHistory, SimulatedNode, history_seconds
+from gpuscope.demo.simulated_history import SimulatedHistory, history_seconds
+from gpuscope.demo.simulated_node import SimulatedNode
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Matrix, Vector

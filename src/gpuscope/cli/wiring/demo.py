@@ -15,7 +15,7 @@ from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.owners import Outside, build_demo_outside, build_demo_owner_join
 from gpuscope.demo import DemoFleet, DemoSource, check_settings, log_fleet
-from gpuscope.demo.simulated_history import SimulatedNode
+from gpuscope.demo.simulated_node import SimulatedNode
 from gpuscope.model.source import SourceSpec
 
 MAX_GAP_SECONDS = 300.0

@@ -29,7 +29,8 @@ from gpuscope.cli.wiring.rule_evaluation import load_rules, reload_rules
 from gpuscope.cli.wiring.run_agent import CollectorThreads
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN, open_store, serve
 from gpuscope.demo.demo_routes import demo_routes
-from gpuscope.demo.simulated_history import SimulatedHistory, SimulatedNode
+from gpuscope.demo.simulated_history import SimulatedHistory
+from gpuscope.demo.simulated_node import SimulatedNode
 from gpuscope.history.scrape.config import ScrapeConfig
 from gpuscope.history.scrape.local_feeds import OwnMetricsFeed, SnapshotFeed
 from gpuscope.history.scrape.local_targets import LocalTargets

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from gpuscope.agent.families import Builder
 from gpuscope.base.settings import Settings
 from gpuscope.history.remote_write.sender import RemoteWriteQueues
-from gpuscope.history.scrape.target import Sink
+from gpuscope.history.scrape.sink import Sink
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily
 from gpuscope.model.readings import Snapshot
 

@@ -15,7 +15,7 @@ from gpuscope.agent.families import Builder, load_family
 from gpuscope.base.clock import Clock
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.settings import Settings
-from gpuscope.history.scrape.target import Sink
+from gpuscope.history.scrape.sink import Sink
 from gpuscope.history.scrape.target_appender import Report, TargetAppender, sorted_labels
 from gpuscope.history.store import Appended, Store, StoreError
 from gpuscope.history.store.target_names import local_target_name

@@ -28,7 +28,8 @@ from gpuscope.history.scrape.fetch import ScrapeBodyBudget
 from gpuscope.history.scrape.ingest import TargetIngester
 from gpuscope.history.scrape.loop import ScrapeCounts, ScrapeLoop
 from gpuscope.history.scrape.providers.provider_runner import MIN_UPDATE_SECONDS, ProviderRunner
-from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, Sink, TargetHealth, build_targets
+from gpuscope.history.scrape.sink import Sink
+from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, TargetHealth, build_targets
 from gpuscope.history.scrape.target_appender import TargetAppender
 from gpuscope.history.scrape.target_client import TargetClient
 from gpuscope.history.store import Store, StoreError

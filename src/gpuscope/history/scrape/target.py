@@ -7,9 +7,8 @@ rule drops, or that has no address, becomes a `DroppedTarget` for the API.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 from urllib.parse import urlencode
 
 from gpuscope.base.config_values import parse_config_duration
@@ -113,19 +112,6 @@ def _url(job: ScrapeJob, labels: dict[str, str], address: str) -> str:
     if not any(params.values()):
         return url
     return f"{url}{'&' if '?' in url else '?'}{urlencode(sorted(params.items()), doseq=True)}"
-
-
-# The interface of a second destination for samples, such as remote-write queues.
-
-
-class Sink(Protocol):
-    def encode_labels(self, labels: Iterable[tuple[str, str]]) -> bytes:
-        """Encodes labels in the sink's format; called once per series."""
-        ...
-
-    def take(self, samples: Iterable[tuple[bytes, int, float]]) -> None:
-        """Takes (encoded labels, milliseconds, value); must not block."""
-        ...
 
 
 # The health of a scrape target, as reported by its loop or by another engine.
