@@ -78,7 +78,7 @@ class DrmClients:
         opened: dict[int, tuple[_CardFile, ...]] = {}
         for pid in self._pids():
             try:
-                names = os.listdir(f"{self._root}/{pid}/fd")  # noqa: PTH208 - thousands of them
+                names = sorted(os.listdir(f"{self._root}/{pid}/fd"))  # noqa: PTH208 - thousands of them
             except PermissionError:
                 self.unreadable += 1
                 continue

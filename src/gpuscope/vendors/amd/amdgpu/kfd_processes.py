@@ -57,7 +57,7 @@ class KfdProcesses:
         if is_medium:
             self._uncounted.clear()
             self._copies.clear()
-        pids = [int(name) for name in names if name.isascii() and name.isdigit()][:MAX_PROCESSES]
+        pids = sorted(int(name) for name in names if name.isascii() and name.isdigit())[:MAX_PROCESSES]
         self._users = {
             pid: self._find_gpus(pid) if is_medium or pid not in self._users else self._users[pid]
             for pid in pids
@@ -135,6 +135,6 @@ def _number(path: str) -> Maybe[int]:
 
 def _names(folder: str) -> list[str]:
     try:
-        return os.listdir(folder)  # noqa: PTH208
+        return sorted(os.listdir(folder))  # noqa: PTH208
     except OSError:
         return []
