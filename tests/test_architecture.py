@@ -171,7 +171,6 @@ NAMES_NVIDIA_SMI = {
     "agent/families/native/table.py": "the HELP text of a metric, which is a contract",
     "judge/checks/checks.py": "the metric that shows that nvidia_gpu_exporter is scraped",
     "serve/doctor/stored_data.py": "the same metric",
-    "serve/stand_ins/nvidia_gpu_exporter.py": "the stand-in of an exporter that runs it",
 }
 
 

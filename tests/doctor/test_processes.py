@@ -26,6 +26,7 @@ from gpuscope.model.readings import (
     Uuid,
 )
 from gpuscope.serve.doctor import process_checks as processes
+from gpuscope.vendors.nvidia import doctor as driver
 from gpuscope.vendors.nvidia.nvidia_values import make_device
 from tests.owners.fake_kubelet import container, devices, pod, running_kubelet
 from tests.owners.trees import ProcTree
@@ -175,7 +176,7 @@ def test_environments_and_mig(tmp_path: Path) -> None:
     refused = with_processes(ownership=Ownership(failures={"environment": 3}))
     assert "SYS_PTRACE" in only(processes.job_environments(context(tmp_path, refused))).fix
     blind = with_processes(devices=(make_device(uuid=GPU, index=0, mig_enabled=1.0),))
-    result = only(processes.mig_access(context(tmp_path, blind, IN_A_POD)))
+    result = only(driver.instance_access(context(tmp_path, blind, IN_A_POD)))
     assert "NVIDIA_MIG_MONITOR_DEVICES=all" in result.fix
 
 

@@ -15,13 +15,13 @@ from gpuscope.agent.owners.job_files import read_job_files
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Device, ErrorTotal, Ownership, Snapshot, Uuid
-from gpuscope.serve.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.vendors.nvidia.families.dcgm.builder import DcgmBuilder, build_with
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import each_once
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
 from gpuscope.vendors.nvidia.families.dcgm.labelled_entities import MAX_JOBS
 from gpuscope.vendors.nvidia.families.dcgm.table import DEFAULT_COUNTERS, OPT_IN_COUNTERS, Counter, field_rows
 from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
+from gpuscope.vendors.nvidia.stand_ins.dcgm_exporter import parse_dcgm_exporter_args
 from tests.fakes import replace_readings, xid_total
 from tests.goldens import check_golden
 from tests.metrics.dcgm_machines import a100_mig, geforce, h100, snapshot, t4

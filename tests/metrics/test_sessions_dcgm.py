@@ -13,8 +13,8 @@ from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Allocation, Device, Owner, Ownership, Pid, Process, Snapshot
-from gpuscope.serve.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.vendors.nvidia.families.dcgm.builder import build_with
+from gpuscope.vendors.nvidia.stand_ins.dcgm_exporter import parse_dcgm_exporter_args
 from tests.metrics.dcgm_machines import MIB, a100_mig, h100, snapshot
 
 

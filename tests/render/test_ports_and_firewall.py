@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from gpuscope.agent.families.stand_in import DEFAULT_PORT, own_listener
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN
-from gpuscope.serve.listener import DEFAULT_PORT, own_listener
 from gpuscope.serve.render.ports import AGENT_PORT, LOCAL, PORTS, RENDERERS, ROLES, firewall_lines, ports_of
 from gpuscope.serve.stand_ins import load_stand_in, stand_in_names
 

@@ -16,8 +16,8 @@ from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import Snapshot, SourceStatus
-from gpuscope.serve.stand_ins.dcgm_exporter_flags import parse_dcgm_exporter_args
 from gpuscope.vendors.nvidia.families.dcgm.builder import build_with
+from gpuscope.vendors.nvidia.stand_ins.dcgm_exporter import parse_dcgm_exporter_args
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.sources.nvml_rig import Rig

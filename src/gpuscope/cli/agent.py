@@ -18,8 +18,8 @@ from gpuscope.base.source_plan import families_without_gpus
 from gpuscope.cli import COLLECTING_SETTINGS
 
 if TYPE_CHECKING:
+    from gpuscope.agent.families.stand_in import ListenerPlan
     from gpuscope.cli.wiring.run_agent import CollectorThreads
-    from gpuscope.serve.listener import ListenerPlan
 
 SETTINGS = (
     "listen",

@@ -160,6 +160,11 @@ class Vendor:
     pci_classes: tuple[str, ...] = ("0x0300", "0x0302")
     """Beginnings of the PCI classes of its GPUs: VGA and 3D controllers; then come two digits of interface."""
 
+    visible_variable: str = ""
+    """The environment variable that says which of its GPUs a container has: NVIDIA_VISIBLE_DEVICES."""
+    driver_source: str = ""
+    """The source that asks its driver, of which the vendor's `doctor.py` has checks: nvml."""
+
     resources: tuple[str, ...] = ()
     """Beginnings of the names of its Kubernetes resources: nvidia.com/gpu."""
     claim_driver: str = ""
@@ -169,6 +174,10 @@ class Vendor:
     id_forms: tuple[DeviceIdForm, ...] = ()
     device_ids: Callable[[Device], Mapping[str, Uuid]] = lambda device: {}
     """Ids that schedulers give a GPU or its instances and that have no form: to the UUID of each."""
+
+    stand_ins: tuple[str, ...] = ()
+    """Exporters of its GPUs that an agent can replace, by their official names; each is a module of the
+    vendor's `stand_ins/`."""
 
     services: tuple[str, ...] = ()
     """Programs that hold a GPU for others: daemons of the driver, other monitors."""
@@ -197,6 +206,11 @@ class Vendor:
     """Where it cannot be loaded, the GPUs of the machine are another vendor's."""
     peer_link_metric: str = ""
     """The native metric, by peer, that is 0 if two GPUs reach each other over a link."""
+
+    @property
+    def bus_number(self) -> str:
+        """The PCI id as `lspci -d` takes it: 10de."""
+        return self.pci_id.removeprefix("0x")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from gpuscope.agent.families.stand_in import ListenerPlan
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import Snapshot
 from gpuscope.model.readings.slurm import Gres, SlurmNode, SlurmState
-from gpuscope.serve.listener import ListenerPlan
 from gpuscope.serve.stand_ins import plan_listeners, stand_in_names
 
 

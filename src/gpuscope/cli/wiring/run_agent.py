@@ -16,6 +16,7 @@ from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.expected import expected_gpus
 from gpuscope.agent.collect.source_policy import choose_sources
 from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.families.stand_in import ListenerPlan
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import NoGpuReadable
@@ -33,7 +34,6 @@ from gpuscope.serve.exporter import Exporter
 from gpuscope.serve.http.messages import with_guard
 from gpuscope.serve.http.server import Server
 from gpuscope.serve.limit_metrics import HttpLimitBuilder
-from gpuscope.serve.listener import ListenerPlan
 from gpuscope.serve.web_config.config_file import WebConfig, load_web_config
 
 MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or a slow command

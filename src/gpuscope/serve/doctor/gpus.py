@@ -12,6 +12,7 @@ from gpuscope.judge.checks.finding_texts import join_indices
 from gpuscope.judge.checks.findings import FindingMaker
 from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import ABSENT, Snapshot
+from gpuscope.model.vendor import Vendor, vendors
 from gpuscope.serve.doctor.slurm_access import reads_slurm
 from gpuscope.serve.live.collector_samples import snapshot_samples
 from gpuscope.serve.live.sample_judge import SampleJudge
@@ -30,17 +31,34 @@ def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
         what = f"{len(seen)} of {expected} GPUs answer; no answer from GPU {join_indices(silent)}"
         yield CheckResult(Verdict.BAD, what, fix)
     elif len(seen) < expected:
-        fix = "map all devices into the container (--gpus all), or check `lspci -d 10de:` and dmesg"
-        visible = context.environment.get("NVIDIA_VISIBLE_DEVICES")
-        why = f" (NVIDIA_VISIBLE_DEVICES={visible})" if visible else ""
+        commands = ", ".join(f"`lspci -d {vendor.bus_number}:`" for vendor in _vendors_of(snapshot))
+        fix = f"map all devices into the container (--gpus all), or check {commands} and dmesg"
+        given = {name: context.environment.get(name) for name in visible_variables(snapshot)}
+        why = "".join(f" ({name}={devices})" for name, devices in given.items() if devices)
         yield CheckResult(Verdict.BAD, f"{len(seen)} of {expected} GPUs visible{why}", fix)
     elif snapshot.expected_gpus is ABSENT:
         yield CheckResult(Verdict.NOTE, f"{len(seen)} GPUs visible; the PCI bus cannot be read for comparison")
     elif seen:
         yield CheckResult(Verdict.GOOD, f"{len(seen)} of {expected} GPUs visible")
     else:
-        fix = "lspci -d 10de: lists NVIDIA devices; gpuscope up --demo shows a simulated fleet"
-        yield CheckResult(_unless_slurm(context), "this machine has no NVIDIA GPU on its PCI bus", fix)
+        rows = list(vendors().values())
+        commands = ", ".join(f"lspci -d {vendor.bus_number}: lists {vendor.title} devices" for vendor in rows)
+        titles = " or ".join(vendor.title for vendor in rows)
+        what = f"this machine has no {titles} GPU on its PCI bus"
+        fix = f"{commands}; gpuscope up --demo shows a simulated fleet"
+        yield CheckResult(_unless_slurm(context), what, fix)
+
+
+def visible_variables(snapshot: Snapshot) -> list[str]:
+    """The environment variables that say which GPUs a container has."""
+    return [vendor.visible_variable for vendor in _vendors_of(snapshot) if vendor.visible_variable]
+
+
+def _vendors_of(snapshot: Snapshot) -> list[Vendor]:
+    """Of this machine's GPUs; all vendors if none of them is visible."""
+    names = {*snapshot.drivers, *(device.vendor for device in snapshot.devices)}
+    here = [vendor for name, vendor in vendors().items() if name in names]
+    return here or list(vendors().values())
 
 
 def _silent_gpus(snapshot: Snapshot) -> list[str]:

@@ -7,14 +7,16 @@ import os
 from collections.abc import Iterator
 
 from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
+from gpuscope.model.vendor import vendors
 
 _TIME_ERROR = 5  # adjtimex: the clock is not synchronised
 _TIMEX_BYTES = 256
 
 
 def other_sources(context: DoctorContext) -> Iterator[CheckResult]:
+    with_own_checks = {"kernel-log", *(vendor.driver_source for vendor in vendors().values())}
     for status in context.snapshot.sources:
-        if status.name not in ("nvml", "kernel-log"):  # these have checks of their own
+        if status.name not in with_own_checks:
             verdict = Verdict.GOOD if status.up else Verdict.NOTE
             yield CheckResult(verdict, f"source {status.name}: {status.why}")
 

@@ -17,6 +17,7 @@ from gpuscope.agent.owners.proc import INITIAL_PID_NAMESPACE, Proc, ProcessGone
 from gpuscope.base.errors import SourceError
 from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict
 from gpuscope.model.readings import ABSENT, Process
+from gpuscope.serve.doctor.gpus import visible_variables
 
 INITIAL_CGROUP_NAMESPACE: Final = "cgroup:[4026531835]"  # the kernel's fixed number
 _MOUNT_DIRECTORY: Final = "not the socket alone: a restarted kubelet creates a new one"
@@ -179,19 +180,6 @@ def job_environments(context: DoctorContext) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.NOTE, what, fix)
 
 
-def mig_access(context: DoctorContext) -> Iterator[CheckResult]:
-    blind = [d.index for d in context.snapshot.devices if d.is_split and not d.instances and not d.lost]
-    if blind and _on_kubernetes(context):
-        fix = (
-            "env: NVIDIA_MIG_MONITOR_DEVICES=all and NVIDIA_VISIBLE_DEVICES=all, with runtimeClassName: nvidia "
-            "and securityContext: capabilities: {add: [SYS_ADMIN]}"
-        )
-        gpus = ", ".join(map(str, blind))
-        yield CheckResult(
-            Verdict.BAD, f"MIG is enabled on GPU {gpus}, but this pod cannot see its instances", fix
-        )
-
-
 def use_and_allocation(context: DoctorContext) -> Iterator[CheckResult]:
     """Reports GPUs that are used without an allocation, and allocated devices that are not visible."""
     ownership = context.snapshot.ownership
@@ -199,9 +187,8 @@ def use_and_allocation(context: DoctorContext) -> Iterator[CheckResult]:
         return
     strangers = sorted({f"{u.owner.namespace}/{u.owner.name}" for u in ownership.uses if u.allocated is False})
     if strangers:
-        fix = (
-            "remove NVIDIA_VISIBLE_DEVICES=all or privileged: true, which let a pod use any GPU, from its spec"
-        )
+        variables = " or ".join(f"{name}=all" for name in visible_variables(context.snapshot))
+        fix = f"remove {variables} or privileged: true, which let a pod use any GPU, from its spec"
         what = f"pods use GPUs without an allocation: {', '.join(strangers[:5])}"
         yield CheckResult(Verdict.NOTE, what, fix)
     unmatched = sorted(
@@ -249,7 +236,6 @@ CHECKS = (
     kubelet_socket,
     pod_names,
     job_environments,
-    mig_access,
     use_and_allocation,
 )
 REAL_GPU_CHECKS = (pid_namespace, hidden_processes, driver_pids, cgroup_namespace)

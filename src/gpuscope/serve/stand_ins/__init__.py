@@ -1,4 +1,4 @@
-"""Stand-ins for other exporters: each module `*_exporter` defines one as `STAND_IN`.
+"""Stand-ins for other exporters: each module here, and in the `stand_ins/` of a vendor, has a `STAND_IN`.
 
 A stand-in has the original's port, paths, probes, metric families, flags and environment variables, so that
 nothing else has to change. An unsupported flag logs one warning that names it. Explicit gpuscope flags take
@@ -11,33 +11,32 @@ import importlib
 import logging
 import os
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 
 from gpuscope.agent.families import load_family
+from gpuscope.agent.families.stand_in import ListenerPlan, StandIn, own_listener
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
-from gpuscope.serve.listener import ListenerPlan, own_listener
+from gpuscope.model.vendor import vendors
 
 log = logging.getLogger("gpuscope")
 
-Configure = Callable[[Settings, Sequence[str], Mapping[str, str]], tuple[ListenerPlan, Sequence[str]]]
-"""(gpuscope's settings, the exporter's arguments, environment) -> (listener plan, warnings)."""
-
-
-@dataclass(frozen=True, slots=True)
-class StandIn:
-    name: str
-    configure: Configure
+# The official names with an underscore; the others use hyphens.
+_SPELLED_WITH_UNDERSCORE = ("node_exporter",)
 
 
 def _modules() -> dict[str, str]:
-    names = (module.name for module in pkgutil.iter_modules(__path__) if module.name.endswith("_exporter"))
-    return {name if name in _SPELLED_WITH_UNDERSCORE else name.replace("_", "-"): name for name in names}
-
-
-# The exporters' official names; the others use hyphens.
-_SPELLED_WITH_UNDERSCORE = ("nvidia_gpu_exporter", "node_exporter")
+    """The module of each stand-in by the exporter's official name."""
+    modules = {
+        name.replace("-", "_"): (name, f"gpuscope.vendors.{vendor.name}.stand_ins")
+        for vendor in vendors().values()
+        for name in vendor.stand_ins
+    }
+    for module in pkgutil.iter_modules(__path__):
+        spelled = module.name in _SPELLED_WITH_UNDERSCORE
+        modules[module.name] = (module.name if spelled else module.name.replace("_", "-"), __name__)
+    return {name: f"{package}.{module}" for module, (name, package) in modules.items()}
 
 
 def stand_in_names() -> tuple[str, ...]:
@@ -45,9 +44,10 @@ def stand_in_names() -> tuple[str, ...]:
 
 
 def load_stand_in(name: str) -> StandIn:
-    if name not in _modules():
+    modules = _modules()
+    if name not in modules:
         raise UsageError(f"--as: unknown exporter {name!r}; known are {', '.join(stand_in_names())}")
-    stand_in: StandIn = importlib.import_module(f"gpuscope.serve.stand_ins.{_modules()[name]}").STAND_IN
+    stand_in: StandIn = importlib.import_module(modules[name]).STAND_IN
     return stand_in
 
 

@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuscope.agent.families import load_family
+from gpuscope.agent.families.stand_in import Flag, ListenerPlan, StandIn, parse_flags
 from gpuscope.base.setting_values import parse_argument, parse_listen
 from gpuscope.base.settings import Settings
-from gpuscope.serve.listener import ListenerPlan
-from gpuscope.serve.stand_ins import StandIn
-from gpuscope.serve.stand_ins.go_flags import Flag, parse_flags
 
 _FLAGS = {
     "web.listen-address": Flag(),

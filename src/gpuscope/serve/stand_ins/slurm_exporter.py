@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 
 from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.agent.families.slurm.builder import SlurmBuilder
+from gpuscope.agent.families.stand_in import Flag, ListenerPlan, StandIn, parse_flags
 from gpuscope.base.setting_values import parse_argument, parse_listen, parse_switch
 from gpuscope.base.settings import Settings
-from gpuscope.serve.listener import ListenerPlan
-from gpuscope.serve.stand_ins import StandIn
-from gpuscope.serve.stand_ins.go_flags import Flag, parse_flags
 
 _EXPORTER = "prometheus-slurm-exporter"
 _FLAGS = {

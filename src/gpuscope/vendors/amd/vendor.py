@@ -27,6 +27,7 @@ VENDOR: Final = Vendor(
     # Accelerators only: a display controller may be a processor's GPU, which is not read beside another GPU and
     # would seem to be missing.
     pci_classes=("0x1200",),
+    visible_variable="AMD_VISIBLE_DEVICES",
     resources=("amd.com/gpu", "amd.com/spx", "amd.com/dpx", "amd.com/tpx", "amd.com/qpx", "amd.com/cpx"),
     claim_driver="gpu.amd.com",
     device_ids=device_ids,

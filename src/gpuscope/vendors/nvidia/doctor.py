@@ -129,6 +129,20 @@ def mig(context: DoctorContext) -> Iterator[CheckResult]:
             yield CheckResult(Verdict.NOTE, f"GPU {device.index}: MIG mode changes at the next reset", fix)
 
 
+def instance_access(context: DoctorContext) -> Iterator[CheckResult]:
+    blind = [d.index for d in context.snapshot.devices if d.is_split and not d.instances and not d.lost]
+    kubelet_folder = (context.root / context.settings.kubelet_socket.lstrip("/")).parent
+    if blind and ("KUBERNETES_SERVICE_HOST" in context.environment or kubelet_folder.is_dir()):
+        fix = (
+            "env: NVIDIA_MIG_MONITOR_DEVICES=all and NVIDIA_VISIBLE_DEVICES=all, with runtimeClassName: nvidia "
+            "and securityContext: capabilities: {add: [SYS_ADMIN]}"
+        )
+        gpus = ", ".join(map(str, blind))
+        yield CheckResult(
+            Verdict.BAD, f"MIG is enabled on GPU {gpus}, but this pod cannot see its instances", fix
+        )
+
+
 def profiling(context: DoctorContext) -> Iterator[CheckResult]:
     devices = [device for device in context.snapshot.devices if not device.lost]
     without = [str(device.index) for device in devices if "sm" not in device.engine_active_ratio]
@@ -147,5 +161,5 @@ def dcgm_command(context: DoctorContext) -> Iterator[CheckResult]:
         yield CheckResult(Verdict.NOTE, f"{command} is not installed", fix)
 
 
-CHECKS = (kernel_module, driver_library, device_files, mig, profiling, dcgm_command)
+CHECKS = (kernel_module, driver_library, device_files, mig, instance_access, profiling, dcgm_command)
 REAL_GPU_CHECKS = (kernel_module, driver_library, device_files, dcgm_command)

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from difflib import get_close_matches
 
+from gpuscope.agent.families.stand_in import Flag, ListenerPlan, StandIn, parse_flags
 from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import parse_argument, parse_duration, parse_listen
 from gpuscope.base.settings import Settings
-from gpuscope.serve.listener import ListenerPlan
-from gpuscope.serve.stand_ins import StandIn
-from gpuscope.serve.stand_ins.go_flags import Flag, parse_flags
 from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
 from gpuscope.vendors.nvidia.families.nvidia_smi.field_names import KNOWN_FIELDS
 from gpuscope.vendors.nvidia.nvidia_smi.plan import NvidiaSmiSettings

@@ -1,0 +1,1 @@
+"""Stand-ins for exporters of NVIDIA's GPUs."""
