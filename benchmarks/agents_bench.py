@@ -73,7 +73,16 @@ def running_engine(name: str, folder: Path) -> Iterator[Target]:
         ],
     }  # fmt: skip
     if name == "gpuscope":
-        command = [sys.executable, "-m", "gpuscope", "server", "--data", data, "--listen", address]
+        command: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "gpuscope",
+            "server",
+            "--data",
+            data,
+            "--listen",
+            address,
+        ]
         command += ["--max-series", "10000000"]
     else:
         command = [engine(name), *commands[name]]

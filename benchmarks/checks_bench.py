@@ -35,6 +35,7 @@ from gpuscope.judge.rules.rule_io import EvaluatorQueries
 from gpuscope.judge.rules.rule_spec import SECOND_NS
 from gpuscope.judge.rules.shipped.default_groups import with_default_groups
 from gpuscope.model.series import Labels
+from tests.fakes import make_settings
 
 GPUS = 8
 SCRAPE_SECONDS = 15
@@ -62,7 +63,7 @@ def scrape_times(now: int) -> list[int]:
 
 def node_scrapes(times: Sequence[int]) -> list[Layout]:
     """The samples of one node at each time; `node-` stands for its name."""
-    node = build_demo(Settings(source="demo", demo_nodes=1, demo_gpus=GPUS)).nodes[0]
+    node = build_demo(make_settings(source="demo", demo_nodes=1, demo_gpus=GPUS)).nodes[0]
     composer, builder = node.build_composer(), load_family("native").build(Settings())
     scrapes: list[Layout] = []
     keys: tuple[Labels, ...] = ()

@@ -19,9 +19,11 @@ from gpuscope.history.store import Store, Tick
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
 from gpuscope.judge.checks.condition import SubjectKey
 from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS
-from gpuscope.judge.reports.findings.finding_windows import STEP_MS, GpuKey, LostSpan, Window, read_window
+from gpuscope.judge.reports.findings.finding_windows import STEP_MS, LostSpan, Window, read_window
 from gpuscope.judge.reports.findings.past_findings import past_findings
+from gpuscope.judge.reports.gpu_weights import GpuKey
 from gpuscope.serve.reports.findings_over_time import answer_json
+from tests.fakes import Keywords
 from tests.reports.histories import START_MS, History
 from tests.store.support import HandClock
 
@@ -35,7 +37,11 @@ def fleet() -> History:
     for node in range(NODES):
         for number in range(GPUS):
             waits = number % 3 == 0
-            gpu = {"instance": f"n{node:03}:9400", "gpu": str(number), "uuid": f"GPU-{node:03}-{number}"}
+            gpu: Keywords = {
+                "instance": f"n{node:03}:9400",
+                "gpu": str(number),
+                "uuid": f"GPU-{node:03}-{number}",
+            }
             history.add("gpuscope_gpu_up", 1.0, **gpu)
             history.add("gpuscope_gpu_info", 1.0, **gpu, node=f"n{node:03}", model="NVIDIA H100")
             history.add("gpuscope_gpu_processes", float(number < GPUS - 1), **gpu, state="active")
@@ -47,7 +53,10 @@ def fleet() -> History:
             history.add("gpuscope_gpu_clock_max_hertz", 2e9, **gpu, clock="sm")
             history.add("gpuscope_gpu_throttle_reason", 0.0, **gpu, reason="hw_slowdown")
             if number < GPUS - 1:
-                job = {"user": f"user{(node * GPUS + number) % 60}", "slurm_job": str(node * GPUS + number)}
+                job: Keywords = {
+                    "user": f"user{(node * GPUS + number) % 60}",
+                    "slurm_job": str(node * GPUS + number),
+                }
                 idle_since = 30 if number == 5 else None
                 labels = history.process(gpu, str(number), idle_since=idle_since, **job)
                 history.add("gpuscope_process_busiest_thread_ratio", 0.95 if waits else 0.5, **labels)

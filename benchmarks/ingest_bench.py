@@ -151,7 +151,7 @@ def prometheus(folder: Path) -> Iterator[tuple[str, int]]:
     folder.mkdir()
     (folder / "prometheus.yml").write_text("global: {scrape_interval: 1h}\n")
     address = f"127.0.0.1:{free_port()}"
-    command = [
+    command: list[str | Path] = [
         engine("prometheus"),
         f"--config.file={folder / 'prometheus.yml'}",
         f"--storage.tsdb.path={folder / 'data'}",

@@ -22,11 +22,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 from benchmarks.measure import Scrapes, cpu_percent, cpu_seconds, scrape, table, wait_for_demo_history
-from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.serve.live.collector_samples import CollectorSamples
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.live_fleet import LiveFleet
+from tests.fakes import make_settings
 
 BUDGET_PERCENT = 5.0
 MAX_START_SECONDS = 120.0
@@ -97,7 +97,7 @@ def viewers_rows(port: int, viewers: int, seconds: int) -> tuple[list[Sequence[s
 
 def answer_row(nodes: int) -> Sequence[str]:
     """Measure the CPU time of one new response: samples, states, findings, JSON and gzip."""
-    demo = build_demo(Settings(source="demo", demo_nodes=nodes, demo_gpus=8))
+    demo = build_demo(make_settings(source="demo", demo_nodes=nodes, demo_gpus=8))
     now = int(time.time())
     past = []
     for node in demo.nodes:

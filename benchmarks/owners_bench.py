@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import psutil
@@ -67,7 +68,7 @@ def measure(pids: Sequence[int], rounds: int) -> dict[str, tuple[float, float]]:
     ours(pids, proc, lookup)
     for _ in range(rounds):
         fresh = our_lookup()
-        mine = seconds(lambda fresh=fresh: ours(pids, *fresh), count)
+        mine = seconds(partial(ours, pids, *fresh), count)
         theirs = seconds(lambda: psutils([psutil.Process(pid) for pid in pids]), count)
         cold.append((mine, theirs))
         mine = seconds(lambda: ours(pids, proc, lookup), count)

@@ -13,6 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -56,7 +57,7 @@ STEP_MS = 15_000
 END_MS = 1_790_000_100_000
 USERS = 20
 EVALUATED_LATE_MS = 23_456
-KINDS = ("user",)
+KINDS: tuple[str, ...] = ("user",)
 YEAR_AND_WEEK = (
     ("a year, 100 GPUs", 100, 365, ("user", "node")),
     ("a week, 1,000 GPUs", 1000, 7, ("user", "node")),
@@ -295,11 +296,7 @@ def hourly_group(store: Store, counter: RolledUpCounter) -> RuleGroup:
         context=AlertContext(load_templates(Settings()), {}, "http://bench"),
         clock=SystemClock(),
     )
-    return RuleGroup(spec.__class__(**{**_fields(spec), "rules": rules}), environment, is_restored=True)
-
-
-def _fields(spec: object) -> dict[str, object]:
-    return {name: getattr(spec, name) for name in spec.__dataclass_fields__}  # type: ignore[attr-defined]
+    return RuleGroup(replace(spec, rules=rules), environment, is_restored=True)
 
 
 def measure_rollups() -> None:

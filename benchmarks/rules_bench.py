@@ -74,7 +74,7 @@ class Fleet:
 
     def write(self, at_ms: int) -> None:
         futures = [
-            self._store.submit(Tick(target, at_ms, ids, self._random.integers(0, 100, len(ids)) * 1.0))
+            self._store.submit(Tick(target, at_ms, ids, self._random.integers(0, 100, len(ids)).astype(float)))
             for target, ids in zip(self._targets, self._ids, strict=True)
         ]
         for future in futures:

@@ -236,8 +236,10 @@ class ScaleRun:
         watchers: Sequence[LiveViewer] = (),
     ) -> None:
         """Observe some engines; clients and viewers run already, and count from now on."""
-        for one in (*askers, *watchers):
-            one.seconds = []
+        for asker in askers:
+            asker.seconds = []
+        for watcher in watchers:
+            watcher.seconds = []
         self._pipe.send(True)
         self._pipe.recv()
         began, before = time.monotonic(), [cpu_seconds(one.pid) for one in engines]

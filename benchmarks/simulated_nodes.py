@@ -21,6 +21,7 @@ from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.model.exposition.text import encode_text
+from tests.fakes import make_settings
 
 T = TypeVar("T")
 AnswerConnection = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -56,7 +57,7 @@ class NodeTexts:
 
 
 def make_texts(ticks: int = TICKS) -> NodeTexts:
-    demo = build_demo(Settings(source="demo", demo_nodes=1, demo_gpus=GPUS))
+    demo = build_demo(make_settings(source="demo", demo_nodes=1, demo_gpus=GPUS))
     node = demo.nodes[0]
     composer = node.build_composer()
     builder = load_family("native").build(Settings())

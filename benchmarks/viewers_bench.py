@@ -53,7 +53,7 @@ def running_server(nodes: int) -> Iterator[WatchedServer]:
         config, port = Path(folder) / "prometheus.yml", free_port()
         config.write_text(scrape_config(nodes_port, nodes, "viewers"))
         address = f"127.0.0.1:{port}"
-        command = [
+        command: list[str | Path] = [
             sys.executable, "-m", "gpuscope", "server", "--config", config, "--data", f"{folder}/data",
             "--listen", address,
         ]  # fmt: skip

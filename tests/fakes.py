@@ -5,14 +5,27 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import Device, ErrorEvent, ErrorTotal, Instance, Reading, Uuid
+from gpuscope.model.readings import ABSENT, Device, ErrorEvent, ErrorTotal, Instance, Maybe, Reading, Uuid
 from gpuscope.model.source import Source, SourceSpec, Tier
 from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, OWN_NAMES, make_device, own, throttle_reasons
 
 P = TypeVar("P", Device, Instance)
+T = TypeVar("T")
+Keywords = dict[str, Any]
+"""Values that become keyword arguments: a `dict[str, str]` is refused where one of the others is a number."""
+
+
+def make_settings(**values: Any) -> Settings:
+    """With settings of sources, which the type checker knows only through `Settings.view`."""
+    return Settings(**values)
+
+
+def present(value: Maybe[T]) -> T:
+    assert value is not ABSENT
+    return value
 
 
 class FakeClock:
@@ -60,7 +73,7 @@ def replace_readings(part: P, **readings: object) -> P:
     """With other readings, those of the device and NVIDIA's own mixed."""
     mine = {name: readings.pop(name) for name in OWN_NAMES & readings.keys()}
     if "throttle_mask" in mine:
-        readings["throttle_reasons"] = throttle_reasons(mine["throttle_mask"])  # type: ignore[arg-type]
+        readings["throttle_reasons"] = throttle_reasons(mine["throttle_mask"])
     if "mig_enabled" in mine:
         readings["is_split"] = mine["mig_enabled"] == 1
     return replace(part, vendor_values=replace(own(part), **mine), **readings)  # type: ignore[arg-type]

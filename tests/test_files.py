@@ -47,7 +47,7 @@ def huge(path: Path) -> Path:
     return path
 
 
-KINDS = {
+KINDS: dict[Kind, str] = {
     pipe: "it is a named pipe and not a regular file",
     device: "it is a device and not a regular file",
     folder: "it is a folder",

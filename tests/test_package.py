@@ -41,7 +41,7 @@ def new_environment(folder: Path) -> Path:
 
 def install(environment: Path, *packages: str | Path) -> list[str | Path]:
     """Only the modules that are then imported are compiled, not all."""
-    pip = [sys.executable, "-m", "pip", "--python", environment / "bin/python"]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", environment / "bin/python"]
     return [*pip, "install", "--quiet", "--no-compile", *packages]
 
 
@@ -49,7 +49,7 @@ def install(environment: Path, *packages: str | Path) -> list[str | Path]:
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with the sdist, and the wheel that was built from it where there is no Node."""
     folder = tmp_path_factory.mktemp("packages")
-    probe = [
+    probe: list[str | Path] = [
         sys.executable,
         "-m",
         "pip",
@@ -66,7 +66,7 @@ def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("Node: the page was not built on this machine")
     run(sys.executable, "-m", "build", "--sdist", "--outdir", folder, ROOT)
     sdist = next(folder.glob("*.tar.gz"))
-    pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, sdist]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, sdist]
     run(*pip, PATH=without_node(folder))
     return folder
 
@@ -102,7 +102,17 @@ def test_a_wheel_of_the_same_sources_is_the_same_byte_by_byte(packages: Path, tm
             os.utime(path, (1_600_000_000, 1_600_000_000))
     before = os.umask(0o077)
     try:
-        pip = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", tmp_path, source]
+        pip: list[str | Path] = [
+            sys.executable,
+            "-m",
+            "pip",
+            "wheel",
+            "--quiet",
+            "--no-deps",
+            "-w",
+            tmp_path,
+            source,
+        ]
         run(*pip, PATH=without_node(packages))
     finally:
         os.umask(before)

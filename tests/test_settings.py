@@ -12,6 +12,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import parse_duration, parse_listen
 from gpuscope.base.settings import load_settings, setting_rows
 from gpuscope.cli import command_parser, read_settings
+from gpuscope.demo.plan import DemoSettings
 
 
 def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
@@ -23,7 +24,7 @@ def test_flag_over_environment_over_file_over_default(tmp_path: Path) -> None:
     settings = load_settings({"interval": "1500ms"}, environment, file)
     assert settings.interval == 1.5
     assert settings.node == "from-environment"
-    assert settings.seed == 7
+    assert settings.view(DemoSettings).seed == 7
     assert settings.full_commands is True
     assert settings.families == ("native",)
     assert settings.source == "auto"
@@ -118,4 +119,4 @@ def test_list_flags_are_repeatable(
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
     args = command_parser("up").parse_args([*argv, "--settings", str(path)])
-    assert read_settings("up", args).scenario == ("thermal", "xid79@+2m", "ecc")
+    assert read_settings("up", args).view(DemoSettings).scenario == ("thermal", "xid79@+2m", "ecc")

@@ -9,16 +9,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 PATIENCE_SECONDS = 300.0
 FIRST_PAUSE_SECONDS = 0.001
 MAX_PAUSE_SECONDS = 0.02
 
 T = TypeVar("T")
+Look = Callable[[], T | Literal[False] | None]
 
 
-def wait_for(look: Callable[[], T], what: str = "the condition", tell: Callable[[], object] = str) -> T:
+def wait_for(look: Look[T], what: str = "the condition", tell: Callable[[], object] = str) -> T:
     """Return the first true result of `look`; the message of a timeout ends with what `tell` returns."""
     for pause in _pauses():
         if found := look():
@@ -27,7 +28,7 @@ def wait_for(look: Callable[[], T], what: str = "the condition", tell: Callable[
     raise AssertionError(f"{what}: did not come true in {PATIENCE_SECONDS:g} s\n{tell()}")
 
 
-async def wait_in_loop_for(look: Callable[[], T], what: str = "the condition") -> T:
+async def wait_in_loop_for(look: Look[T], what: str = "the condition") -> T:
     """As `wait_for`, without blocking the event loop."""
     for pause in _pauses():
         if found := look():

@@ -17,7 +17,7 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-import page  # in this folder: pip adds `backend-path` to the import path
+import page  # type: ignore[import-not-found]  # in this folder: pip adds `backend-path` to the import path
 from setuptools import build_meta
 
 get_requires_for_build_editable = build_meta.get_requires_for_build_editable
@@ -50,17 +50,17 @@ def _write_long_description() -> None:
 
 def prepare_metadata_for_build_wheel(directory: str, config_settings: Any = None) -> str:
     _write_long_description()
-    return build_meta.prepare_metadata_for_build_wheel(directory, config_settings)
+    return str(build_meta.prepare_metadata_for_build_wheel(directory, config_settings))
 
 
 def prepare_metadata_for_build_editable(directory: str, config_settings: Any = None) -> str:
     _write_long_description()
-    return build_meta.prepare_metadata_for_build_editable(directory, config_settings)
+    return str(build_meta.prepare_metadata_for_build_editable(directory, config_settings))
 
 
 def build_editable(directory: str, config_settings: Any = None, metadata_directory: str | None = None) -> str:
     _write_long_description()
-    return build_meta.build_editable(directory, config_settings, metadata_directory)
+    return str(build_meta.build_editable(directory, config_settings, metadata_directory))
 
 
 def make_reproducible(wheel: Path) -> None:
@@ -108,7 +108,7 @@ def build_wheel(directory: str, config_settings: Any = None, metadata_directory:
     _build_page()
     _write_long_description()
     shutil.rmtree("build/lib", ignore_errors=True)  # it would add modules that were deleted since
-    name = build_meta.build_wheel(directory, config_settings, metadata_directory)
+    name: str = build_meta.build_wheel(directory, config_settings, metadata_directory)
     make_reproducible(Path(directory) / name)
     return name
 
@@ -118,4 +118,4 @@ def build_sdist(directory: str, config_settings: Any = None) -> str:
     _write_long_description()
     # setuptools reuses this file list of an earlier build, which does not contain a page built since.
     Path("src/gpuscope.egg-info/SOURCES.txt").unlink(missing_ok=True)
-    return build_meta.build_sdist(directory, config_settings)
+    return str(build_meta.build_sdist(directory, config_settings))

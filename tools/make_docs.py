@@ -83,7 +83,7 @@ def _default(row: Field[Any]) -> str:
     """The default as a user writes it: 30d, not 2592000.0."""
     if isinstance(row.default, float):
         return duration_text(round(row.default * 1000))
-    if row.metadata["parse"] is parse_bytes:
+    if row.metadata["parse"] is parse_bytes and isinstance(row.default, int):
         return _bytes(row.default)
     return str(row.default).lower() if isinstance(row.default, bool) else str(row.default)
 

@@ -14,13 +14,13 @@ from rich.console import Console
 from rich.text import Text
 
 from gpuscope.base.clock import SystemClock
-from gpuscope.base.settings import Settings
 from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import FleetView, to_fleet_view
 from gpuscope.cli.terminal.spans import Look
 from gpuscope.cli.terminal.top_app import TopApp
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.cli.wiring.live_readers import OwnReader
+from tests.fakes import make_settings
 
 IMAGES = Path(__file__).parent.parent / "docs" / "img"
 SCENARIOS = ("lost-gpu", "thermal")
@@ -29,7 +29,7 @@ READINGS = 40
 
 def read_demo() -> list[FleetView]:
     """One node, one reading per simulated minute."""
-    node = build_demo(Settings(source="demo", demo_nodes=1, demo_gpus=8, scenario=SCENARIOS)).nodes[0]
+    node = build_demo(make_settings(source="demo", demo_nodes=1, demo_gpus=8, scenario=SCENARIOS)).nodes[0]
     reader, composer, now = OwnReader(node.collector), node.build_composer(), SystemClock().now()
     times = [now + 60 * minute for minute in range(READINGS)]
     snapshots = [node.compose_past(composer, at, at - 60) for at in times]

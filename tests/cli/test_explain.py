@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from urllib.parse import parse_qs
 
@@ -23,7 +23,7 @@ NOBODY = ["--server", "http://127.0.0.1:1"]
 
 
 @contextmanager
-def server_with(rows: list[dict[str, object]]) -> Iterator[str]:
+def server_with(rows: Sequence[Mapping[str, object]]) -> Iterator[str]:
     class Handler(QuietHandler):
         def do_POST(self) -> None:
             self.read_body()

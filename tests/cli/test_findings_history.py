@@ -16,8 +16,9 @@ import pytest
 from gpuscope.model.exposition.parser import parse_once
 from gpuscope.model.series import Series
 from tests.cli.test_server import eventually, server, vector
-from tests.engines import engine, free_port, running_prometheus
+from tests.engines import engine, running_prometheus
 from tests.integration.agent_process import Agent, of_gpu, running_agent
+from tests.ports import free_port
 from tests.promql.prometheus import fill
 
 DEMO = ("--source", "demo", "--demo-gpus", "4", "--demo-model", "4090", "--node", "a")

@@ -15,8 +15,9 @@ from typing import Any
 import pytest
 
 from tests.cli.test_server import eventually, server
-from tests.engines import engine, free_port, running_prometheus, running_victoria_metrics
+from tests.engines import engine, running_prometheus, running_victoria_metrics
 from tests.integration.agent_process import Agent, running_agent
+from tests.ports import free_port
 
 Node = dict[str, Any]
 

@@ -18,7 +18,7 @@ from tests.terminal.fake_server import Answer, FakeServer, fake_server
 from tests.terminal.scene import NOW, one_node
 
 EVIL: Final = "\x1b[2J\x1b]0;owned\x07\u202eevil\u2066\r\n\x9b31m\u2028"
-WRONG: Final = (None, True, -1, 1e308, 10**400, [], {}, [None], "x", EVIL)
+WRONG: Final[tuple[Any, ...]] = (None, True, -1, 1e308, 10**400, [], {}, [None], "x", EVIL)
 
 ALERT = {
     "labels": {"alertname": "Hot", "severity": "critical", "node": "n1"},

@@ -13,7 +13,7 @@ import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import pytest
 import yaml
@@ -21,12 +21,12 @@ import yaml
 from gpuscope.cli import main
 from tests.engines import (
     engine,
-    free_port,
     running,
     running_node_exporter,
     running_prometheus,
     running_victoria_metrics,
 )
+from tests.ports import free_port
 from tests.scrape.exporters import serving, text
 from tests.waiting import wait_for
 
@@ -53,10 +53,13 @@ def vector(url: str, expression: str, **parameters: str) -> dict[tuple[tuple[str
     return {tuple(sorted(one["metric"].items())): one["value"][1] for one in found}
 
 
-def eventually(check: Callable[[], Any]) -> Any:
+T = TypeVar("T")
+
+
+def eventually(check: Callable[[], T | Literal[False] | None]) -> T:
     """Polls until the result is true and returns it; fails when something is really wrong."""
 
-    def look() -> Any:
+    def look() -> T | Literal[False] | None:
         try:
             return check()
         except urllib.error.URLError as error:

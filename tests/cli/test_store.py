@@ -24,7 +24,7 @@ def history(tmp_path: Path) -> Path:
         target = store.target("t")
         ids = store.resolve(target, [(("__name__", "power"), ("gpu", str(n))) for n in range(3)])
         for second in range(100):
-            store.append(Tick(target, (START + second) * 1000, ids, np.arange(3) + second))
+            store.append(Tick(target, (START + second) * 1000, ids, np.arange(3.0) + second))
     return folder
 
 
@@ -135,7 +135,12 @@ def test_delete_asks_for_confirmation(
 ) -> None:
     asked: list[str] = []
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
-    monkeypatch.setattr("builtins.input", lambda prompt: asked.append(prompt) or answer)
+
+    def ask(prompt: str) -> str:
+        asked.append(prompt)
+        return answer
+
+    monkeypatch.setattr("builtins.input", ask)
     assert main(["store", "delete", "--data", str(history), "--match", 'power{gpu="1"}']) == (left == 3)
     assert asked == ['Delete 1 series of power{gpu="1"}, all samples? [y/N] ']
     capsys.readouterr()

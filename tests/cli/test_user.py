@@ -23,9 +23,8 @@ class Terminal(io.StringIO):
 
 @pytest.fixture(autouse=True)
 def cheap_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        users_module.UserFile.__init__, "__defaults__", (4, *UserFile.__init__.__defaults__[1:])
-    )  # type: ignore[index]
+    _, *others = UserFile.__init__.__defaults__ or ()
+    monkeypatch.setattr(users_module.UserFile.__init__, "__defaults__", (4, *others))
 
 
 class User:

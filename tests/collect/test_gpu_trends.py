@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from gpuscope.agent.collect.gpu_trends import MAX_SECONDS, GpuTrends
 from gpuscope.model.readings import ABSENT, Counters, Device, GpuTrend, Maybe, Pid, Process, Uuid
 from gpuscope.vendors.nvidia.nvidia_values import make_device
+from tests.fakes import Keywords
 
 UUID = Uuid("GPU-1")
 SPINNING = make_device(
@@ -49,7 +51,7 @@ def test_a_gpu_hangs_since_it_spins_without_power_and_traffic() -> None:
         {"pcie_bytes_per_second": {}},
     ],
 )
-def test_a_gpu_that_computes_transfers_or_is_not_known_does_not_hang(change: dict[str, object]) -> None:
+def test_a_gpu_that_computes_transfers_or_is_not_known_does_not_hang(change: Keywords) -> None:
     assert trend_of(SPINNING, replace(SPINNING, **change)).hung_since is ABSENT
 
 
@@ -86,7 +88,7 @@ def test_a_held_gpu_is_free_for_0_seconds_and_one_with_unknown_processes_for_non
     trends = GpuTrends()
     process = Process(pid=Pid(7), gpu_uuid=UUID)
 
-    def free_seconds(processes: Maybe[tuple[Process, ...]], at: float, **more: object) -> Maybe[float]:
+    def free_seconds(processes: Maybe[tuple[Process, ...]], at: float, **more: Any) -> Maybe[float]:
         device = replace(SPINNING, **more)
         return trends.advance([device], {}, processes, (), now=at, monotonic=at)[UUID].free_seconds
 

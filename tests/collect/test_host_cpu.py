@@ -27,6 +27,6 @@ def test_what_cannot_be_known_is_absent() -> None:
     assert meter.advance(HostReading()) is ABSENT
     meter.advance(host(user=10.0, idle=90.0))
     assert meter.advance(host(user=1.0, idle=9.0)) is ABSENT, "counters that were reset"
-    one = {("0", "user"): 1.0, ("0", "idle"): 1.0}
+    one: dict[tuple[str, ...], float] = {("0", "user"): 1.0, ("0", "idle"): 1.0}
     meter.advance(HostReading(cpu_seconds=one))
     assert meter.advance(HostReading(cpu_seconds={**one, ("1", "user"): 90.0, ("1", "idle"): 9.0})) is ABSENT

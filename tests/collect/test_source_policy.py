@@ -12,7 +12,7 @@ from gpuscope.agent.collect.source_policy import choose_sources
 from gpuscope.base.settings import Settings
 from gpuscope.base.source_plan import SourcePlan, source_plans
 from gpuscope.model.readings import ABSENT, Device, Maybe, Reading
-from tests.fakes import gpu
+from tests.fakes import gpu, make_settings
 
 
 @pytest.fixture
@@ -27,16 +27,16 @@ def names(settings: Settings, *families: str, also: Sequence[str] = ()) -> list[
 
 
 def test_auto_has_every_source_that_may_be_needed_in_order_of_trust(dcgmi: str) -> None:
-    settings = Settings(dcgmi_command=dcgmi)
+    settings = make_settings(dcgmi_command=dcgmi)
     beside = ["kernel-log", "infiniband", "nccl-ras"]
     assert names(settings, "native", "host") == ["nvml", "dcgm", "nvidia-smi", *beside, "host"]
     assert names(settings, "native") == ["nvml", "dcgm", "nvidia-smi", *beside]
-    assert names(Settings(dcgmi_command="/none/dcgmi"), "native") == ["nvml", "nvidia-smi", *beside]
+    assert names(make_settings(dcgmi_command="/none/dcgmi"), "native") == ["nvml", "nvidia-smi", *beside]
 
 
 def test_a_source_that_is_named_is_the_only_one_for_gpus(dcgmi: str) -> None:
     for source in ("nvml", "dcgm", "nvidia-smi", "demo"):
-        settings = Settings(source=source, dcgmi_command=dcgmi)
+        settings = make_settings(source=source, dcgmi_command=dcgmi)
         assert names(settings, "native", "host") == [source, "kernel-log", "infiniband", "nccl-ras", "host"]
         (choice, *_) = choose_sources(settings, ["native"])
         assert choice.wanted([]), "it stands in for nothing"
@@ -66,7 +66,7 @@ class State:
 
 
 def wanted(name: str, nvml: State, dcgmi: str, also: Sequence[str] = ()) -> bool:
-    chosen = {one.name: one for one in choose_sources(Settings(dcgmi_command=dcgmi), ["native"], also)}
+    chosen = {one.name: one for one in choose_sources(make_settings(dcgmi_command=dcgmi), ["native"], also)}
     return chosen[name].wanted([nvml, State("dcgm"), State("nvidia-smi")])
 
 
@@ -95,7 +95,7 @@ def test_dcgm_is_wanted_for_profiling_that_nvml_lacks(dcgmi: str) -> None:
 def test_a_new_plan_takes_its_place_by_trust() -> None:
     plans = {**source_plans(), "new": SourcePlan(trust=15, selectable=True, in_auto=lambda settings: True)}
     plans = dict(sorted(plans.items(), key=lambda item: item[1].trust))
-    chosen = choose_sources(Settings(dcgmi_command="/none"), ["native"], plans=plans)
+    chosen = choose_sources(make_settings(dcgmi_command="/none"), ["native"], plans=plans)
     assert [one.name for one in chosen] == ["nvml", "new", "nvidia-smi", "kernel-log", "infiniband", "nccl-ras"]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -25,9 +26,9 @@ def context(
     return DoctorContext(load_settings(flags or {}, {}), snapshot, environment=environment or {}, root=root)
 
 
-def the_only(findings: object) -> CheckResult:
-    (finding,) = findings  # type: ignore[misc]
-    return finding  # type: ignore[no-any-return]
+def the_only(findings: Iterable[CheckResult]) -> CheckResult:
+    (finding,) = findings
+    return finding
 
 
 def test_a_compute_node_hears_nothing_of_slurm() -> None:

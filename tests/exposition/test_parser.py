@@ -14,7 +14,7 @@ from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 from gpuscope.model.exposition.text import encode_openmetrics, encode_text
 
 NAMES = st.from_regex(r"[a-zA-Z_][a-zA-Z0-9_]{0,8}", fullmatch=True).filter(lambda n: not n.startswith("__"))
-VALUES = st.text(st.characters(exclude_categories=("Cs",)), max_size=12)
+VALUES = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 
 
 def ours(text: str, openmetrics: bool = False) -> dict[Pairs, float]:

@@ -13,7 +13,7 @@ from gpuscope.model.exposition.number_text import native_number
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.model.exposition.text import encode_openmetrics, encode_text, openmetrics_encoder, text_encoder
 
-UTF8_TEXT = st.text(st.characters(exclude_categories=("Cs",)))
+UTF8_TEXT = st.text(st.characters(exclude_categories=["Cs"]))
 
 
 def family(*samples: Sample, name: str = "m", kind: str = "gauge", help_text: str = "h") -> MetricFamily:

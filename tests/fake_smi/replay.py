@@ -14,6 +14,7 @@ import re
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 RULE = "#" * 80
 
@@ -43,7 +44,9 @@ class Machine:
     def table(self, option: str, wanted: list[str], only: list[str] | None) -> str:
         """The recorded columns that are `wanted`, in that order; every row, or those of the UUIDs in `only`."""
         command, printed = self.section(f"{self._state} :: {option.removeprefix('--')} (")
-        recorded = re.search(rf"{option}=(\S+)", command)[1].split(",")
+        fields = re.search(rf"{option}=(\S+)", command)
+        assert fields is not None
+        recorded = fields[1].split(",")
         header, *rows = [line.split(", ") for line in printed.rstrip("\n").split("\n")]
         for field in wanted:
             if field not in recorded:
@@ -79,7 +82,7 @@ def without_lost(option: str, printed: str, lost: str, arguments: list[str]) -> 
     raise SystemExit(255)
 
 
-def misbehave(fault: dict, printed: str) -> None:
+def misbehave(fault: dict[str, Any], printed: str) -> None:
     kind = fault["kind"]
     if kind == "hang":
         if os.fork() == 0:  # a child that keeps the pipes open as well

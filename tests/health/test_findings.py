@@ -21,6 +21,7 @@ from gpuscope.judge.checks.finding_texts import (
 )
 from gpuscope.judge.checks.findings import FindingMaker, shown_kinds
 from gpuscope.judge.checks.judgement import Judgement
+from tests.fakes import Keywords
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.health.judged import evaluate, findings, found, states
 
@@ -67,7 +68,7 @@ def test_five_notebooks_of_five_people_are_five_findings_named_by_their_pods() -
     people = ("dana", "eve", "finn", "gita", "hugo")
     samples = node()
     for index, person in enumerate(people):
-        pod = {"user": "jovyan", "namespace": "hub", "pod": f"jupyter-{person}"}
+        pod: Keywords = {"user": "jovyan", "namespace": "hub", "pod": f"jupyter-{person}"}
         samples += [*gpu(str(index)), *process(str(index), idle_for=HOUR, **pod)]
     findings = found(samples)
     assert {finding.owner for finding in findings} == {

@@ -15,6 +15,7 @@ from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
 from gpuscope.judge.checks.states import WORST_FIRST, State
 from gpuscope.model.exposition.parser import SeriesCache
 from gpuscope.serve.api_types.live_json import LivePicture
+from tests.fakes import Keywords
 from tests.health.fleets import NOW, gpu, gpu_labels, node
 from tests.server.live.pictures import fleet_state
 
@@ -52,7 +53,7 @@ def states(shown: LivePicture) -> dict[str, tuple[str, bool]]:
 
 
 @pytest.mark.parametrize("owner", [{"slurm_job": "7"}, {"pod": "p", "namespace": "ml"}, {}])
-def test_an_allocated_gpu_is_never_free(owner: dict[str, str]) -> None:
+def test_an_allocated_gpu_is_never_free(owner: Keywords) -> None:
     shown = picture(gpu("0", busy=0.0), gpu("1", busy=0.0), allocation(gpu_labels("0"), **owner))
     assert states(shown) == {"0": ("allocated", True), "1": ("idle", False)}
     assert (shown["counts"]["free"], shown["counts"]["in_use"]) == (1, 1)
@@ -98,7 +99,7 @@ def test_a_gpu_that_slurm_may_have_given_away_is_not_free(
         for n in "012"
         for name, labels, value in gpu(n, busy=0.0)
     ]
-    free = [("gpuscope_gpu_free_for_seconds", gpu_labels(n), 7 * 86400.0) for n in "012"]
+    free: list[Sample] = [("gpuscope_gpu_free_for_seconds", gpu_labels(n), 7 * 86400.0) for n in "012"]
     about = {**cluster, "node": "n1", "gres": "gpu"}
     shown = picture(
         gpus,
@@ -204,7 +205,9 @@ def test_a_gpu_of_another_exporter_is_in_no_state(family: str) -> None:
         return len(series) - 1
 
     parsed = SeriesCache(remember).parse(text)
-    foreign = [(*series[place], value) for place, value in zip(parsed.ids, parsed.values, strict=True)]
+    foreign: list[Sample] = [
+        (*series[place], value) for place, value in zip(parsed.ids, parsed.values, strict=True)
+    ]
     assert len(foreign) > 20
     alone = fleet_state(foreign, now=NOW, source="test")
     assert (alone["nodes"], alone["gpus"], alone["findings"]) == ([], [], [])

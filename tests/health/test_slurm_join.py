@@ -160,7 +160,7 @@ def test_nobody_is_accused_by_guesswork(samples: list[Sample]) -> None:
 
 
 def test_a_node_that_knows_by_itself_and_one_that_is_not_slurms() -> None:
-    own = ("gpuscope_gpu_unallocated_processes", gpu_labels("0"), 1.0)
+    own: Sample = ("gpuscope_gpu_unallocated_processes", gpu_labels("0"), 1.0)
     known = [[own], slurm_job("17"), held("17", "n1", "0"), process("0", user="eve")]
     assert allocations(joined(*known)) == {}
     assert strangers(*known) == {("GPU-n1-0", "eve")}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 from urllib.parse import quote, urlencode
 
 from tests.hostile.catalogue import Attack
@@ -19,7 +20,7 @@ def _ask(victim: Victim, query: str, path: str = "query", **more: object) -> tup
     return victim.request("POST", f"/api/v1/{path}", body, FORM, ATTACKER)
 
 
-def _during(victim: Victim, watch: Watch, queries: list[str], **more: object) -> list[int]:
+def _during(victim: Victim, watch: Watch, queries: list[str], **more: Any) -> list[int]:
     """Return the statuses of concurrent queries; the observers are served while they run."""
     with ThreadPoolExecutor(len(queries)) as attackers:
         answers = [attackers.submit(_ask, victim, query, **more) for query in queries]

@@ -53,7 +53,7 @@ def ask(target: Any, *calls: tuple[str, dict[str, Any]], mode: str = "auto") -> 
         async with Client(target, mode=mode) as client:
             listed = {tool.name: tool for tool in (await client.list_tools()).tools}
             assert listed.keys() == TOOLS.keys()
-            results = []
+            results: list[Any] = []
             for name, arguments in calls:
                 jsonschema.validate(arguments, listed[name].input_schema)
                 rows: list[Any] = []
@@ -64,7 +64,7 @@ def ask(target: Any, *calls: tuple[str, dict[str, Any]], mode: str = "auto") -> 
                     data = result.structured_content
                     jsonschema.validate(data, listed[name].output_schema)
                     assert data["simulated"]
-                    assert "Simulated data of a demo." in result.content[0].text
+                    assert "Simulated data of a demo." in str(result.content[0])
                     assert len(json.dumps(data)) < 32_768
                     rows += data[TOOLS[name].key]
                     offset = data["next_offset"]
@@ -263,7 +263,10 @@ def test_resources_are_listed_and_read(demo: Demo) -> None:
     async def read() -> dict[str, str]:
         async with Client(f"{demo.url}/mcp") as client:
             listed = (await client.list_resources()).resources
-            return {str(one.uri): (await client.read_resource(str(one.uri))).contents[0].text for one in listed}
+            return {
+                str(one.uri): (await client.read_resource(str(one.uri))).contents[0].model_dump()["text"]
+                for one in listed
+            }
 
     texts = asyncio.run(read())
     assert "gpuscope_gpu_utilization_ratio" in texts["gpuscope://metrics"]

@@ -21,7 +21,6 @@ from gpuscope.history.remote_write.snapshot_sender import AGENT_QUEUE_BYTES
 from gpuscope.serve.api.engine_stats import EngineStats
 from gpuscope.serve.own_metrics import build_families, engine_families
 from tests.engines import (
-    free_port,
     running,
     running_guarded_prometheus,
     running_mimir,
@@ -30,6 +29,7 @@ from tests.engines import (
     running_victoria_metrics,
 )
 from tests.integration_api.servers import GPUSCOPE, ask, wait_for
+from tests.ports import free_port
 
 PAGE = (Path(__file__).parents[2] / "docs" / "engines.md").read_text()
 DEMO = ("--source", "demo", "--demo-gpus", "2", "--remote-write-interval", "1s")

@@ -24,7 +24,7 @@ def write(url: str, count: int) -> int:
     )
     try:
         with urllib.request.urlopen(request, timeout=60) as answer:
-            return answer.status
+            return int(answer.status)
     except urllib.error.HTTPError as refusal:
         with refusal:
             return refusal.code

@@ -23,7 +23,6 @@ from gpuscope.history.remote_write.http_post import PostClient
 from gpuscope.history.remote_write.sender import RemoteWriteQueue
 from tests.engines import (
     Shared,
-    free_port,
     running,
     running_mimir,
     running_prometheus,
@@ -34,6 +33,7 @@ from tests.integration_api.servers import GPUSCOPE, Answer, Day, ask, difference
 from tests.integration_api.test_corpus_over_engines import ALL, all_answers, at, in_order, over, report
 from tests.integration_api.test_over_engines import paths_lacking
 from tests.integration_api.test_same_answers import sorted_labels
+from tests.ports import free_port
 
 pytestmark = pytest.mark.slow
 

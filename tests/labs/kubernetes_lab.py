@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -142,7 +143,7 @@ class KubernetesLab:
         for plugin in self.plugins:
             plugin.stop()
             plugin.start()
-            self.wait_until(lambda one=plugin: self._is_offered(one), f"the node has no {plugin.resource}")
+            self.wait_until(partial(self._is_offered, plugin), f"the node has no {plugin.resource}")
 
     def offer_devices(self, resource: str, ids: list[str]) -> DevicePlugin:
         plugin = DevicePlugin(resource, ids)

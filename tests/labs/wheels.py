@@ -13,8 +13,16 @@ ROOT = Path(__file__).parent.parent.parent
 
 def wheels_of_gpuscope(folder: Path, python: str = "3.11") -> Path:
     """Debian 12 has Python 3.11. Skips the test where PyPI cannot be reached."""
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    options = ["--only-binary=:all:", "--python-version", python, "-c", ROOT / "constraints.txt", "-d", folder]
+    pip: list[str | Path] = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    options: list[str | Path] = [
+        "--only-binary=:all:",
+        "--python-version",
+        python,
+        "-c",
+        ROOT / "constraints.txt",
+        "-d",
+        folder,
+    ]
     built = subprocess.run([*pip, "wheel", "--no-deps", "-w", folder, ROOT], capture_output=True, text=True)
     if built.returncode:
         pytest.skip(f"PyPI: {built.stderr.strip().splitlines()[-1:]}")

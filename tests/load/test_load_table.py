@@ -27,7 +27,7 @@ def device(**more: object) -> Device:
         "temperature_celsius": {"gpu": 61.0},
         "throttle_mask": 0x004 | 0x001,
     }
-    return make_device(uuid=Uuid("GPU-0"), index=0, **(values | more))  # type: ignore[arg-type]
+    return make_device(uuid=Uuid("GPU-0"), index=0, **(values | more))
 
 
 def gpu(reading: Device, error: str = "") -> LoadedGpu:

@@ -22,7 +22,7 @@ FILES = sorted(path for folder in ("dcgm", "dcgm_legacy") for path in (GOLDEN / 
 @pytest.mark.engine("promtool")
 @pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.name}/{path.stem}")
 def test_promtool_finds_only_known_lints(path: Path) -> None:
-    command = [engine("promtool"), "check", "metrics"]
+    command: list[str | Path] = [engine("promtool"), "check", "metrics"]
     result = subprocess.run(command, input=path.read_text(), capture_output=True, text=True)
     lints = {line.partition(" ")[2] for line in (result.stdout + result.stderr).splitlines() if line}
     assert lints <= KNOWN_LINTS

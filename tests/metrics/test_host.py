@@ -72,9 +72,9 @@ def test_a_filesystem_without_an_answer_has_an_error_and_no_size() -> None:
     )
     families = to_families(HostReading(filesystem_errors=(failed,)))
     assert set(families) == {"node_filesystem_device_error", "node_filesystem_readonly"}
-    (sample,) = families["node_filesystem_device_error"].samples
-    assert sample.value == 1
-    assert dict(sample.labels.pairs)["device_error"] == "mountpoint timeout"
+    ((labels, value),) = families["node_filesystem_device_error"].samples
+    assert value == 1
+    assert dict(labels.pairs)["device_error"] == "mountpoint timeout"
 
 
 def test_hostile_names_are_escaped() -> None:
@@ -111,4 +111,4 @@ def test_the_same_reading_is_built_once() -> None:
     assert builder.to_families(Snapshot(node="n", taken_at=1.0, host=host)) is first
     assert builder.to_families(Snapshot(node="n", taken_at=2.0)) == ()
     again = builder.to_families(Snapshot(node="n", taken_at=3.0, host=HostReading(load1=2.0)))
-    assert [family.samples[0].value for family in again] == [2.0]
+    assert [family.samples[0][1] for family in again] == [2.0]

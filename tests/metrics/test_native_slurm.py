@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def values(family: MetricFamily) -> dict[tuple[str, ...], float]:
     return {tuple(text for _, text in labels.pairs): value for labels, value in family.samples}
 
 
-def job(number: int, state: str = "RUNNING", **changes: object) -> SlurmJob:
+def job(number: int, state: str = "RUNNING", **changes: Any) -> SlurmJob:
     plain = SlurmJob(
         number, "alice", "ml", ("gpu",), state, "None", "train", 1, 1, (Gres("gpu", "", 1),), "gpu1"
     )

@@ -492,7 +492,7 @@ def test_families_and_series_come_by_the_alphabet() -> None:
     names = [family.name for family in families]
     assert names == sorted(names)
     for family in families:
-        series = [sample.labels.pairs for sample in family.samples]
+        series = [labels.pairs for labels, _ in family.samples]
         assert series == sorted(series)
 
 

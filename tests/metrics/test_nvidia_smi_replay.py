@@ -14,13 +14,12 @@ import pytest
 
 from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.base.clock import SystemClock
-from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Snapshot, SourceStatus
 from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
 from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
 from tests.fake_smi import CAPTURES, FakeSmi
-from tests.fakes import replace_readings, xid_total
+from tests.fakes import make_settings, replace_readings, xid_total
 from tests.goldens import check_golden
 from tests.recordings import SETTING, recording, recordings
 
@@ -33,7 +32,7 @@ RECORDED = recordings("captures/nvidia-smi/*.txt")
 
 def collect(fake: FakeSmi) -> Snapshot:
     worker = SourceWorker(
-        SOURCE, Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0), SystemClock()
+        SOURCE, make_settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0), SystemClock()
     )
     worker.read_once()
     reading = worker.fresh()
@@ -95,9 +94,9 @@ def _without_cells(snapshot: Snapshot) -> Snapshot:
 
 def _values(snapshot: Snapshot) -> dict[tuple[str, str], str]:
     return {
-        (family.name, str(sample.labels)): family.number(sample.value)
+        (family.name, str(labels)): family.number(value)
         for family in NvidiaSmiBuilder().to_families(snapshot)
-        for sample in family.samples
+        for labels, value in family.samples
         if family.name != "nvidia_smi_gpu_info"
     }
 

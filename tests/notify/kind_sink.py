@@ -69,7 +69,7 @@ class KindSink:
         self.changed = threading.Condition()
         self.statuses: list[int] = []
         """Of the next answers, if they are not 200."""
-        self.answer = ANSWERS.get(kind, lambda path: {})
+        self.answer: Callable[[str], object] = ANSWERS.get(kind, lambda path: {})
         sink = self
 
         class Handler(BaseHTTPRequestHandler):
@@ -77,11 +77,8 @@ class KindSink:
                 self.send_response(200)
                 self.end_headers()
                 with certificate.wrap_socket(self.connection, server_side=True) as secure:
-                    self.connection, self.rfile, self.wfile = (
-                        secure,
-                        secure.makefile("rb"),
-                        secure.makefile("wb"),
-                    )  # type: ignore[assignment]
+                    self.connection, self.rfile = secure, secure.makefile("rb")
+                    self.wfile = secure.makefile("wb")
                     self.handle_one_request()
                 self.close_connection = True
 

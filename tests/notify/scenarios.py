@@ -9,6 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.fakes import Keywords
+
 DURATION_SECONDS = 10.4
 HOSTILE = '<script>&"\\\u2028 *_`@everyone` é\U0001f600'
 
@@ -144,7 +146,7 @@ ACTIONS = (
             *(alert("truncated", f"T{n}", instance=f"i{9 - n}") for n in range(4)),
             alert("timeout", end=None),
             {
-                **alert("hostile", "A", **{"text": HOSTILE, "a b": "c"}),
+                **alert("hostile", "A", **Keywords({"text": HOSTILE, "a b": "c"})),
                 "annotations": {"x": HOSTILE, "empty": ""},
             },
             alert("order", "Z", job="b", instance="1"),

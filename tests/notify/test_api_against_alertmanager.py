@@ -143,7 +143,7 @@ class Api:
 def both_running(folder: Path) -> Iterator[tuple[Api, Api]]:
     (folder / "alertmanager.yml").write_text(CONFIG)
     address = f"127.0.0.1:{free_port()}"
-    command = [
+    command: list[str | Path] = [
         sys.executable, "-m", "gpuscope", "server", "--alerting", folder / "alertmanager.yml",
         "--data", folder / "data", "--listen", address,
     ]  # fmt: skip

@@ -39,7 +39,7 @@ URLS = (
     "http://u ser@h/", "http://h%41/", "http://h%C3%A9/", "http://a:1:2/", "db://a:1,b:2/",
     "http://h\x7f/", "1http://h/",
 )  # fmt: skip
-TIMES = (
+TIMES: tuple[Any, ...] = (
     "2020-01-01", "2020-01-01T00:00:00", "2020-01-01T00:00", "2020-01-01T00:00Z", "2020-01-01 00:00:00",
     "now", 5, None, "", "2020-01-01T00:00:00.123456789Z", "2020-01-01t00:00:00z",
     "2020-01-01T00:00:00+02:00", True, {}, [], "0001-01-01T00:00:00Z", "2020-13-01T00:00:00Z",
@@ -118,7 +118,8 @@ def wrong_silences() -> Iterator[Request]:
             yield post("silences", changed(SILENCE, matchers=[changed(MATCHER, **{key: value})]))
     for silence_id in ("", "x", UNKNOWN_ID, UNKNOWN_ID.upper(), 5, None):
         yield post("silences", changed(SILENCE, id=silence_id))
-    for texts in (None, {}, {"a": "b"}, {"a": 5}, [], "x"):
+    annotations: tuple[Any, ...] = (None, {}, {"a": "b"}, {"a": 5}, [], "x")
+    for texts in annotations:
         yield post("silences", changed(SILENCE, annotations=texts))
     for pattern, is_regex, is_equal in (
         ("", False, True),

@@ -70,7 +70,7 @@ def test_routes_are_those_of_amtool(tmp_path: Path) -> None:
     path = tmp_path / "alertmanager.yml"
     path.write_text(ROUTES.replace("RECEIVERS", f"[{', '.join(f'{{name: {one}}}' for one in RECEIVERS)}]"))
     route = load_alerting(path).route
-    command = [engine("amtool"), "config", "routes", "test", f"--config.file={path}"]
+    command: list[str | Path] = [engine("amtool"), "config", "routes", "test", f"--config.file={path}"]
     for labels in LABEL_SETS:
         words = [f'"{name}"="{_escaped(value)}"' for name, value in labels.items()]
         answer = subprocess.run([*command, *words], capture_output=True, text=True, check=False)
@@ -149,8 +149,8 @@ def test_inhibition_is_that_of_alertmanager(tmp_path: Path) -> None:
     with running_alertmanager(INHIBITION) as url:
         posted = []
         for alert in ALERTS:
-            ends_at = "2020-01-02T00:00:00Z" if "ended" in alert else "2099-01-01T00:00:00Z"
-            posted.append({"labels": alert, "startsAt": "2020-01-01T00:00:00Z", "endsAt": ends_at})
+            ended = "2020-01-02T00:00:00Z" if "ended" in alert else "2099-01-01T00:00:00Z"
+            posted.append({"labels": alert, "startsAt": "2020-01-01T00:00:00Z", "endsAt": ended})
         call("POST", f"{url}/api/v2/alerts", posted)
         wait_for(lambda: theirs() == ours, "the same inhibitions", lambda: f"{theirs()}\n{ours}")
 

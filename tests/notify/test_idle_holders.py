@@ -53,7 +53,9 @@ def test_the_labels_of_a_pod_are_known_by_a_verified_series(tmp_path: Path) -> N
         store.append(tick(target, clock.at, ids, [7200.0, 1.0]))
         engine = EmbeddedEngine(store, Engine(store))
         for is_verified in (True, False):
-            reading = asyncio.run(read_idle_holders(engine, clock.at, None, lambda _, known=is_verified: known))
+            reading = asyncio.run(
+                read_idle_holders(engine, clock.at, None, lambda _: is_verified)  # noqa: B023
+            )
             assert [holder.are_labels_known for holder in reading.holders] == [is_verified]
 
 
@@ -101,8 +103,8 @@ def read_job(
             ids = store.resolve(target, [tuple(sorted({"instance": "n1", **labels}.items()))])
             store.append(tick(target, clock.at, ids, [value]))
         engine = EmbeddedEngine(store, Engine(store))
-        judged = judge_idle(engine, clock.at / 1000)
-        judged = judged if change is None else change(judged)
+        now_judged = judge_idle(engine, clock.at / 1000)
+        judged = now_judged if change is None else change(now_judged)
         reading = asyncio.run(
             read_idle_holders(engine, clock.at, judged, lambda labels: labels["instance"] != forged)
         )

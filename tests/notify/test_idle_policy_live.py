@@ -109,7 +109,7 @@ def test_a_dry_run_in_a_demo(tmp_path: Path) -> None:
     """As docs/reports.md has it: no agent, no Slurm, no channel."""
     address, folder = f"127.0.0.1:{free_port()}", tmp_path / "data"
     (tmp_path / "idle.yml").write_text("command: [scancel, '{job}']\n")
-    command = [
+    command: list[str | Path] = [
         sys.executable, "-m", "gpuscope", "up", "--demo", "--scenario", "held-idle", "--demo-nodes", "1",
         "--demo-gpus", "2", "--data", folder, "--idle-policy", tmp_path / "idle.yml", "--listen", address,
     ]  # fmt: skip
@@ -138,7 +138,7 @@ def test_warnings_exceptions_dry_run_and_reload(tmp_path: Path) -> None:
     write_policy(tmp_path, dry_run="true")
     with running_sink() as sink:
         (tmp_path / "alertmanager.yml").write_text(ALERTING.replace("SINK", sink.url))
-        command = [
+        command: list[str | Path] = [
             sys.executable, "-m", "gpuscope", "server", "--alerting", tmp_path / "alertmanager.yml",
             "--idle-policy", tmp_path / "idle.yml", "--data", tmp_path / "data", "--listen", address,
         ]  # fmt: skip

@@ -20,6 +20,7 @@ from gpuscope.judge.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.judge.notify.send_loop import DeliveryQueue
 from gpuscope.judge.notify.silences import Silence
 from gpuscope.judge.rules.alert import Alert
+from tests.fakes import Keywords
 from tests.notify.memory_state import MemoryState
 from tests.notify.timeline import START, ManualClock, advance, recording_channels
 
@@ -248,7 +249,7 @@ def test_a_second_gpu_that_is_lost_is_told_although_gpus_are_missing() -> None:
     clock = ManualClock()
     requests: list[tuple[float, str, bytes]] = []
     notifier = Notifier(config, recording_channels(config, clock, requests), clock, MemoryState(), Limits())
-    node = {"instance": "n1:9400", "severity": "critical"}
+    node: Keywords = {"instance": "n1:9400", "severity": "critical"}
     notifier.put([firing("GpusMissing", **node), firing("GpuNotAnswering", uuid="GPU-1", **node)])
     advance(notifier, clock, START + 60)
     notifier.put([firing("GpuNotAnswering", uuid="GPU-2", **node)])

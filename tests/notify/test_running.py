@@ -38,7 +38,7 @@ receivers:
 @contextmanager
 def running_server(folder: Path, port: int) -> Iterator[tuple[str, subprocess.Popen[bytes]]]:
     url = f"http://127.0.0.1:{port}"
-    command = [
+    command: list[str | Path] = [
         sys.executable, "-m", "gpuscope", "server", "--alerting", folder / "alertmanager.yml",
         "--data", folder / "data", "--listen", f"127.0.0.1:{port}",
     ]  # fmt: skip
@@ -65,7 +65,12 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
     with running_server(tmp_path, free_port()) as (url, process):
 
         def amtool(*words: str) -> str:
-            command = [engine("amtool"), f"--alertmanager.url={url}", "--no-version-check", *words]
+            command: list[str | Path] = [
+                engine("amtool"),
+                f"--alertmanager.url={url}",
+                "--no-version-check",
+                *words,
+            ]
             answer = subprocess.run(command, capture_output=True, text=True, check=False)
             assert answer.returncode == 0, answer.stderr
             return answer.stdout
@@ -101,7 +106,12 @@ def test_amtool_and_our_commands(tmp_path: Path, sink: Sink, capsys: pytest.Capt
         amtool("config", "routes", "test", "--verify.receivers=hook", "severity=warn")
         assert "severity" in amtool("config", "routes", "show")
         assert "disabled" in amtool("cluster", "show")
-        checking = [engine("amtool"), f"--alertmanager.url={url}", "alert", "query"]  # asks for the version
+        checking: list[str | Path] = [
+            engine("amtool"),
+            f"--alertmanager.url={url}",
+            "alert",
+            "query",
+        ]  # asks for the version
         assert "GpuHot" in subprocess.run(checking, capture_output=True, text=True, check=True).stdout
 
         assert main(["alerts", "--server", url]) == 1

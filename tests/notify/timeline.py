@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from gpuscope.base.clock import Clock
 from gpuscope.base.limits import Limits
 from gpuscope.base.time_text import parse_rfc3339, to_rfc3339
 from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
@@ -199,9 +200,7 @@ def run_alertmanager(base: str, sink: Sink) -> Timeline:
 class Recorder:
     """A sender that keeps what a webhook would get."""
 
-    def __init__(
-        self, config: WebhookConfig, clock: ManualClock, requests: list[tuple[float, str, bytes]]
-    ) -> None:
+    def __init__(self, config: WebhookConfig, clock: Clock, requests: list[tuple[float, str, bytes]]) -> None:
         self._config = config
         self._clock = clock
         self._requests = requests
@@ -214,7 +213,7 @@ class Recorder:
 
 
 def recording_channels(
-    config: AlertingConfig, clock: ManualClock, requests: list[tuple[float, str, bytes]]
+    config: AlertingConfig, clock: Clock, requests: list[tuple[float, str, bytes]]
 ) -> dict[str, list[Channel]]:
     found: dict[str, list[Channel]] = {}
     for receiver in config.receivers.values():

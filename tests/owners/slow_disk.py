@@ -66,7 +66,8 @@ def _answer(opcode: int, node: int, body: bytes) -> bytes | int:
     if opcode == OPEN:
         return struct.pack("<QII", 1, 0, 0)
     if opcode == READ:
-        return b"\0" * struct.unpack_from("<QQI", body)[2]
+        _, _, size = struct.unpack_from("<QQI", body)
+        return bytes(size)
     return b"" if opcode in (RELEASE, FLUSH) else errno.ENOSYS
 
 

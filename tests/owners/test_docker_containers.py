@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -23,7 +23,7 @@ ID = "a" * 64
 
 
 @contextmanager
-def docker(path: Path, known: dict[str, object]) -> Iterator[list[str]]:
+def docker(path: Path, known: Mapping[str, object]) -> Iterator[list[str]]:
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):

@@ -27,6 +27,7 @@ from gpuscope.model.readings import (
     Uuid,
 )
 from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
+from tests.fakes import Keywords
 
 GPU = Uuid("GPU-0")
 IDLE_GPU = make_device(
@@ -55,8 +56,8 @@ def test_there_is_one_threshold() -> None:
 
 @pytest.mark.parametrize("engine", ["sm_ratio", "encoder_ratio", "decoder_ratio", "jpeg_ratio", "ofa_ratio"])
 def test_a_process_works_on_any_engine(engine: str) -> None:
-    assert working([replace(process(), **{engine: 0.9})], [IDLE_GPU]) == [True]
-    assert working([replace(process(), **{engine: 0.009})], [IDLE_GPU]) == [False]
+    assert working([replace(process(), **Keywords({engine: 0.9}))], [IDLE_GPU]) == [True]
+    assert working([replace(process(), **Keywords({engine: 0.009}))], [IDLE_GPU]) == [False]
 
 
 @pytest.mark.parametrize(
@@ -162,7 +163,7 @@ def test_idle_holders_of_a_gpu_that_copies_for_one_of_them_are_not_known_to_be_i
         {"command": "gpuscope"},
     ],
 )
-def test_a_service_never_holds_a_gpu_idle(service: dict[str, str]) -> None:
+def test_a_service_never_holds_a_gpu_idle(service: Keywords) -> None:
     root = process(owner=Owner(user="root"), **service)
     held = Held(IDLE_GPU, root)
     assert (held["root"].held_seconds, held["root"].idle_seconds) == (3600, ABSENT)

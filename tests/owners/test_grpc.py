@@ -102,7 +102,7 @@ def test_a_socket_that_was_replaced(tmp_path: Path) -> None:
     for answer in (b"first", b"second"):
         path.unlink(missing_ok=True)
         with running_kubelet(path) as fake:
-            fake.answer = lambda context, answer=answer: answer
+            fake.answer = lambda context: answer  # noqa: B023
             assert ask(fake) == answer
 
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.owners.owner_accounts import KEPT_SECONDS, MAX_ACCOUNTS, MAX_GONE, OwnerAccounts
+from gpuscope.agent.owners.gpu_time import KEPT_SECONDS
+from gpuscope.agent.owners.owner_accounts import MAX_ACCOUNTS, MAX_GONE, OwnerAccounts
 from gpuscope.model.readings import (
     ABSENT,
     Allocation,

@@ -44,7 +44,7 @@ class Published:
         self.names = LateNames()
         proc = Proc(str(self.tree.root))
         lookup = ProcessLookup(proc, UserNames(str(folder)))
-        self.enricher = ProcessEnricher(60.0, proc, ImmediateLookup(lookup), self.names)  # type: ignore[arg-type]
+        self.enricher = ProcessEnricher(60.0, proc, ImmediateLookup(lookup), self.names)
         self.metrics = ProcessMetrics()
         self.at = 1000.0
         self.series: dict[str, set[tuple[tuple[str, str], ...]]] = {}

@@ -21,6 +21,7 @@ from gpuscope.agent.owners.process_lookup import ProcessLookup
 from gpuscope.agent.owners.users import UserNames
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
+from tests.fakes import Keywords
 from tests.owners.immediate_lookup import ImmediateLookup
 from tests.sources.nvml_rig import Rig
 
@@ -95,7 +96,7 @@ def test_video_work_is_work(rig: Rig, tmp_path: Path) -> None:
     with ExitStack() as stack:
         pids = [stack.enter_context(program(tmp_path, "ffmpeg")) for _ in range(4)]
         for gpu, (pid, engine) in enumerate(zip(pids, engines, strict=True)):
-            rig.driver.set(gpu, util=0, **{engine: 90})
+            rig.driver.set(gpu, util=0, **Keywords({engine: 90}))
             rig.driver.processes(gpu, [Process(pid, memory=GIB, name="ffmpeg", share=1.0)])
         agent = Agent(rig)
     for gpu, pid in enumerate(pids):
@@ -128,7 +129,7 @@ def test_mps_and_graphics(rig: Rig, tmp_path: Path) -> None:
         )
         client, idle_client = (stack.enter_context(program(tmp_path, "python3")) for _ in range(2))
         xorg = stack.enter_context(program(tmp_path, "Xorg"))
-        names = {"name": "nvidia-cuda-mps-server", "memory": 30 << 20}
+        names: Keywords = {"name": "nvidia-cuda-mps-server", "memory": 30 << 20}
         rig.driver.set(0, util=80)
         rig.driver.processes(
             0,

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from gpuscope.agent.collect.collector import Collector, PlannedSource
@@ -173,6 +174,11 @@ def taken(snapshot: Snapshot) -> int:
     return snapshot.agent.snapshots if snapshot.agent is not ABSENT else 0
 
 
+def are_allocated_to(pods: Sequence[str], snapshot: Snapshot) -> bool:
+    allocations = snapshot.ownership.allocations
+    return allocations is not ABSENT and {allocation.pod for allocation in allocations} == set(pods)
+
+
 def test_the_kubelet_comes_later_goes_and_comes_back(tmp_path: Path) -> None:
     node = Node(tmp_path)
     socket = Path(node.settings.kubelet_socket)
@@ -183,14 +189,8 @@ def test_the_kubelet_comes_later_goes_and_comes_back(tmp_path: Path) -> None:
         for names in (("a",), ("a", "b")):
             socket.unlink(missing_ok=True)
             with running_kubelet(socket) as kubelet:
-                kubelet.answer = lambda context, names=names: node.allocated(*names)
-                wait_for(
-                    collector,
-                    lambda s, names=names: (
-                        s.ownership.allocations is not ABSENT
-                        and {one.pod for one in s.ownership.allocations} == set(names)
-                    ),
-                )
+                kubelet.answer = lambda context: node.allocated(*names)  # noqa: B023
+                wait_for(collector, partial(are_allocated_to, names))
         snapshot = wait_for(
             collector, lambda s: any(one.name == "kubelet" and one.failures > 2 for one in s.sources)
         )

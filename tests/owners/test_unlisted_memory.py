@@ -19,7 +19,7 @@ def process(memory: Maybe[float], on: Maybe[Uuid] = ABSENT, pid: int = 4_000_001
 
 def instance(uuid: str, gpu_instance: int, **more: object) -> Instance:
     values = {"memory_used_bytes": 3 * GIB, **more}
-    return make_instance(uuid=Uuid(uuid), gpu_instance=gpu_instance, compute_instance=0, **values)  # type: ignore[arg-type]
+    return make_instance(uuid=Uuid(uuid), gpu_instance=gpu_instance, compute_instance=0, **values)
 
 
 USED = gpu(memory_used_bytes=3 * GIB)

@@ -21,6 +21,7 @@ from gpuscope.history.promql import (
 )
 from gpuscope.history.promql import budget as budgets
 from gpuscope.history.promql.budget import Budget
+from gpuscope.history.promql.result import Vector
 from gpuscope.history.store import Store
 from gpuscope.model.series import Matcher, MatchOp
 from tests.promql.memory import MemoryStorage
@@ -251,7 +252,9 @@ def test_the_time_limit_includes_the_wait_for_other_queries() -> None:
 def test_a_label_is_computed_once_for_equal_values(expr: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """`le` has seven values; all series with one of them get the same label, also if the loop is checked."""
     monkeypatch.setattr(budgets, "ITEMS_PER_CHECK", 3)
-    found = [dict(one) for one in Engine(storage(series=100)).instant(expr, 0).labels]
+    result = Engine(storage(series=100)).instant(expr, 0)
+    assert isinstance(result, Vector)
+    found = [dict(labels) for labels in result.labels]
     is_join = expr.startswith("label_join")
     assert len(found) == 100
     assert all(one.get("b") == (one["le"] if is_join or one["le"] in "123" else None) for one in found)

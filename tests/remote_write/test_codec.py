@@ -44,7 +44,7 @@ def _messages() -> dict[str, Any]:
             if of:
                 row.label, row.type_name = field.LABEL_REPEATED, f".p.{of}"
     pool = descriptor_pool.DescriptorPool()
-    pool.Add(file)  # type: ignore[no-untyped-call]
+    pool.Add(file)
     return {name: message_factory.GetMessageClass(pool.FindMessageTypeByName(f"p.{name}")) for name in tables}
 
 
@@ -78,7 +78,7 @@ def bits(rows: list[Row]) -> list[tuple[Labels, int, bytes]]:
     return [(labels, at, struct.pack("<d", value)) for labels, at, value in rows]
 
 
-TEXTS = st.text(st.characters(exclude_categories=("Cs",)), max_size=150)
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=150)
 LABELS = st.dictionaries(TEXTS.filter(bool), TEXTS, max_size=4).map(
     lambda table: tuple(sorted({**table, "__name__": "m"}.items()))
 )
@@ -112,8 +112,8 @@ def test_what_google_encodes_we_read(series: list[tuple[Labels, list[tuple[int, 
     expected: list[Row] = []
     for labels, samples, extra in series:
         one = request.timeseries.add()
-        for name, value in labels:
-            one.labels.add(name=name, value=value)
+        for name, text in labels:
+            one.labels.add(name=name, value=text)
         for at, value in samples:
             one.samples.add(timestamp=at, value=value)
             expected.append((labels, at, value))
@@ -190,7 +190,7 @@ def test_the_short_cut_gives_way_to_unusual_encodings() -> None:
         message = labels + tail
         body = b"\x0a" + bytes((len(message),)) + message
         known: dict[Labels, int] = {}
-        decoder = WriteDecoder(lambda labels, known=known: known.setdefault(labels, len(known)))
+        decoder = WriteDecoder(lambda labels: known.setdefault(labels, len(known)))  # noqa: B023
         decoder.decode(usual)
         if expected is None:
             with pytest.raises(WireError):

@@ -18,7 +18,7 @@ EXAMPLES = ROOT / "deploy/helm/examples"
 VERSIONS = tuple(f"1.{minor}" for minor in range(27, 38))
 PASSWORD_HASH = "$2y$10$XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
 CRDS = tuple(f"monitoring.coreos.com/v1/{kind}" for kind in ("ServiceMonitor", "PodMonitor", "PrometheusRule"))
-SEED = {
+SEED: dict[str, Any] = {
     "gpu-session-monitoring": {"enabled": True},
     "collection": {
         "schedule": "*/1 * * * *",

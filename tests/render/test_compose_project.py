@@ -44,7 +44,7 @@ def config(project: Path, profile: str, *, gpus: str = "demo") -> dict[str, Any]
         "COMPOSE_FILE": f"compose.yaml:compose.{gpus}.yaml:compose.slurm.yaml",
         "COMPOSE_ENV_FILES": "/dev/null",
     }
-    command = [engine("docker-compose"), "--profile", profile, "config", "--format", "json"]
+    command: list[str | Path] = [engine("docker-compose"), "--profile", profile, "config", "--format", "json"]
     done = subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "level=warn" not in done.stderr, done.stderr

@@ -75,7 +75,7 @@ def prometheus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         argv += ["--alertmanager-port", port_of(alertmanager), "--out", str(folder / "etc")]
         assert main(["render", "prometheus", *argv]) == 0
         add_federation(folder / "etc/prometheus.yml", fleet[1])
-        command = [
+        command: list[str | Path] = [
             program,
             f"--config.file={folder}/etc/prometheus.yml",
             f"--storage.tsdb.path={folder}/data",

@@ -331,7 +331,7 @@ def test_notes_say_what_is_covered(helm: Path, tmp_path: Path, mode: str) -> Non
 
 def test_rules_and_dashboards_are_in_the_chart_unchanged(helm: Path, tmp_path: Path) -> None:
     documents = template(helm, tmp_path, {**ALL_MONITORS, **MODES["dashboards"]})
-    shown = {}
+    shown: dict[str, Any] = {}
     for document in documents:
         if document["kind"] == "ConfigMap":
             assert document["metadata"]["labels"]["grafana_dashboard"] == "1"

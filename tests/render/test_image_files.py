@@ -70,7 +70,7 @@ def test_roles_stand_in_for_exporters_that_exist() -> None:
 
 
 def check(url: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-I", "-S", DOCKER / "healthcheck.py"]
+    command: list[str | Path] = [sys.executable, "-I", "-S", DOCKER / "healthcheck.py"]
     return subprocess.run(command, env={"HEALTH_URL": url, **environment}, capture_output=True, text=True)
 
 
@@ -132,7 +132,7 @@ def test_the_health_check_says_that_there_is_no_text_file(tmp_path: Path) -> Non
 
 @contextmanager
 def remover(path: Path, **environment: str) -> Iterator[subprocess.Popen[bytes]]:
-    command = [sys.executable, "-I", "-S", DOCKER / "remove_textfile.py"]
+    command: list[str | Path] = [sys.executable, "-I", "-S", DOCKER / "remove_textfile.py"]
     process = subprocess.Popen(command, env={"TEXTFILE": str(path), **environment}, stderr=subprocess.PIPE)
     try:
         assert process.stderr is not None
@@ -182,7 +182,8 @@ def test_an_old_text_file_is_removed_and_a_new_one_is_not(tmp_path: Path) -> Non
         written_at = path.stat().st_mtime - age_seconds
         os.utime(path, (written_at, written_at))
         with remover(path, WRITE_INTERVAL=interval) as process:
-            wait_for(lambda path=path, is_kept=is_kept: is_kept or not path.exists())
+            if not is_kept:
+                wait_for(lambda: not path.exists())  # noqa: B023
             assert path.exists() == is_kept
             process.terminate()
             process.wait()

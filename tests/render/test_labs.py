@@ -16,6 +16,7 @@ import tarfile
 import time
 import urllib.request
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -252,7 +253,7 @@ def test_compose_brings_one_server_up_with_data(lab: DockerLab, project: Path) -
     fleet = json.loads((project / "grafana/dashboards/gpuscope-fleet.json").read_text())
     panels = [expr for title, expr in queries_of(fleet) if not title.startswith("annotation")]
     for expr in panels:
-        wait_until(lambda expr=expr: query(fill(expr, {"instance": ".*"})), f"data for the dashboard: {expr}")
+        wait_until(partial(query, fill(expr, {"instance": ".*"})), f"data for the dashboard: {expr}")
     print(f"compose up to a dashboard with data: {time.monotonic() - began:.1f} s")
     assert query("up{job='gpuscope'}")[0]["value"][1] == "1"
     assert "http://alertmanager:9093" in get("http://127.0.0.1:9090/api/v1/alertmanagers")

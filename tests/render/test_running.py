@@ -60,7 +60,7 @@ def prometheus(tmp_path: Path) -> Iterator[str]:
         argv += ["--slurm-exporter-port", port_of(node_exporter), "--alertmanager-port", port_of(alertmanager)]
         argv += ["--external-label", "cluster=lab", "--query-log", str(tmp_path / "query.log")]
         assert main(["render", "prometheus", *argv, "--out", str(tmp_path / "etc")]) == 0
-        command = [
+        command: list[str | Path] = [
             program,
             f"--config.file={tmp_path}/etc/prometheus.yml",
             f"--storage.tsdb.path={tmp_path}/data",

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -31,7 +32,7 @@ MAX_EXPOSURE = 3.0  # systemd's own scale of 0 to 10: below 3 is "OK"
 ALL = tuple(UNITS)
 
 
-def units(tmp_path: Path, **changes: str) -> Path:
+def units(tmp_path: Path, **changes: Any) -> Path:
     program = tmp_path / "gpuscope"
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)

@@ -92,7 +92,11 @@ def thanos(history: Sequence[Series], folder: Path) -> Iterator[NewEngine]:
 @contextmanager
 def mimir(history: Sequence[Series], folder: Path) -> Iterator[NewEngine]:
     # Histories of a fixed date are older than what it looks for in its ingesters otherwise.
-    limits = {"ingestion_rate": 1e7, "ingestion_burst_size": 1e8, "query_ingesters_within": "0s"}
+    limits: dict[str, float | str] = {
+        "ingestion_rate": 1e7,
+        "ingestion_burst_size": 1e8,
+        "query_ingesters_within": "0s",
+    }
     with running_mimir(limits=limits) as shared:
         yield _fill_shared(shared, history)
 

@@ -14,6 +14,7 @@ import numpy as np
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.model.series import Labels, Series
+from tests.fakes import Keywords
 from tests.promql.memory import STALE, MemoryStorage
 
 STEP_MS = 60_000
@@ -52,8 +53,8 @@ class History:
     def gpu(
         self, number: int, *, instance: str = "n1:9400", model: str = "NVIDIA H100", begin: int = 0,
         end: int | None = None, processes: float | None = None,
-    ) -> dict[str, str]:  # fmt: skip
-        labels = {"instance": instance, "gpu": str(number), "uuid": f"GPU-{instance[:2]}-{number}"}
+    ) -> Keywords:  # fmt: skip
+        labels: Keywords = {"instance": instance, "gpu": str(number), "uuid": f"GPU-{instance[:2]}-{number}"}
         self.add("gpuscope_agent_info", 1.0, begin, end, instance=instance, job="gpus")
         self.add("gpuscope_gpu_up", 1.0, begin, end, **labels)
         self.add("gpuscope_gpu_info", 1.0, begin, end, **labels, node=instance[:2], model=model)
@@ -62,11 +63,11 @@ class History:
         return labels
 
     def process(
-        self, gpu: dict[str, str], pid: str, *, begin: int = 0, end: int | None = None,
+        self, gpu: Keywords, pid: str, *, begin: int = 0, end: int | None = None,
         idle_since: int | None = None, memory_bytes: float = 1e9, program: str = "", **owner: str,
-    ) -> dict[str, str]:  # fmt: skip
+    ) -> Keywords:  # fmt: skip
         """Works until minute `idle_since`."""
-        labels = {**gpu, "pid": pid, **owner}
+        labels: Keywords = {**gpu, "pid": pid, **owner}
         self.add("gpuscope_process_memory_bytes", memory_bytes, begin, end, **labels)
         self.add("gpuscope_process_age_seconds", lambda minute: 60.0 * (minute - begin), begin, end, **labels)
         self.add(

@@ -17,7 +17,6 @@ import numpy as np
 
 from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.agent.families.selection import MetricSelection
-from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.demo.curve import POWER
 from gpuscope.demo.jobs import PEOPLE
@@ -32,6 +31,7 @@ from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS
 from gpuscope.model.readings import Owner, Snapshot
 from gpuscope.model.series import Series
 from gpuscope.serve.live.collector_samples import snapshot_samples
+from tests.fakes import make_settings, present
 from tests.health.judged import query
 from tests.promql.memory import STALE, MemoryStorage, to_labels
 from tests.reports.histories import START_MS
@@ -179,7 +179,9 @@ SCENES: dict[str, Scene] = {
     "hang-heat-idle": Scene(("hang", "thermal", "held-idle"), _hang_heat_and_idle),
     "asked-for-all": Scene(
         ("asked-for-all",),
-        lambda simulated: (Truth("allocated_unused", "234567", 6 * HOURS, simulated.job_on_first_gpu().user),),
+        lambda simulated: (
+            Truth("allocated_unused", "234567", 6 * HOURS, present(simulated.job_on_first_gpu().user)),
+        ),
     ),
     "jobs-wait": Scene(("unused",), _jobs_wait),
     "unused": Scene(
@@ -227,7 +229,9 @@ class _StartClock:
 def simulate(name: str) -> Simulated:
     scene, number = SCENES[name], list(SCENES).index(name)
     begin = begin_of(number)
-    settings = Settings(scenario=scene.scenarios, demo_nodes=1, demo_gpus=8, demo_model="h100", idle_after=30.0)
+    settings = make_settings(
+        scenario=scene.scenarios, demo_nodes=1, demo_gpus=8, demo_model="h100", idle_after=30.0
+    )
     demo = build_demo(settings, _StartClock(begin + 60 * scene.starts_at_minute))
     (node,) = demo.nodes
     composer = node.build_composer()

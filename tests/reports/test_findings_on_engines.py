@@ -13,10 +13,11 @@ from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.judge.reports.findings.past_findings import PastFindings, past_findings
 from gpuscope.judge.reports.rates import parse_rates
+from tests.fakes import Keywords
 from tests.reports.filled_engines import ENGINES, Fill
 from tests.reports.histories import START_MS, History
 
-JOB = {"user": "alice", "slurm_job": "17"}
+JOB: Keywords = {"user": "alice", "slurm_job": "17"}
 
 
 def every_kind() -> History:
@@ -49,7 +50,7 @@ def every_kind() -> History:
         history.add("gpuscope_gpu_power_minute_watts", watts, **rank)
         history.add("gpuscope_gpu_power_limit_watts", 700.0, **rank, limit="enforced")
     uneven = [history.gpu(number, instance="n4:9400", processes=1.0) for number in range(2)]
-    pod = {"user": "root", "namespace": "ml", "pod": "train-0"}
+    pod: Keywords = {"user": "root", "namespace": "ml", "pod": "train-0"}
     history.process(uneven[0], "8", program="train", **pod)
     history.process(uneven[1], "9", idle_since=120, program="train", **pod)
     free = history.gpu(2, instance="n4:9400", processes=0.0)
@@ -62,7 +63,7 @@ def every_kind() -> History:
 
 def _with_slurm_and_clocks(history: History) -> None:
     """Jobs that wait while a GPU is idle, an allocation without a process, a lost and a slow GPU."""
-    slurm = {"instance": "head:9400"}
+    slurm: Keywords = {"instance": "head:9400"}
     history.add("gpuscope_slurm_partition_gpus_requested", 8.0, 0, 240, **slurm, partition="gpu", gres="gpu")
     pending = {**slurm, "partition": "gpu", "reason": "Resources"}
     history.add("gpuscope_slurm_partition_jobs_pending", 3.0, 0, 240, **pending)

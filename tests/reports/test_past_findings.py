@@ -15,6 +15,7 @@ from gpuscope.judge.checks.thresholds import STARTING_SECONDS
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.judge.reports.findings.past_findings import PastFinding, PastFindings, past_findings
 from gpuscope.judge.reports.rates import parse_rates
+from tests.fakes import Keywords
 from tests.reports.histories import START_MS, STEP_MS, History
 
 MINUTE = 1 / 60
@@ -114,7 +115,7 @@ def test_costs_never_exceed_the_time_of_the_gpu() -> None:
     """Idle, allocated and without a process on another GPU of the pod: the first row that claims it has it."""
     history = History()
     gpus = [history.gpu(number, processes=1.0) for number in range(2)]
-    owner = {"user": "root", "namespace": "ml", "pod": "train-0"}
+    owner: Keywords = {"user": "root", "namespace": "ml", "pod": "train-0"}
     history.process(gpus[0], "7", program="train", **owner)
     history.process(gpus[1], "8", idle_since=0, program="train", **owner)
     history.add("gpuscope_gpu_utilization_minute_ratio", 0.0, **gpus[1])
@@ -203,7 +204,7 @@ def free_for(minute_free: int) -> Callable[[int], float]:
 def test_a_queue_that_waits_while_gpus_are_free() -> None:
     history = History()
     history.gpu(0, processes=0.0)
-    slurm = {"instance": "head:9400"}
+    slurm: Keywords = {"instance": "head:9400"}
     history.add("gpuscope_slurm_partition_gpus_requested", 8.0, 0, 240, **slurm, partition="gpu", gres="gpu")
     pending = {**slurm, "partition": "gpu", "reason": "Resources"}
     history.add("gpuscope_slurm_partition_jobs_pending", 3.0, 0, 240, **pending)

@@ -23,6 +23,7 @@ from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_repor
 from gpuscope.judge.reports.usage.usage_text import text_lines, to_csv
 from gpuscope.model.series import Labels, Matcher, MatchOp, Series
 from gpuscope.serve.reports.usage_answer import usage_answer
+from tests.fakes import Keywords
 from tests.goldens import check_golden
 from tests.reports.test_counter_growth import END_MS, Samples
 
@@ -158,7 +159,7 @@ def test_hours_by_user_and_the_invariant() -> None:
 
 def test_idle_stretches_are_never_longer_than_the_idle_time() -> None:
     """A stretch is counted at once when it is 15 minutes long, also if it began before the range."""
-    labels = {"kind": "user", "namespace": "", "name": "ann", "gpu": "0", "uuid": "GPU-0"}
+    labels: Keywords = {"kind": "user", "namespace": "", "name": "ann", "gpu": "0", "uuid": "GPU-0"}
     stretches = series("gpuscope_owner_idle_gpu_seconds_total", 1.1, **labels)
     (row,) = report(fleet=[*gpu(0, held=1.0), *owner("ann", 0, 1.0, busy=0.0), stretches]).rows
     assert row.idle_held == pytest.approx(row.idle)

@@ -96,7 +96,7 @@ def both_running(folder: Path, rules: str) -> Iterator[tuple[Evaluator, Evaluato
             f"--web.listen-address={addresses[0]}", "--web.enable-remote-write-receiver",
             f"--web.external-url={EXTERNAL_URL}", "--web.route-prefix=/", "--log.level=error",
         ]  # fmt: skip
-        ours = [
+        ours: list[str | Path] = [
             sys.executable, "-m", "gpuscope", "server", f"--config={configs[1]}", f"--data={folder}/ours",
             f"--listen={addresses[1]}", f"--external-url={EXTERNAL_URL}", "--log-level=error",
         ]  # fmt: skip

@@ -69,7 +69,7 @@ def test_the_alert_generator_compliance_suite(tmp_path: Path) -> None:
     }
     (tmp_path / "prometheus.yml").write_text(json.dumps(config))
     (tmp_path / "suite.yml").write_text(json.dumps({"settings": settings}))
-    command = [
+    command: list[str | Path] = [
         sys.executable, "-m", "gpuscope", "server", "--config", tmp_path / "prometheus.yml",
         "--data", tmp_path / "data", "--listen", address,
     ]  # fmt: skip

@@ -134,7 +134,7 @@ def test_a_reload_changes_what_it_changes_in_prometheus(tmp_path: Path) -> None:
         for server in servers:
             server.process.send_signal(signal.SIGHUP)
         for server in servers:
-            wait_for(lambda server=server: "added" in {group["name"] for group in own_groups(server)})
+            wait_for(lambda: "added" in {group["name"] for group in own_groups(server)})  # noqa: B023
         if max(map(reloaded_at, servers)) > start + RELOAD_AT + pause_ends:
             pytest.skip("this machine is too slow: a reload took longer than the pause between two evaluations")
         wait_until(start + RELOAD_AT + 4 + quiet_fraction(servers[0]))

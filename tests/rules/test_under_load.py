@@ -59,7 +59,7 @@ def test_evaluation_keeps_its_schedule(tmp_path: Path) -> None:
     url = f"http://{address}"
     with running_sink() as sink:
         sink.delay.clear()  # the channel takes a message and never answers
-        command = [
+        command: list[str | Path] = [
             sys.executable, "-m", "gpuscope", "up", "--demo", "--scenario", "xid79", "--listen", address,
             "--data", tmp_path, "--evaluation-interval", INTERVAL, "--notify", f"{sink.url}/hook",
         ]  # fmt: skip

@@ -55,6 +55,15 @@ def endless(piece: bytes, stop: threading.Event, pause: float = 0.0, content_typ
     return answer
 
 
+def silent(stop: threading.Event) -> Page:
+    """Answers nothing."""
+
+    def answer(request: BaseHTTPRequestHandler) -> None:
+        stop.wait(30)
+
+    return answer
+
+
 @contextlib.contextmanager
 def serving(pages: Mapping[str, Page], tls: ssl.SSLContext | None = None) -> Iterator[str]:
     """The address `127.0.0.1:PORT` of a server with these pages; `pages` may change while it runs."""

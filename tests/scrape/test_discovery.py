@@ -13,7 +13,7 @@ from gpuscope.history.scrape.config import ScrapeJob, TargetGroup
 from gpuscope.history.scrape.discovery import Discovery, read_target_file, targets_from_argument
 
 
-def addresses(discovery: Discovery) -> list[str]:
+def addresses(discovery: Discovery[ScrapeJob]) -> list[str]:
     return [target for group in discovery.groups() for target in group.targets]
 
 

@@ -21,7 +21,7 @@ from gpuscope.history.scrape.providers import DiscoveryError
 from gpuscope.history.scrape.providers.http_provider import HttpProvider, decode_groups
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.store import Store
-from tests.scrape.exporters import Page, endless, serving, status, text
+from tests.scrape.exporters import Page, endless, serving, silent, status, text
 from tests.scrape.provider_scene import addresses, does, failing, finds, read_job, run_provider
 from tests.waiting import wait_for
 
@@ -54,7 +54,7 @@ def test_failures_keep_the_last_targets_and_are_logged_once(caplog: pytest.LogCa
 
 HOSTILE_PAGES: dict[str, Callable[[threading.Event], Page]] = {
     "endless": lambda stop: endless(b'[{"targets": ["' + b"a" * 65536, stop),
-    "silent": lambda stop: lambda request: stop.wait(30) and None,
+    "silent": silent,
     "redirects": lambda stop: status(302, Location="/"),
     "deep": lambda stop: text("[" * 200_000, "application/json"),
     "latin": lambda stop: text(b'[{"targets": ["\xff"]}]', "application/json"),
@@ -102,7 +102,7 @@ def test_a_reload_keeps_the_targets_until_the_next_answer(tmp_path: Path) -> Non
 
             def failures() -> float:
                 rows = [row for row in thread.scraper.families() if "discovery" in row.name]
-                return sum(sample.value for row in rows for sample in row.samples)
+                return sum(value for row in rows for _, value in row.samples)
 
             wait_for(lambda: targets() == ["127.0.0.1:1"], "the first answer")
             pages["/"] = status(500)

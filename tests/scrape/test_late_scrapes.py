@@ -16,7 +16,7 @@ class HandClock:
 
 
 def values(late: LateScrapes) -> dict[str, float]:
-    return {family.name: family.samples[0].value for family in late.families()}
+    return {family.name: family.samples[0][1] for family in late.families()}
 
 
 def entered_beside_another(late: LateScrapes) -> bool:

@@ -25,7 +25,7 @@ from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.store import Store, StoreFullError
 from gpuscope.model.exposition.series_text import TextLimits
 from gpuscope.model.series import Matcher, MatchOp
-from tests.scrape.exporters import Page, endless, serving, status, text
+from tests.scrape.exporters import Page, endless, serving, silent, status, text
 from tests.waiting import wait_in_loop_for
 
 FAST = 0.3
@@ -100,7 +100,7 @@ HOSTILE: dict[str, tuple[Callable[[threading.Event], Page], str]] = {
         "body_size_limit",
     ),
     "drip": (lambda stop: endless(b"a", stop, 0.02), "scrape_timeout"),
-    "silent": (lambda stop: lambda request: stop.wait(30) and None, "scrape_timeout"),
+    "silent": (silent, "scrape_timeout"),
     "loop": (lambda stop: status(302, Location="/loop"), "redirects"),
     "missing": (lambda stop: status(404), "HTTP status 404"),
     "broken": (lambda stop: status(500), "HTTP status 500"),

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.cli.wiring.run_agent import CollectorThreads
 from gpuscope.demo import simulated_history
@@ -30,7 +29,7 @@ from gpuscope.judge.reports.usage.usage import UsageReport
 from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.model.readings import ABSENT, Pid, Snapshot, Uuid
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, make_settings
 
 HISTORY_SECONDS = 3600
 NEVER = threading.Event()
@@ -68,7 +67,7 @@ class Rig:
         feed: type[SnapshotFeed] = SnapshotFeed,
         **settings: object,
     ) -> None:
-        chosen = Settings(source="demo", demo_nodes=nodes, demo_gpus=2, **settings)  # type: ignore[arg-type]
+        chosen = make_settings(source="demo", demo_nodes=nodes, demo_gpus=2, **settings)
         self.clock = clock
         self.store = store
         self.nodes = build_demo(chosen, clock).nodes

@@ -16,6 +16,7 @@ import pytest
 from gpuscope.judge.checks.facts import Gone, GoneTarget, Missing, Sample
 from gpuscope.serve.api_types import findings_json, live_json
 from gpuscope.serve.api_types.live_json import LivePicture
+from tests.fakes import Keywords
 from tests.goldens import check_golden
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.server.live.pictures import fleet_state
@@ -44,7 +45,7 @@ def samples() -> list[Sample]:
         of_gpu("0", "dram_active_ratio", 0.4),
         of_gpu("2", "xid_age_seconds", 300.0, xid="79"),
     ]
-    details = {"type": "C", "command": "python3", "container": "main"}
+    details: Keywords = {"type": "C", "command": "python3", "container": "main"}
     found += process("0", "10", user="jovyan", namespace="ml", pod="train-0", **details)
     sm = {**gpu_labels("0"), "pid": "10", "user": "jovyan", "namespace": "ml", "pod": "train-0", **details}
     found.append(("gpuscope_process_sm_ratio", sm, 0.7))

@@ -32,7 +32,11 @@ class Counting:
 
 def get(exporter: Exporter, path: str = "/metrics", **headers: str) -> Response:
     request = Request("GET", path, [(name.replace("_", "-"), value) for name, value in headers.items()])
-    return asyncio.run(exporter.handler()(request))
+
+    async def respond() -> Response:
+        return await exporter.handler()(request)
+
+    return asyncio.run(respond())
 
 
 def snapshot(*devices: object, **more: object) -> Snapshot:

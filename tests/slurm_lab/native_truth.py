@@ -8,7 +8,7 @@ Keys are series as text. What changes with time alone (waiting times) is kept as
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -95,7 +95,7 @@ def gpus_with_shares(used: str) -> Counter[str]:
 
 
 def _node_samples(cluster: SlurmCluster) -> Samples:
-    found: Counter[str] = Counter()
+    found: defaultdict[str, float] = defaultdict(float)
     states = cluster.run("sinfo", "-h", "-N", "-p", "all", "-o", "%N;%C").splitlines()
     cpus = dict(line.split(";") for line in states)
     for line in cluster.run("scontrol", "-a", "-d", "-o", "show", "node").splitlines():

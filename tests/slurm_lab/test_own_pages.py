@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections import Counter
+from collections import defaultdict
 
 import pytest
 
@@ -51,7 +51,7 @@ def page_samples(cluster: SlurmCluster) -> Samples:
 
 def compared(found: Samples, pages: Samples) -> dict[str, tuple[float, float]]:
     """(on the pages, as the commands give it), by the name on the pages."""
-    sums: Counter[str] = Counter()
+    sums: defaultdict[str, float] = defaultdict(float)
     for name, value in found.items():
         metric, _, inside = name.removeprefix("gpuscope_slurm_").partition("{")
         labels = dict(re.findall(r'(\w+)="((?:[^"\\]|\\.)*)"', inside))

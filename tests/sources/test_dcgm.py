@@ -31,7 +31,9 @@ from gpuscope.vendors.nvidia.dcgm.field_ids import (
     wanted_ids,
 )
 from gpuscope.vendors.nvidia.dcgm.hierarchy import MigSlot, parse_hierarchy
+from gpuscope.vendors.nvidia.dcgm.plan import DcgmSettings
 from gpuscope.vendors.nvidia.nvidia_values import make_device, own
+from tests.fakes import make_settings
 from tests.recordings import recording
 from tests.waiting import wait_for
 
@@ -65,7 +67,7 @@ class Machine:
     def __init__(self, folder: Path) -> None:
         self._path = folder / "state.json"
         self.state: dict[str, Any] = {"layout": "4.6", "known": sorted(DEFAULT_IDS), "gpus": [h100(0), h100(1)]}
-        self.settings = Settings(interval=0.1, dcgmi_command=f"{sys.executable} {FAKE}")
+        self.settings = make_settings(interval=0.1, dcgmi_command=f"{sys.executable} {FAKE}")
         self.save()
 
     @property
@@ -195,8 +197,10 @@ def test_more_ids_than_one_stream_takes(
     machine: Machine, open_source: Callable[[Machine], DcgmSource], tmp_path: Path
 ) -> None:
     extra = [i for i in range(400, 490) if i not in DEFAULT_IDS]
-    machine.settings = Settings(
-        interval=0.1, dcgmi_command=machine.settings.dcgmi_command, fields=tuple(f"+{i}" for i in extra)
+    machine.settings = make_settings(
+        interval=0.1,
+        dcgmi_command=machine.settings.view(DcgmSettings).dcgmi_command,
+        fields=tuple(f"+{i}" for i in extra),
     )
     machine.save(known=sorted({*DEFAULT_IDS, *extra}), gpus=[h100(0, **{"403": 3, "488": 8})])
     device = open_source(machine).read(FAST).devices[0]
@@ -371,13 +375,13 @@ def test_no_host_engine(machine: Machine) -> None:
 
 def test_no_dcgmi() -> None:
     with pytest.raises(SourceMissing, match="no-such-dcgmi was not found; install datacenter-gpu-manager"):
-        DcgmSource(Settings(dcgmi_command="no-such-dcgmi"))
+        DcgmSource(make_settings(dcgmi_command="no-such-dcgmi"))
 
 
 @pytest.mark.parametrize("command", ["", "dcgmi 'unfinished"])
 def test_a_command_that_is_none(command: str) -> None:
     with pytest.raises(UsageError, match="--dcgmi-command"):
-        DcgmSource(Settings(dcgmi_command=command))
+        DcgmSource(make_settings(dcgmi_command=command))
 
 
 def test_a_command_that_does_not_answer_is_killed(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -390,7 +394,7 @@ def test_a_command_that_does_not_answer_is_killed(machine: Machine, monkeypatch:
 def test_a_wrapper_and_its_children_are_killed(machine: Machine, tmp_path: Path) -> None:
     wrapper = tmp_path / "wrapper.sh"
     wrapper.write_text(f'"{sys.executable}" "{FAKE}" "$@" &\nwait\n')
-    machine.settings = Settings(interval=0.1, dcgmi_command=f"sh {wrapper}")
+    machine.settings = make_settings(interval=0.1, dcgmi_command=f"sh {wrapper}")
     source = DcgmSource(machine.settings)
     assert source.read(FAST).devices
     child = machine.last_pid()
@@ -421,8 +425,8 @@ def test_a_counters_file_that_changes_is_followed(
 ) -> None:
     counters = tmp_path / "counters.csv"
     counters.write_text("DCGM_FI_DEV_GPU_TEMP, gauge, x\n")
-    machine.settings = Settings(
-        interval=0.1, dcgmi_command=machine.settings.dcgmi_command, counters=str(counters)
+    machine.settings = make_settings(
+        interval=0.1, dcgmi_command=machine.settings.view(DcgmSettings).dcgmi_command, counters=str(counters)
     )
     machine.save(known=[*machine.state["known"], 440], gpus=[h100(0, **{"440": 77})])
     source = open_source(machine)
@@ -432,8 +436,8 @@ def test_a_counters_file_that_changes_is_followed(
 
 
 def test_another_host_engine(machine: Machine, open_source: Callable[[Machine], DcgmSource]) -> None:
-    machine.settings = Settings(
-        interval=0.1, dcgmi_command=machine.settings.dcgmi_command, dcgm_host="node7:5555"
+    machine.settings = make_settings(
+        interval=0.1, dcgmi_command=machine.settings.view(DcgmSettings).dcgmi_command, dcgm_host="node7:5555"
     )
     open_source(machine).read(FAST)
     assert all("--host node7:5555" in command for command in machine.commands())

@@ -68,7 +68,7 @@ def test_every_version_is_parsed_exactly_or_rejected(
     assert len(parsed) + parser.rejected == len(rows)
     if isinstance(layout, LeftAligned):
         assert parser.rejected == 0, "a left-aligned table is never ambiguous"
-    wanted = {}
+    wanted: dict[DmonEntity, list[list[Value]]] = {}
     for entity, values in rows:
         kind, number = entity.rsplit(" ", 1)
         wanted.setdefault(DmonEntity(kind, int(number)), []).append(values)

@@ -171,12 +171,9 @@ def check_device(device: Device) -> None:
     for clock, hertz in device.clock_hertz.items():
         assert 0 < hertz <= device.clock_max_hertz[clock]
     assert sum(i.memory_total_bytes for i in device.instances) <= device.memory_total_bytes  # type: ignore[misc, operator]
-    if device.utilization_ratio is not ABSENT and device.engine_active_ratio.get("sm", ABSENT) is not ABSENT:
-        assert (
-            device.engine_active_ratio.get("tensor", ABSENT)
-            <= device.engine_active_ratio.get("sm", ABSENT)
-            <= device.utilization_ratio + 0.01
-        )  # type: ignore[operator]
+    if device.utilization_ratio is not ABSENT and "sm" in device.engine_active_ratio:
+        active = device.engine_active_ratio
+        assert active["tensor"] <= active["sm"] <= device.utilization_ratio + 0.01
 
 
 def check_processes(device: Device, processes: list[Process], at: float) -> None:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.base.settings import Settings
 from gpuscope.demo.fleet import DemoFleet
 from gpuscope.vendors.nvidia.nvidia_values import own
+from tests.fakes import make_settings
 
 AT = 1_700_000_000.0
 
 
 def statuses(model: str, gpus: int, scenario: tuple[str, ...] = (), at: float = AT) -> list[dict[str, float]]:
-    settings = Settings(demo_model=model, demo_gpus=gpus, scenario=scenario)
+    settings = make_settings(demo_model=model, demo_gpus=gpus, scenario=scenario)
     reading = DemoFleet(settings, started_at=AT).reading(0, at)
     return [dict(own(device).p2p_nvlink_status) for device in reading.devices]
 

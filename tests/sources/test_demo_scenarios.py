@@ -10,19 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.settings import Settings
 from gpuscope.demo import MODELS, SCENARIOS, DemoFleet, check_settings, open_node
 from gpuscope.demo.scenarios import parse_scenario
 from gpuscope.model.readings import ABSENT, Device, Process, Reading
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, own
 from tests.examples import examples
+from tests.fakes import make_settings
 
 NOW = 1_800_000_000.0
 
 
 def fleet(*scenario: str, **changes: Any) -> DemoFleet:
-    return DemoFleet(Settings(scenario=scenario, demo_nodes=2, **changes), started_at=NOW)
+    return DemoFleet(make_settings(scenario=scenario, demo_nodes=2, **changes), started_at=NOW)
 
 
 def read(*scenario: str, after: float = 60.0, **changes: Any) -> Reading:
@@ -92,7 +92,7 @@ def test_xid79_is_reported_and_the_gpu_lost() -> None:
 
 def test_an_xid_reaches_a_source_exactly_once() -> None:
     now = [NOW]
-    source = open_node(Settings(scenario=("xid79",)), 0, lambda: now[0])
+    source = open_node(make_settings(scenario=("xid79",)), 0, lambda: now[0])
     found = 0
     for _ in range(10):
         found += sum(int(event.code) == 79 for event in source.read(frozenset(Tier)).errors)
@@ -214,7 +214,7 @@ def test_several_scenarios_work_together() -> None:
 
 def test_an_unknown_scenario_is_answered_with_the_list() -> None:
     with pytest.raises(UsageError) as caught:
-        check_settings(Settings(scenario=("thermal", "meltdown")))
+        check_settings(make_settings(scenario=("thermal", "meltdown")))
     assert "'meltdown'" in str(caught.value)
     for scenario in SCENARIOS.values():
         assert scenario.name in str(caught.value)

@@ -18,6 +18,7 @@ from gpuscope.demo.simulated_slurm import BROKEN_NODE, INTERVAL_SECONDS
 from gpuscope.model.readings import ABSENT, Reading, Snapshot
 from gpuscope.model.readings.slurm import HOLDS_RESOURCES, PENDING, RUNNING, SlurmState
 from tests.examples import examples
+from tests.fakes import make_settings, present
 
 NOW = 1_800_000_000.0
 moments = st.integers(-2000, 2000).map(lambda number: NOW + INTERVAL_SECONDS * 240 * number)
@@ -54,7 +55,7 @@ def test_jobs_hold_the_gpus_that_their_processes_are_on(at: float) -> None:
     state = state_at(FLEET, at)
     assert state.placements is not ABSENT
     placed = {
-        (str(job), placement.node): {index for gres in placement.gres for index in gres.indices or ()}
+        (str(job), placement.node): {index for gres in placement.gres for index in present(gres.indices)}
         for job, placements in state.placements.items()
         for placement in placements
         if placement.gres
@@ -80,13 +81,13 @@ def test_sums_add_up(at: float) -> None:
 
 
 def test_a_job_that_waits_runs_later_under_its_number() -> None:
-    waiting = [job for job in state_at(FLEET, NOW).jobs or () if job.state == PENDING and job.gpus]
+    waiting = [job for job in present(state_at(FLEET, NOW).jobs) if job.state == PENDING and job.gpus]
     starting = [job for job in waiting if job.started_at is not ABSENT]
     assert starting
     for job in starting:
         assert job.started_at is not ABSENT
         later = state_at(FLEET, job.started_at + INTERVAL_SECONDS)
-        running = {one.job_id: one for one in later.jobs or () if one.state == RUNNING}
+        running = {one.job_id: one for one in present(later.jobs) if one.state == RUNNING}
         assert running[job.job_id].user == job.user
         assert running[job.job_id].gpus == job.gpus
         assert str(job.job_id) in {number for number, _ in held_by_processes(FLEET, later.read_at)}
@@ -101,16 +102,16 @@ def test_states_repeat_and_only_one_node_reads_them() -> None:
 
 def test_it_has_what_a_page_wants_to_show() -> None:
     states = [state_at(FLEET, NOW + 3600 * hour) for hour in range(48)]
-    reasons = {job.reason for state in states for job in state.jobs or () if job.state == PENDING}
+    reasons = {job.reason for state in states for job in present(state.jobs) if job.state == PENDING}
     assert {"Resources", "Priority", "Dependency", "JobArrayTaskLimit"} <= reasons
-    assert {job.state for state in states for job in state.jobs or ()} >= {PENDING, RUNNING, "COMPLETED"}
-    assert any(job.tasks > 1 for job in states[0].jobs or ())
-    assert {one.state for state in states for one in state.reservations or ()} == {"ACTIVE", "INACTIVE"}
-    broken = {node.name: node for node in states[0].nodes or ()}[BROKEN_NODE]
+    assert {job.state for state in states for job in present(state.jobs)} >= {PENDING, RUNNING, "COMPLETED"}
+    assert any(job.tasks > 1 for job in present(states[0].jobs))
+    assert {one.state for state in states for one in present(state.reservations)} == {"ACTIVE", "INACTIVE"}
+    broken = {node.name: node for node in present(states[0].nodes)}[BROKEN_NODE]
     assert broken.flags == {"drain", "not_responding"}
     assert "XID 79" in broken.reason
     for state in states:
-        for one in state.reservations or ():
+        for one in present(state.reservations):
             assert one.state == ("ACTIVE" if one.starts_at <= state.read_at < one.ends_at else "INACTIVE")  # type: ignore[operator]
 
 
@@ -129,7 +130,7 @@ def test_a_fleet_without_slurm_has_none(model: str) -> None:
 
 def test_a_scenarios_job_is_in_the_queue_of_any_fleet() -> None:
     simulated = fleet(demo_model="l4", demo_nodes=1, scenario=("held-idle",))
-    jobs = {str(job.job_id): job for job in state_at(simulated, NOW).jobs or ()}
+    jobs = {str(job.job_id): job for job in present(state_at(simulated, NOW).jobs)}
     (number,) = {number for number, _ in held_by_processes(simulated, NOW)}
     assert jobs[number].gpus == 4
 
@@ -140,7 +141,7 @@ def test_a_leaking_process_restarts_within_its_job() -> None:
     seen = set()
     for minute in range(0, 100, 5):
         processes = simulated.reading(0, NOW + 60.0 * minute).processes
-        seen |= {(one.pid, one.owner.job) for one in processes or () if one.gpu_uuid == gpu}
+        seen |= {(one.pid, one.owner.job) for one in present(processes) if one.gpu_uuid == gpu}
     assert len({pid for pid, _ in seen}) > 2
     assert len({job for _, job in seen}) == 1
 
@@ -148,5 +149,5 @@ def test_a_leaking_process_restarts_within_its_job() -> None:
 def test_a_simulated_fleet_asks_no_real_slurm() -> None:
     names = [choice.name for choice in choose_sources(Settings(source="demo"), ["slurm"])]
     assert names == ["demo"]
-    both = choose_sources(Settings(source="demo", slurm="commands"), ["native"])
+    both = choose_sources(make_settings(source="demo", slurm="commands"), ["native"])
     assert {choice.name for choice in both} >= {"demo", "slurm"}

@@ -117,7 +117,7 @@ def test_no_second_run_is_started_beside_one_that_cannot_be_killed(monkeypatch: 
     """Killing has no effect, as for a process that hangs in the kernel."""
     monkeypatch.setattr(command_module, "GRACE_SECONDS", 0.01)
     real_kill = os.killpg
-    monkeypatch.setattr(command_module.os, "killpg", lambda pid, signal: None)
+    monkeypatch.setattr(os, "killpg", lambda pid, signal: None)
     hanging = python("import time; time.sleep(600)", timeout=0.05)
     with pytest.raises(SourceError, match="did not answer"):
         hanging.run("-q")

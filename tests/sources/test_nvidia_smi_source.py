@@ -10,13 +10,14 @@ from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.errors import SourceError, SourceMissing, UsageError
 from gpuscope.base.settings import Settings
-from gpuscope.model.readings import ABSENT, Driver, Reading
+from gpuscope.model.readings import ABSENT, Driver, Pid, Reading
 from gpuscope.model.source import Source, Tier, load_source
 from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
 from gpuscope.vendors.nvidia.nvidia_smi.query_fields import BUILT_IN_FIELDS
 from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi, SmiCommand
 from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_smi import CAPTURES, FakeSmi
+from tests.fakes import make_settings
 
 T4 = CAPTURES / "linux-x86_64__tesla-t4-x2__535.183.06.txt"
 A100 = CAPTURES / "linux-x86_64__a100-mig-mixed__550.90.07.txt"
@@ -27,7 +28,7 @@ FAST = frozenset({Tier.FAST})
 
 
 def open_source(fake: FakeSmi) -> Source:
-    return SOURCE.open(Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0))
+    return SOURCE.open(make_settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0))
 
 
 def runs_of(fake: FakeSmi, source: Source, due: frozenset[Tier]) -> tuple[Reading, list[str]]:
@@ -65,7 +66,7 @@ def test_two_runs_a_cycle_with_mig_and_the_layout_only_when_it_changed(tmp_path:
 
 def test_it_is_found_by_the_name_users_type() -> None:
     spec = load_source("nvidia-smi")
-    settings = Settings(nvidia_smi_interval=7.0, nvidia_smi_timeout=10.0)
+    settings = make_settings(nvidia_smi_interval=7.0, nvidia_smi_timeout=10.0)
     assert spec is SOURCE
     assert spec.interval_seconds(settings) == 7.0
     assert spec.deadline_seconds(settings) > 7.0 + 10.0
@@ -74,7 +75,7 @@ def test_it_is_found_by_the_name_users_type() -> None:
 def test_an_invalid_command_is_refused_before_the_start() -> None:
     SOURCE.check(Settings())
     with pytest.raises(UsageError, match="ssh 'node7 nvidia-smi"):
-        SOURCE.check(Settings(nvidia_smi_command="ssh 'node7 nvidia-smi"))
+        SOURCE.check(make_settings(nvidia_smi_command="ssh 'node7 nvidia-smi"))
 
 
 def test_an_executable_on_the_path_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +94,7 @@ def test_a_shell_on_the_far_side_changes_nothing(tmp_path: Path) -> None:
     ssh = tmp_path / "ssh"
     ssh.write_text('#!/bin/sh\nshift\nexec sh -c "$*"\n')
     ssh.chmod(0o755)
-    settings = Settings(nvidia_smi_command=f"{ssh} node7 {fake.command}", nvidia_smi_timeout=60.0)
+    settings = make_settings(nvidia_smi_command=f"{ssh} node7 {fake.command}", nvidia_smi_timeout=60.0)
     assert SOURCE.open(settings).read(EVERY_TIER) == open_source(fake).read(EVERY_TIER)
 
 
@@ -144,7 +145,7 @@ def test_instances_and_the_processes_on_them(tmp_path: Path) -> None:
         7103: cut.instances[2].uuid,
         9000: ABSENT,
     }
-    assert {process.pid: process.kind for process in reading.processes}[7103] == "M+C"
+    assert {process.pid: process.kind for process in reading.processes}[Pid(7103)] == "M+C"
 
 
 def test_none_run_is_not_cannot_tell(tmp_path: Path) -> None:
@@ -299,7 +300,7 @@ def test_a_list_that_fails_leaves_instances_absent_and_is_tried_again(tmp_path: 
 
 def test_a_failed_read_differs_from_a_failed_call(tmp_path: Path) -> None:
     fake = FakeSmi(tmp_path, T4, faults={"--query-compute-apps": {"kind": "exit", "code": 3}})
-    settings = Settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0)
+    settings = make_settings(nvidia_smi_command=fake.command, nvidia_smi_timeout=60.0)
     worker = SourceWorker(SOURCE, settings, SystemClock())
     assert (worker.status().code, worker.status().failed_reads) == (ABSENT, 0)
     worker.read_once()

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from gpuscope.agent.families import load_family
+from gpuscope.agent.families import Builder, load_family
 from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
@@ -45,7 +45,8 @@ def exposed(rig: Rig) -> Numbers:
     found: Numbers = defaultdict(lambda: defaultdict(list))
     # nvidia_smi has only the UUID, without `GPU-`.
     gpus = {str(one.uuid).removeprefix("GPU-").lower(): str(one.index) for one in reading.devices}
-    for builder in (NativeBuilder(), dcgm, *others):
+    builders: tuple[Builder, ...] = (NativeBuilder(), dcgm, *others)
+    for builder in builders:
         for family in text_string_to_metric_families(encode_text(builder.to_families(shot)).decode()):
             for sample in family.samples:
                 gpu = sample.labels.get("gpu") or gpus.get(sample.labels.get("uuid", ""), "")

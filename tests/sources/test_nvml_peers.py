@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from gpuscope.model.readings import ABSENT
+from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
+from tests.fakes import present
 from tests.installed import require
 from tests.sources.nvml_rig import ALL, FAST, Rig
 
@@ -69,6 +70,10 @@ def nvitop(driver: FakeDriver) -> list[dict[str, Any]]:
     return answer
 
 
+def percents(*ratios: Maybe[float]) -> list[int]:
+    return [round(present(ratio) * 100) for ratio in ratios]
+
+
 def test_nvitop_sees_the_same(rig: Rig) -> None:
     me = os.getpid()  # nvitop drops processes that do not run
     rig.driver.gpus(2)
@@ -84,14 +89,9 @@ def test_nvitop_sees_the_same(rig: Rig) -> None:
     for mine, other in zip(reading.devices, theirs, strict=True):
         assert (mine.model, mine.uuid, mine.pci_bus_id) == (other["name"], other["uuid"], other["bus_id"])
         assert [mine.memory_total_bytes, mine.memory_used_bytes, mine.memory_free_bytes] == other["memory"]
-        assert [round(mine.utilization_ratio * 100), round(mine.memory_utilization_ratio * 100)] == other[
-            "utilization"
-        ]
-        assert [
-            round(mine.encoder_utilization_ratio * 100),
-            round(mine.decoder_utilization_ratio * 100),
-        ] == other["engines"]
-        assert [mine.power_watts * 1000, mine.power_limit_watts["current"] * 1000] == other["power"]
+        assert percents(mine.utilization_ratio, mine.memory_utilization_ratio) == other["utilization"]
+        assert percents(mine.encoder_utilization_ratio, mine.decoder_utilization_ratio) == other["engines"]
+        assert [present(mine.power_watts) * 1000, mine.power_limit_watts["current"] * 1000] == other["power"]
         assert mine.temperature_celsius["gpu"] == other["temperature"]
         assert [mine.clock_hertz[clock] / 1e6 for clock in ("graphics", "sm", "memory", "video")] == other[
             "clocks"

@@ -149,6 +149,7 @@ def test_churn_leaves_nothing_behind(rig: Rig) -> None:
         found = rig.tick(1, FAST).processes
         assert found is not ABSENT
         assert [process.command for process in found] == [f"p{pid}" for pid in range(start, start + 50)]
+    assert rig.source.session is not None
     assert len(rig.source.session.names) == 50
 
 

@@ -11,6 +11,7 @@ from gpuscope.model.readings import ABSENT
 from gpuscope.vendors.nvidia.nvidia_values import own, reader
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver
+from tests.fakes import Keywords
 from tests.sources.nvml_rig import FAST, Rig
 
 __all__ = ["driver"]
@@ -39,7 +40,7 @@ def rig(driver: FakeDriver, tmp_path: Path) -> Iterator[Rig]:
 
 
 def test_every_metric_between_two_readings(rig: Rig) -> None:
-    values = {key: 11.0 + place for place, key in enumerate(METRICS)}
+    values: Keywords = {key: 11.0 + place for place, key in enumerate(METRICS)}
     rig.driver.set(0, **values)
     rig.read()
     device = rig.tick().devices[0]
@@ -94,7 +95,7 @@ def test_a_failed_sample_is_a_gap_of_its_own_length(rig: Rig) -> None:
 
 def test_samples_are_allocated_twice_per_gpu_and_freed(rig: Rig) -> None:
     rig.read()
-    alive, calls = set(), []
+    calls: list[str] = []
     library = rig.source.gpus[0].calls.library
     raw = library.raw
 
@@ -117,4 +118,3 @@ def test_samples_are_allocated_twice_per_gpu_and_freed(rig: Rig) -> None:
     assert calls.count("nvmlGpmSampleFree") == 2
     rig.close()
     assert calls.count("nvmlGpmSampleFree") == 16
-    assert not alive

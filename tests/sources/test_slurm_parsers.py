@@ -29,6 +29,7 @@ from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.readings.slurm import FairShare, Gres, JobPlacement, SlurmJob, SlurmNode
 from tests.fake_slurm import VERSIONS, recorded, recorded_bytes
+from tests.fakes import present
 
 names = st.text(string.ascii_lowercase + "-", min_size=1, max_size=6)
 models = st.sampled_from(["a100", "h100", "a100_3g.20gb", "1g.10gb", "tesla-t4"])
@@ -105,7 +106,7 @@ def test_gres(text: str, parsed: tuple[Gres, ...]) -> None:
 def test_gres_read_back(parts: list[tuple[str, str, set[int]]]) -> None:
     wanted = tuple(Gres(kind, model, len(found), tuple(sorted(found))) for kind, model, found in parts)
     text = ",".join(
-        f"{one.kind}:{one.model}:{one.count}(IDX:{','.join(map(str, one.indices or ()))})" for one in wanted
+        f"{one.kind}:{one.model}:{one.count}(IDX:{','.join(map(str, present(one.indices)))})" for one in wanted
     )
     assert parse_gres(text) == wanted
 

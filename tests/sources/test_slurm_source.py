@@ -22,7 +22,7 @@ from gpuscope.model.readings import ABSENT, Reading
 from gpuscope.model.readings.slurm import SlurmFailure, SlurmState
 from gpuscope.model.source import SourceSpec
 from tests.fake_slurm import VERSIONS, fake_clients, recorded, recorded_bytes
-from tests.fakes import FakeClock
+from tests.fakes import FakeClock, make_settings
 
 
 class Cluster:
@@ -228,7 +228,7 @@ def test_variables_of_the_user_do_not_change_what_is_printed() -> None:
 
 
 def test_missing_clients_say_what_to_install(tmp_path: Path) -> None:
-    own = Settings(slurm="commands", slurm_bin_dir=str(tmp_path)).view(SlurmSettings)
+    own = make_settings(slurm="commands", slurm_bin_dir=str(tmp_path)).view(SlurmSettings)
     with pytest.raises(SourceMissing, match="install Slurm's client commands"):
         open_backend(own)
 
@@ -256,13 +256,13 @@ def test_modes(settings: dict[str, str], mode: str) -> None:
     ],
 )
 def test_when_slurm_is_read(mode: str, families: tuple[str, ...], used: bool) -> None:
-    names = [choice.name for choice in choose_sources(Settings(slurm=mode), families)]
+    names = [choice.name for choice in choose_sources(make_settings(slurm=mode), families)]
     assert ("slurm" in names) == used
     assert families_without_gpus() == {"host", "slurm"}
 
 
 def test_a_wrong_address_is_one_sentence() -> None:
-    own = Settings(slurm="restd", slurm_rest="slurm.example:6820").view(SlurmSettings)
+    own = make_settings(slurm="restd", slurm_rest="slurm.example:6820").view(SlurmSettings)
     with pytest.raises(Exception, match=r"--slurm-rest: 'slurm\.example:6820' is not http://HOST:PORT"):
         open_backend(own)
 
@@ -270,4 +270,4 @@ def test_a_wrong_address_is_one_sentence() -> None:
 @pytest.mark.parametrize("mode", ["restd", "metrics"])
 def test_a_mode_without_its_address_is_refused_at_the_start(mode: str) -> None:
     with pytest.raises(UsageError, match=f"^--slurm {mode} needs .*: --slurm-"):
-        SOURCE.check(Settings(slurm=mode))
+        SOURCE.check(make_settings(slurm=mode))

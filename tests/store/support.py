@@ -81,10 +81,11 @@ def fill(store: Store, clock: HandClock, hours: float, *, step: int = 60_000, wi
     writer = store.write_side().writer
     for at in range(0, len(times), 60):  # many ticks per commit: disk speed is not tested
         ticks = [
-            Tick(target, time, ids, np.arange(width) + float(time // step % 97)) for time in times[at : at + 60]
+            Tick(target, time, ids, np.arange(width, dtype=np.float64) + time // step % 97)
+            for time in times[at : at + 60]
         ]
         clock.at = ticks[-1].timestamp
         outcomes = writer.call(lambda ticks=ticks: writer.appender.write(ticks))  # type: ignore[misc]
         assert all(isinstance(one, Appended) and one.accepted == width for one in outcomes)
     clock.at = end
-    return ids.tolist()
+    return [int(series_id) for series_id in ids]

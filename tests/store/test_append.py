@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +32,7 @@ def clock() -> HandClock:
 
 
 @pytest.fixture
-def store(tmp_path: Path, clock: HandClock) -> Store:
+def store(tmp_path: Path, clock: HandClock) -> Iterator[Store]:
     with Store(tmp_path, clock=clock) as opened:
         yield opened
 

@@ -117,7 +117,9 @@ def test_retention_removes_old_blocks_and_their_series(tmp_path: Path) -> None:
             fill(store, clock, 6)
             store.maintain()
         assert store.stats().dropped_blocks >= 1
-        assert store.stats().oldest_ms >= clock.at - 2 * DAY_MS - 26 * HOUR_MS
+        oldest_ms = store.stats().oldest_ms
+        assert oldest_ms is not None
+        assert oldest_ms >= clock.at - 2 * DAY_MS - 26 * HOUR_MS
         clock.at += HOUR_MS
         store.maintain()
         clock.at += HOUR_MS

@@ -141,9 +141,11 @@ def test_an_old_file_is_migrated_and_keeps_its_data(tmp_path: Path) -> None:
         fill(store, clock, 1)
         before = contents_of(store)
     newest = MIGRATIONS[-1].version
-    add = Migration(
-        newest + 1, "a note", lambda db: db.execute("ALTER TABLE target ADD COLUMN note TEXT") and None
-    )
+
+    def add_note(db: sqlite3.Connection) -> None:
+        db.execute("ALTER TABLE target ADD COLUMN note TEXT")
+
+    add = Migration(newest + 1, "a note", add_note)
     db = connect(tmp_path / FILE_NAME)
     assert migrate(db, NOW) == newest
     assert migrate(db, NOW, (*MIGRATIONS, add)) == newest + 1

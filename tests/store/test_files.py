@@ -128,11 +128,11 @@ def test_the_latest_sample_comes_from_head_or_block(tmp_path: Path) -> None:
         # One series continues, the others have only sealed samples.
         first = store.resolve(store.target("node"), [labels("m0", node="a")])
         store.append(Tick(store.target("node"), end, first, np.ones(1)))
-        found = {
+        times = {
             dict(one.labels)["__name__"]: one.timestamps.tolist()
             for one in store.latest([], end - 300_000, end)
         }
-        assert found == {"m0": [end], "m1": [end - 60_000], "m2": [end - 60_000]}
+        assert times == {"m0": [end], "m1": [end - 60_000], "m2": [end - 60_000]}
 
 
 def test_queries_on_an_empty_store(tmp_path: Path) -> None:

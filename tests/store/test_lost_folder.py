@@ -117,7 +117,12 @@ def test_the_background_thread_recreates_the_folder(tmp_path: Path) -> None:
         restarted = threading.Event()
         watch = store.write_side().watch
         reopened = watch.reopened
-        watch.reopened = lambda: (reopened(), restarted.set())  # type: ignore[method-assign,func-returns-value]
+
+        def noted() -> None:
+            reopened()
+            restarted.set()
+
+        watch.reopened = noted  # type: ignore[method-assign]
         store.append(tick(target, NOW + 1, [a], [2.0]))
         assert restarted.wait(60)
         store.append(tick(target, NOW + 2, [a], [3.0]))

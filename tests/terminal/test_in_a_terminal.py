@@ -12,7 +12,6 @@ import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -73,7 +72,7 @@ class Tmux:
             lines = self.lines()
             return lines if condition("\n".join(lines)) else None
 
-        return cast(list[str], wait_for(look, "the screen", lambda: "\n".join(self.lines())))
+        return wait_for(look, "the screen", lambda: "\n".join(self.lines()))
 
     def close(self) -> None:
         subprocess.run(["tmux", "-L", self._socket, "kill-server"], capture_output=True, check=False)

@@ -8,12 +8,13 @@ import pytest
 
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
+from tests.fakes import make_settings
 
 
 def test_no_worker_of_a_demo_reads_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nor on a Kubernetes node, whose kubelet was read and reported as down."""
     monkeypatch.setattr(Path, "is_dir", lambda path: True)
-    demo = build_demo(Settings(source="demo", demo_nodes=2, demo_gpus=2))
+    demo = build_demo(make_settings(source="demo", demo_nodes=2, demo_gpus=2))
     assert [[worker.name for worker in one.workers] for one in demo.collectors] == [["demo"], ["demo"]]
 
 

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -62,7 +61,7 @@ def first_picture(reader: AgentReader) -> Picture:
             return None
         return picture if any("busy" in gpu for gpu in picture["gpus"]) and picture["links"] else None
 
-    return cast(Picture, wait_for(look, "the first numbers"))
+    return wait_for(look, "the first numbers")
 
 
 def test_an_agent_gives_what_a_server_would(agent: str, monkeypatch: pytest.MonkeyPatch) -> None:

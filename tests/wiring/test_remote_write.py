@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.errors import UsageError
-from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring import run_agent as wiring
 from gpuscope.cli.wiring.remote_write import sending_snapshots
 from gpuscope.history.remote_write.receiver import Receiver
 from gpuscope.history.remote_write.sender import build_queues
 from gpuscope.history.store import Store
 from gpuscope.model.exposition.text import encode_text
+from tests.fakes import make_settings
 from tests.scrape.exporters import serving
 
-DEMO = Settings(source="demo", node="n1", demo_gpus=2, remote_write_interval=0.1)
+DEMO = make_settings(source="demo", node="n1", demo_gpus=2, remote_write_interval=0.1)
 
 
 def into(receiver: Receiver, arrived: threading.Event) -> Callable[[BaseHTTPRequestHandler], None]:

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import threading
 
-from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.cli.wiring.run_up import RoundRobin
 from gpuscope.model.readings import Snapshot
+from tests.fakes import make_settings
 
 
 def test_every_node_gets_its_turn_and_all_threads_end() -> None:
     before = threading.active_count()
-    demo = build_demo(Settings(source="demo", demo_nodes=3, demo_gpus=1, interval=0.05))
+    demo = build_demo(make_settings(source="demo", demo_nodes=3, demo_gpus=1, interval=0.05))
     rounds = threading.Semaphore(0)
     for collector in demo.collectors:
         collector.subscribe(lambda snapshot: rounds.release())
@@ -30,7 +30,7 @@ def test_every_node_gets_its_turn_and_all_threads_end() -> None:
 
 
 def test_a_listener_that_fails_costs_no_other_node_its_turn() -> None:
-    demo = build_demo(Settings(source="demo", demo_nodes=2, demo_gpus=1, interval=0.05))
+    demo = build_demo(make_settings(source="demo", demo_nodes=2, demo_gpus=1, interval=0.05))
     seen = threading.Semaphore(0)
 
     def fail(snapshot: Snapshot) -> None:

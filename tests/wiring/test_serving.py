@@ -19,7 +19,16 @@ from tests.ports import free_port
 def port(tmp_path: Path) -> Iterator[int]:
     port = free_port()
     address = f"127.0.0.1:{port}"
-    command = [sys.executable, "-m", "gpuscope", "server", "--data", tmp_path / "data", "--listen", address]
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "gpuscope",
+        "server",
+        "--data",
+        tmp_path / "data",
+        "--listen",
+        address,
+    ]
     command += ["--max-connections", "6"]
     with running(command, f"http://{address}/-/ready"):
         yield port

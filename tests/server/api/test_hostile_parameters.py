@@ -11,6 +11,7 @@ import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.promql import Engine
+from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.store import Store
 from gpuscope.serve.api import parameters
 from gpuscope.serve.api.embedded import EmbeddedApi
@@ -54,7 +55,7 @@ def test_the_number_of_parameters_is_limited(client: Client) -> None:
 @pytest.mark.parametrize("path", SELECTING)
 def test_selectors_are_parsed_in_a_thread(client: Client, path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     names: list[str] = []
-    real = parameters.parse_selector
+    real = parse_selector
 
     def noted(text: str) -> Any:
         names.append(threading.current_thread().name)

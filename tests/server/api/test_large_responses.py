@@ -9,7 +9,7 @@ import json
 import socket
 import threading
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 from urllib.parse import quote
@@ -67,11 +67,18 @@ def target(query: str) -> str:
     return f"/api/v1/query?time={POINTS}&query={quote(query)}"
 
 
-@pytest.mark.parametrize("encoding", ["", "gzip", "deflate"])
+UNPACKERS: dict[str, Callable[[bytes], bytes]] = {
+    "": bytes,
+    "gzip": gzip.decompress,
+    "deflate": zlib.decompress,
+}
+
+
+@pytest.mark.parametrize("encoding", UNPACKERS)
 def test_the_same_bytes_as_a_whole_and_in_pieces(
     engine: Engine, encoding: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unpack = {"": bytes, "gzip": gzip.decompress, "deflate": zlib.decompress}[encoding]
+    unpack = UNPACKERS[encoding]
     with api_over(engine) as (_, port):
         streamed, pieces = ask(port, NOT_WHOLE, encoding)
         monkeypatch.setattr(answers, "MAX_WHOLE_BYTES", 1 << 40)
@@ -92,7 +99,7 @@ def _labels(count: int) -> list[tuple[tuple[str, str], ...]]:
     return [(("__name__", "x"), ("n", str(number))) for number in range(count)]
 
 
-RESULTS = {
+RESULTS: dict[str, Matrix | Vector | RangeVector] = {
     "matrix": Matrix(np.arange(1000), _labels(300), np.ones((300, 1000)), np.ones((300, 1000), dtype=bool)),
     "gaps": Matrix(np.arange(3), _labels(2), np.ones((2, 3)), np.array([[True, False, True], [True] * 3])),
     "vector": Vector(0, _labels(20_000), np.arange(20_000.0)),

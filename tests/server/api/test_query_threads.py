@@ -38,7 +38,8 @@ def test_a_failure_is_the_futures_and_gives_the_thread_back() -> None:
 
 
 def test_what_is_cancelled_while_it_waits_never_runs() -> None:
-    threads, ends, ran = QueryThreads(2), threading.Event(), []
+    threads, ends = QueryThreads(2), threading.Event()
+    ran: list[int] = []
     first = threads.submit("10.0.0.1", ends.wait)
     waiting = threads.submit("10.0.0.1", ran.append, 1)
     last = threads.submit("10.0.0.1", lambda: "last")

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from gpuscope.serve.http import connection
-from gpuscope.serve.http.messages import Request, Response, ResponseAborted, text, with_guard
+from gpuscope.serve.http.messages import Handler, Request, Response, ResponseAborted, text, with_guard
 from tests.server.http.support import GET, LAST, ROUTER, ask, response_to, with_server
 
 
@@ -123,7 +123,12 @@ def test_a_response_without_waiting_is_one_write(
 
     def noted(self: connection.Connection, transport: asyncio.Transport) -> None:
         write = transport.write
-        transport.write = lambda data: (written.append(bytes(data)), write(data))  # type: ignore[method-assign]
+
+        def noted_write(data: bytes | bytearray | memoryview) -> None:
+            written.append(bytes(data))
+            write(data)
+
+        transport.write = noted_write  # type: ignore[method-assign]
         real(self, transport)
 
     def no_task(*args: object) -> None:
@@ -135,7 +140,7 @@ def test_a_response_without_waiting_is_one_write(
     assert written == [response]
 
 
-def streaming(*pieces: bytes, fails: bool = False, **headers: str) -> tuple[list[str], connection.Handler]:
+def streaming(*pieces: bytes, fails: bool = False, **headers: str) -> tuple[list[str], Handler]:
     seen: list[str] = []
 
     async def run() -> AsyncIterator[bytes]:
@@ -270,7 +275,7 @@ def test_on_disconnect_is_called() -> None:
         await asyncio.wait_for(left.wait(), 60)
         return left.is_set()
 
-    handlers: list[connection.Handler] = []
+    handlers: list[Handler] = []
 
     async def handler(request: Request) -> Response:
         return await handlers[0](request)

@@ -9,9 +9,10 @@ import re
 import resource
 import socket
 import ssl
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -214,7 +215,7 @@ def test_head_and_keep_alive_timeouts() -> None:
 def test_a_response_received_too_slowly_is_aborted(streams: bool) -> None:
     size, piece = 1 << 26, b"x" * (1 << 17)
 
-    async def pieces() -> asyncio.StreamReader:
+    async def pieces() -> AsyncIterator[bytes]:
         for _ in range(size // len(piece)):
             yield piece
 
@@ -375,13 +376,13 @@ def test_accepting_pauses_when_no_file_descriptor_is_free(
     accepted: list[int] = []
 
     class NoFiles(socket.socket):
-        def accept(self) -> tuple[socket.socket, object]:
+        def accept(self) -> tuple[socket.socket, Any]:
             accepted.append(1)
             if len(accepted) < 4:
                 raise OSError(24, "Too many open files")
             return super().accept()
 
-    monkeypatch.setattr(listening.socket, "socket", NoFiles)
+    monkeypatch.setattr(socket, "socket", NoFiles)
     with caplog.at_level(logging.DEBUG, "gpuscope.http"):
         assert response_to(GET).endswith(b"hello\n")
     assert len(accepted) < 10, "it does not spin"
@@ -427,20 +428,19 @@ def test_addresses_are_served_in_turn_when_the_loop_is_busy() -> None:
     order: list[str] = []
 
     class Client:
-        def __init__(self, key: str, requests: int) -> None:
-            self.limit_key, self.left = key, requests
+        def __init__(self, turns: FairQueue, key: str, requests: int) -> None:
+            self.turns, self.limit_key, self.left = turns, key, requests
 
         def serve_one(self) -> None:
             order.append(self.limit_key)
             self.left -= 1
             if self.left:
-                turns.join(self)
+                self.turns.join(self)
 
     async def run() -> None:
-        nonlocal turns
         turns = FairQueue(asyncio.get_running_loop())
-        gone = Client("gone", 1)
-        for client in (*(Client("crowd", 5) for _ in range(3)), Client("one", 3), gone):
+        gone = Client(turns, "gone", 1)
+        for client in (*(Client(turns, "crowd", 5) for _ in range(3)), Client(turns, "one", 3), gone):
             turns.join(client)
             turns.join(client)
         turns.leave(gone)
@@ -449,6 +449,5 @@ def test_addresses_are_served_in_turn_when_the_loop_is_busy() -> None:
             await asyncio.sleep(0)
         assert not turns.must_queue()
 
-    turns: FairQueue
     asyncio.run(run())
     assert order == ["crowd", "one"] * 3 + ["crowd"] * 12

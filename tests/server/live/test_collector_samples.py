@@ -12,12 +12,12 @@ from gpuscope.agent.families.host.builder import HostFamily
 from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.agent.families.native.table import GPU_UP, PROCESS_INFO
 from gpuscope.agent.families.selection import MetricSelection
-from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.demo import build_demo
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.model.readings import Pid, Snapshot
 from gpuscope.serve.live.collector_samples import CollectorSamples
 from gpuscope.serve.live.fleet_samples import LIVE_METRICS
+from tests.fakes import make_settings
 from tests.server.live.pictures import fleet_state
 
 NODES = 3
@@ -26,7 +26,7 @@ NODES = 3
 @pytest.fixture(scope="module")
 def fleet() -> tuple[list[Collector], list[list[Snapshot]]]:
     scenarios = ("lost-gpu", "xid79", "thermal")
-    demo = build_demo(Settings(source="demo", demo_nodes=NODES, demo_gpus=8, scenario=scenarios))
+    demo = build_demo(make_settings(source="demo", demo_nodes=NODES, demo_gpus=8, scenario=scenarios))
     now = int(time.time())  # when its faults begin
     times = range(now, now + 180, 60)
     by_node = []

@@ -150,7 +150,7 @@ def test_a_node_that_pushes_and_is_scraped_is_counted_once() -> None:
     twice = fleet_state([*scraped, *under("gpu-a01", scraped)], now=NOW, source="test")
     assert {one["kind"] for one in alone["findings"]} == {"held_idle", "xid_hardware"}
     for rows in ("gpus", "sessions", "findings", "counts"):
-        assert twice[rows] == alone[rows]  # type: ignore[literal-required]
+        assert twice[rows] == alone[rows]
 
 
 def test_of_two_reports_of_a_gpu_the_fresh_one_is_shown() -> None:
@@ -228,7 +228,7 @@ def large_nodes(count: int) -> dict[str, list[Sample]]:
     """Each is a node, a GPU and a process."""
     names = [{"instance": f"host-{number}"} for number in range(count)]
     return by_node(
-        (name, labels | one, value) for one in names for name, labels, value in [*node(), *session(0.9)]
+        (name, {**labels, **one}, value) for one in names for name, labels, value in [*node(), *session(0.9)]
     )
 
 
@@ -262,7 +262,7 @@ def test_a_long_label_is_cut_and_stays_the_only_one() -> None:
         about = {**own, "model": long, "node": long + last}
         process = {**own, "pid": long + last, "user": long + last, "command": long, "slurm_job": long + last}
         samples += [
-            (name, labels | (about if "uuid" in labels else {"instance": own["instance"]}), value)
+            (name, {**labels, **(about if "uuid" in labels else {"instance": own["instance"]})}, value)
             for name, labels, value in node()
         ]
         samples += [

@@ -65,7 +65,7 @@ def test_they_are_those_of_the_engine(store: Store) -> None:
         append(store, name, [*node(name), *gpu("0", name), *process("0", name=name), throttled, limit, other])
 
     class AtNow(EmbeddedEngine):
-        async def instant(self, expression, at_ms=None, **more):  # type: ignore[no-untyped-def, override]
+        async def instant(self, expression, at_ms=None, **more):  # type: ignore[no-untyped-def]
             return await super().instant(expression, NOW_MS)
 
     asked = asyncio.run(EngineSamples(AtNow(store, Engine(store))).read())()

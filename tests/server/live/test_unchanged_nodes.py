@@ -18,6 +18,7 @@ from gpuscope.serve.api_types.live_json import LivePicture
 from gpuscope.serve.live.fleet_judge import MAX_JUDGEMENT_SECONDS, FleetJudge, OpenJudgement
 from gpuscope.serve.live.fleet_samples import FleetSamples, PresenceSamples, by_node
 from gpuscope.serve.live.picture import LivePictures
+from tests.fakes import Keywords
 from tests.health.fleets import HOUR, NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.health.test_slurm_join import board, held, slurm_job, slurm_node
 
@@ -54,6 +55,9 @@ class HistoryOfThrottling:
         return [OpenEpisode(Condition(CHECKS["throttled"], labels, 1.0), self.since)]
 
 
+OWNERS: tuple[Keywords, ...] = ({"slurm_job": "1"}, {"slurm_job": "2"}, {"user": "bob", "command": "x"})
+
+
 def scrape(name: str, at: float, random: Random) -> list[Sample]:
     """A node of two GPUs in a random condition; times are far from every threshold."""
     samples = node(name, at=at, gpus_seen=2.0, gpus_expected=float(random.choice((2, 2, 3))))
@@ -68,7 +72,7 @@ def scrape(name: str, at: float, random: Random) -> list[Sample]:
         )
         for pid in random.sample(("7", "8"), random.randrange(3)):
             idle_for = random.choice((None, 10.0, 2 * HOUR))
-            owner = random.choice(({"slurm_job": "1"}, {"slurm_job": "2"}, {"user": "bob", "command": "x"}))
+            owner = random.choice(OWNERS)
             samples += process(index, pid, name=name, at=at, idle_for=idle_for, **owner)
     return samples
 
@@ -114,10 +118,9 @@ def test_rows_of_unchanged_nodes_are_the_same_objects() -> None:
     known = {f"{name}:9400": scrape(name, NOW, random) for name in NODES}
     before = pictures.make(known, NOW)
     after = pictures.make({**known, "n3:9400": scrape("n3", NOW + 1, random)}, NOW + 1)
-    for rows in ("nodes", "gpus"):
-        same = {one["node"] if rows == "gpus" else one["name"] for one in after[rows]
-                if any(one is earlier for earlier in before[rows])}  # type: ignore[literal-required]  # fmt: skip
-        assert same == set(NODES) - {"n3"}
+    nodes = {row["name"] for row in after["nodes"] if any(row is earlier for earlier in before["nodes"])}
+    gpus = {row["node"] for row in after["gpus"] if any(row is earlier for earlier in before["gpus"])}
+    assert nodes == gpus == set(NODES) - {"n3"}
 
 
 def test_a_node_without_new_samples_becomes_stale() -> None:

@@ -56,7 +56,7 @@ async def respond(body: bytes, handler: Any, **headers: str) -> Response:
     return answer
 
 
-def call(method: str, parameters: Mapping[str, Any] | None = None, **headers: str) -> Any:
+def call(method: str, parameters: Mapping[str, Any] | None = None, **headers: Any) -> Any:
     message = {"jsonrpc": "2.0", "id": 1, "method": method, "params": parameters or {}}
     return orjson.loads(post(orjson.dumps(message), **headers).body)
 

@@ -7,6 +7,8 @@ import pytest
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings, load_settings
 from gpuscope.serve.stand_ins import plan_listeners, settings_for, stand_in_names
+from gpuscope.vendors.nvidia.dcgm.plan import DcgmSettings
+from gpuscope.vendors.nvidia.nvidia_smi.plan import NvidiaSmiSettings
 
 
 def plan(name: str, *argv: str, settings: Settings | None = None):  # type: ignore[no-untyped-def]
@@ -41,12 +43,12 @@ def test_flags_of_the_originals() -> None:
     )
     assert (smi.host, smi.port, smi.metrics_path) == ("127.0.0.1", 1, "/m")
     settings = settings_for([smi], Settings())
-    assert settings.nvidia_smi_command == "ssh gpu1 nvidia-smi"
-    assert settings.nvidia_smi_interval == 30.0
+    assert settings.view(NvidiaSmiSettings).nvidia_smi_command == "ssh gpu1 nvidia-smi"
+    assert settings.view(NvidiaSmiSettings).nvidia_smi_interval == 30.0
     assert settings.source == "nvidia-smi"
     dcgm = plan("dcgm-exporter", "-a", ":1234", "-r", "engine:5555")
     assert dcgm.port == 1234
-    assert settings_for([dcgm], Settings()).dcgm_host == "engine:5555"
+    assert settings_for([dcgm], Settings()).view(DcgmSettings).dcgm_host == "engine:5555"
     node = plan("node_exporter", "--path.procfs=/host/proc", "--collector.cpu", "--no-collector.wifi")
     assert settings_for([node], Settings()).path_procfs == "/host/proc"
 

@@ -15,7 +15,7 @@ import pytest
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.cli.wiring.listeners import build_server
-from gpuscope.serve.http.messages import Request, Response, text
+from gpuscope.serve.http.messages import Handler, Request, Response, text
 from gpuscope.serve.web_config.config_file import (
     TokenBucket,
     WebConfig,
@@ -28,6 +28,13 @@ from tests.server.http.support import hello
 
 STORED = bcrypt.hashpw(b"s:cret", bcrypt.gensalt(4)).decode()
 CLIENT_CA = "client_auth_type: RequireAndVerifyClientCert, client_ca_file: ca-cert.pem"
+
+
+def respond(handler: Handler) -> Response:
+    async def run() -> Response:
+        return await handler(Request("GET", "/"))
+
+    return asyncio.run(run())
 
 
 def written(tmp_path: Path, text: str) -> Path:
@@ -238,20 +245,20 @@ def test_headers_are_added_to_every_response(tmp_path: Path) -> None:
     async def own(request: Request) -> Response:
         return text("hello", 200, (("content-security-policy", "ours"),))
 
-    answer = asyncio.run(config.wrap(own)(Request("GET", "/")))  # type: ignore[arg-type]
+    answer = respond(config.wrap(own))
     assert answer.headers == (
         ("content-security-policy", "ours"),
         ("strict-transport-security", "max-age=31536000"),
         ("x-frame-options", "deny"),
     )
-    assert asyncio.run(with_headers(hello, ())(Request("GET", "/"))).headers == ()  # type: ignore[arg-type]
+    assert respond(with_headers(hello, ())).headers == ()
 
 
 def test_the_rate_limit_is_shared_by_all_clients(tmp_path: Path) -> None:
     config = load_web_config(written(tmp_path, "rate_limit: {interval: 1h, burst: 2}"))
     handler = config.wrap(hello)
-    found = [asyncio.run(handler(Request("GET", "/"))).status for _ in range(4)]  # type: ignore[arg-type]
-    assert found == [200, 200, 429, 429]
+    statuses = [respond(handler).status for _ in range(4)]
+    assert statuses == [200, 200, 429, 429]
     assert load_web_config(written(tmp_path, "rate_limit: {interval: 0, burst: 2}")).bucket is None
 
 

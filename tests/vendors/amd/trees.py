@@ -15,6 +15,7 @@ from pathlib import Path
 from gpuscope.base.settings import Settings
 from gpuscope.vendors.amd.amdgpu.gpu_metrics import ATTRIBUTE_IDS
 from gpuscope.vendors.amd.amdgpu.metrics_layouts import LAYOUTS, MetricsField, Revision
+from tests.fakes import make_settings
 
 GIB = 1 << 30
 Values = Mapping[str, int | Sequence[int]]
@@ -105,9 +106,9 @@ class AmdMachine:
         write(self.proc / "sys/kernel/osrelease", "6.8.0-45-generic\n")
 
     def settings(self, **others: object) -> Settings:
-        return Settings(
+        return make_settings(
             path_sysfs=str(self.sys), path_procfs=str(self.proc), path_rootfs=str(self.root), **others
-        )  # type: ignore[arg-type]
+        )
 
     # Cards
 
