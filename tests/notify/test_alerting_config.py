@@ -112,8 +112,8 @@ BASE = "route: {receiver: r}\nreceivers:\n- name: r\n"
         (BASE + "  webhook_configs: [{ulr: 'http://x'}]\n", "give url"),
         (BASE + "  webhook_configs: [{url: 'http://x', sendresolved: true}]\n", "did you mean send_resolved?"),
         (
-            BASE + "  webhook_configs: [{url: 'http://x', http_config: {proxy_url: 'http://p'}}]\n",
-            "proxy_url: is not",
+            BASE + "  webhook_configs: [{url: 'http://x', http_config: {proxy_url: 'ftp://p'}}]\n",
+            "proxy_url: only http:// and socks5:// proxies are supported, not ftp://",
         ),
         (BASE + "  email_configs: [{to: a@b}]\n", "from: is missing"),
         (BASE + "  slack_configs: [{channel: x}]\n", "api_url: is missing"),

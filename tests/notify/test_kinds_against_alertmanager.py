@@ -7,7 +7,6 @@ read from the webhook that Alertmanager sends beside each channel.
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +17,6 @@ from gpuscope.judge.notify.alert_store import StoredAlert
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.channel import Channel
 from gpuscope.judge.notify.channels import build_receiver
-from gpuscope.judge.notify.channels.pushover import PushoverConfig
 from gpuscope.judge.notify.notification import Notification, Reason
 from tests.engines import running_alertmanager
 from tests.notify.kind_sink import running_kind_sink
@@ -167,10 +165,10 @@ KINDS = {
 }
 
 
-def config_text(kind: str, url: str, *, is_real: bool) -> str:
-    """Alertmanager needs a proxy to reach us instead of a service whose URL is fixed."""
+def config_text(kind: str, url: str) -> str:
+    """A service whose URL is fixed is reached through a proxy, which is us."""
     proxy = f"http_config: {{proxy_url: '{url}', tls_config: {{insecure_skip_verify: true}}}}"
-    entries = KINDS[kind].replace("SINK", url).replace(", PROXY", f", {proxy}" if is_real else "")
+    entries = KINDS[kind].replace("SINK", url).replace("PROXY", proxy)
     entries = entries.replace("KEY", "sigv4: {region: us-east-1, access_key: AKIDEXAMPLE, secret_key: s}")
     return f"""
 route: {{receiver: all, group_by: [alertname], group_wait: 500ms, group_interval: 1s, repeat_interval: 1h}}
@@ -222,7 +220,7 @@ def to_notification(group: dict[str, Any], sent_at: float) -> Notification:
 def test_a_kind_sends_what_alertmanager_sends(kind: str, tmp_path: Path) -> None:
     with running_kind_sink(kind, tmp_path) as theirs, running_kind_sink(kind, tmp_path) as ours:
         channels = own_channels(kind, ours.url, tmp_path)
-        with running_alertmanager(config_text(kind, theirs.url, is_real=True)) as base:
+        with running_alertmanager(config_text(kind, theirs.url)) as base:
             started = (
                 time.time()
             )  # not before: Alertmanager sends an alert at once that is older than group_wait
@@ -239,11 +237,7 @@ def test_a_kind_sends_what_alertmanager_sends(kind: str, tmp_path: Path) -> None
 
 def own_channels(kind: str, url: str, tmp_path: Path) -> list[Channel]:
     path = tmp_path / "alertmanager.yml"
-    path.write_text(config_text(kind, url, is_real=False))
+    path.write_text(config_text(kind, url))
     config = load_alerting(path)
-    configs = [
-        replace(entry, api_url=f"{url}/1/messages.json") if isinstance(entry, PushoverConfig) else entry
-        for entry in config.receivers["all"].channels
-        if entry.kind == kind
-    ]
+    configs = [entry for entry in config.receivers["all"].channels if entry.kind == kind]
     return build_receiver("all", configs, config.messages)

@@ -1,4 +1,4 @@
-"""Credentials and TLS for an HTTP client, in the format of Prometheus' configuration.
+"""Credentials, TLS and proxies for an HTTP client, in the format of Prometheus' configuration.
 
 Sources: a job of the configuration file, a separate file (the format of `promtool --http.config.file`), or a
 URL with user and password. Secrets never appear in `repr`.
@@ -7,6 +7,7 @@ URL with user and password. Secrets never appear in `repr`.
 from __future__ import annotations
 
 import base64
+import os
 import ssl
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,11 @@ from gpuscope.base.files import MAX_SECRET_BYTES, check_regular_file, read_regul
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # the agent has no such file and must not import YAML
     from gpuscope.base.config_values import ConfigMapping
+    from gpuscope.base.http_proxy import ProxyRules
+    from gpuscope.base.oauth2 import ClientCredentials
 
+UNUSED = ("enable_http2",)
+"""What changes nothing here: we speak HTTP/1.1."""
 UNSUPPORTED = (
     "oauth2", "proxy_url", "no_proxy", "proxy_from_environment", "proxy_connect_header", "enable_http2",
 )  # fmt: skip
@@ -44,6 +49,9 @@ class HttpConfig:
     tls: ssl.SSLContext | None = field(default=None, repr=False)
     server_name: str = ""
     follow_redirects: bool = True
+    proxies: ProxyRules | None = None
+    """None: as the environment says. Used by `blocking_http`."""
+    oauth2: ClientCredentials | None = None
 
     def with_headers(self, *more: tuple[str, str]) -> HttpConfig:
         return replace(self, headers=(*self.headers, *more))
@@ -70,13 +78,18 @@ def split_credentials(url: str, http: HttpConfig, origin: str) -> tuple[str, Htt
     return urlunsplit(parts._replace(netloc=netloc, fragment="")), http
 
 
-def load_http_config(path: Path) -> HttpConfig:
+def load_http_config(path: Path, *, is_blocking: bool = False) -> HttpConfig:
+    """`is_blocking`: for `blocking_http`, which knows proxies and OAuth 2."""
     from gpuscope.base.config_values import ConfigMapping, load_yaml
 
     warnings: list[str] = []
     table = ConfigMapping(load_yaml(path), str(path), path.parent)
-    config = read_http_config(table)
-    table.finish(UNSUPPORTED, warnings.append)
+    if is_blocking:
+        config = read_sender_config(table)
+        table.finish(UNUSED, lambda text: None)
+    else:
+        config = read_http_config(table)
+        table.finish(UNSUPPORTED, warnings.append)
     if warnings:
         raise UsageError("; ".join(warnings))
     return config
@@ -93,6 +106,77 @@ def read_http_config(table: ConfigMapping) -> HttpConfig:
         server_name=tls.text("server_name") if tls is not None else "",
         follow_redirects=table.switch("follow_redirects", True),
     )
+
+
+def read_sender_config(table: ConfigMapping) -> HttpConfig:
+    """As `read_http_config`, with proxies and OAuth 2: for what is sent by `blocking_http`."""
+    http = replace(read_http_config(table), proxies=_proxies(table))
+    if not table.has("oauth2"):
+        table.raw("oauth2")
+        return http
+    if any(name.lower() == "authorization" for name, _ in http.headers):
+        table.fail("oauth2", "use only one of basic_auth, authorization, bearer_token and oauth2")
+    return replace(http, oauth2=_oauth2(table.table("oauth2")))
+
+
+def _proxies(table: ConfigMapping) -> ProxyRules | None:
+    from gpuscope.base.http_proxy import ProxyRules, environment_rules, parse_proxy
+
+    url, exceptions = table.text("proxy_url"), table.text("no_proxy")
+    is_given = table.has("proxy_from_environment")
+    from_environment = table.switch("proxy_from_environment", False)
+    headers = _secret_lists(table, "proxy_connect_header")
+    if from_environment and (url or exceptions):
+        table.fail("proxy_from_environment", "give it, or proxy_url and no_proxy, not both")
+    if exceptions and not url:
+        table.fail("no_proxy", "needs proxy_url")
+    if headers and not (url or from_environment):
+        table.fail("proxy_connect_header", "needs proxy_url or proxy_from_environment")
+    if url:
+        try:
+            parse_proxy(url)
+        except ValueError as error:
+            table.fail("proxy_url", error)
+        return ProxyRules(url, url, exceptions, headers)
+    if headers:
+        return replace(environment_rules(os.environ), connect_headers=headers)
+    return ProxyRules() if is_given and not from_environment else None
+
+
+def _oauth2(table: ConfigMapping) -> ClientCredentials:
+    from gpuscope.base.oauth2 import ClientCredentials
+
+    if table.text("grant_type", "client_credentials") != "client_credentials":
+        table.fail("grant_type", "only client_credentials is supported")
+    tls = table.table("tls_config") if table.has("tls_config") else None
+    table.raw("tls_config")
+    http = HttpConfig(
+        tls=_tls(tls) if tls is not None else None,
+        server_name=tls.text("server_name") if tls is not None else "",
+        proxies=_proxies(table),
+    )
+    path, secret = table.file("client_secret_file"), table.text("client_secret")
+    if path is not None and secret:
+        table.fail("client_secret", "give it or client_secret_file, not both")
+    url, http = split_credentials(table.text("token_url"), http, f"{table.location}: token_url")
+    credentials = ClientCredentials(
+        token_url=url,
+        client_id=table.text("client_id"),
+        secret=secret,
+        secret_file=path,
+        scopes=table.strings("scopes"),
+        parameters=tuple(table.labels("endpoint_params").items()),
+        http=http,
+    )
+    if not credentials.client_id:
+        table.fail("client_id", "must be given")
+    table.finish((), lambda text: None)
+    return credentials
+
+
+def _secret_lists(table: ConfigMapping, key: str) -> tuple[tuple[str, str], ...]:
+    lists = table.table(key)
+    return tuple((name, value) for name in table.raw(key) or {} for value in lists.strings(str(name)))
 
 
 def _authorization(table: ConfigMapping) -> list[tuple[str, str]]:

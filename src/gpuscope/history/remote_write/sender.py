@@ -278,7 +278,8 @@ def build_queues(
     """Of `--remote-write` and of the receivers in a configuration file; None if there are none."""
     http = HttpConfig()
     if settings.remote_write_http_config:
-        http = load_http_config(home_file(settings.remote_write_http_config, "remote_write_http_config"))
+        path = home_file(settings.remote_write_http_config, "remote_write_http_config")
+        http = load_http_config(path, is_blocking=True)
     given = [split_credentials(url, http, f"--remote-write {url}") for url in settings.remote_write]
     queues = [
         RemoteWriteQueue(url, PostClient(url, one), external_labels, queue_bytes=queue_bytes)

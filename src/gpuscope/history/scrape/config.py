@@ -19,7 +19,8 @@ import yaml
 from gpuscope.base.config_values import ConfigMapping, load_yaml
 from gpuscope.base.errors import UsageError
 from gpuscope.base.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
-from gpuscope.base.http_config import HttpConfig, read_http_config, split_credentials
+from gpuscope.base.http_config import UNUSED as HTTP_UNUSED
+from gpuscope.base.http_config import HttpConfig, read_http_config, read_sender_config, split_credentials
 from gpuscope.base.limits import Limits
 from gpuscope.base.yaml_file import TextDumper
 from gpuscope.history.scrape.job_options import (
@@ -48,7 +49,7 @@ _GLOBAL_UNSUPPORTED = (
 )  # fmt: skip
 _TOP_UNSUPPORTED = ("remote_read", "tracing", "otlp", "runtime")
 _WRITE_UNSUPPORTED = (
-    *HTTP_UNSUPPORTED, "name", "queue_config", "metadata_config", "send_exemplars", "send_native_histograms",
+    *HTTP_UNUSED, "name", "queue_config", "metadata_config", "send_exemplars", "send_native_histograms",
     "protobuf_message", "sigv4", "azuread", "google_iam", "round_robin_dns", "remote_timeout",
     "write_relabel_configs",
 )  # fmt: skip
@@ -319,7 +320,7 @@ _NEEDS_TARGET = ("replace", "hashmod", "lowercase", "uppercase", "keepequal", "d
 
 
 def _remote_write(table: ConfigMapping, warnings: list[str]) -> RemoteWriteConfig:
-    url, http = split_credentials(table.text("url"), read_http_config(table), f"{table.location}: url")
+    url, http = split_credentials(table.text("url"), read_sender_config(table), f"{table.location}: url")
     table.finish(_WRITE_UNSUPPORTED, warnings.append)
     return RemoteWriteConfig(url, http)
 

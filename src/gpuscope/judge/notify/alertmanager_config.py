@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from gpuscope.base.config_values import ConfigMapping
-from gpuscope.base.http_config import UNSUPPORTED as HTTP_UNSUPPORTED
-from gpuscope.base.http_config import HttpConfig, read_http_config
+from gpuscope.base.http_config import UNUSED, HttpConfig, read_sender_config
 from gpuscope.history.scrape.config import TargetGroup, read_file_patterns, read_group, read_relabel_rules
 from gpuscope.history.scrape.provider_configs import (
     SUPPORTED_KINDS,
@@ -25,7 +24,7 @@ from gpuscope.history.scrape.provider_configs import (
 from gpuscope.history.scrape.relabel import RelabelRule, relabel
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
-_UNUSED = (*HTTP_UNSUPPORTED, "sigv4")
+_UNUSED = (*UNUSED, "sigv4")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,7 +99,7 @@ def _read_group(table: ConfigMapping, warnings: list[str]) -> AlertmanagerGroup:
         scheme=scheme,
         path=posixpath.join("/", table.text("path_prefix").strip("/"), "api/v2/alerts"),
         timeout_seconds=table.duration("timeout", DEFAULT_TIMEOUT_SECONDS),
-        http=read_http_config(table),
+        http=read_sender_config(table),
         static=tuple(read_group(entry) for entry in table.tables("static_configs")),
         files=files,
         providers=read_providers(table, warnings),

@@ -1,8 +1,4 @@
-"""Reads the options that many kinds of channels have: secrets, URLs, `http_config`, `tls_config`, addresses.
-
-Unsupported HTTP options (a proxy, OAuth 2) are refused, because the message would be sent differently than
-configured.
-"""
+"""Reads the options that many kinds of channels have: secrets, URLs, `http_config`, `tls_config`, addresses."""
 
 from __future__ import annotations
 
@@ -11,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import urlsplit
 
 from gpuscope.base.config_values import ConfigMapping
-from gpuscope.base.http_config import UNSUPPORTED, HttpConfig, read_http_config
+from gpuscope.base.http_config import UNUSED, HttpConfig, read_http_config, read_sender_config
 from gpuscope.judge.notify.channel import SECRET, SecretText
 
 PLAIN_HTTP = HttpConfig()
-HARMLESS_HTTP = ("enable_http2",)
 
 
 def finish(table: ConfigMapping) -> None:
@@ -70,17 +65,8 @@ def read_channel_http(table: ConfigMapping, default: HttpConfig) -> HttpConfig:
         table.raw("http_config")
         return default
     part = table.table("http_config")
-    http = read_http_config(part)
-
-    def refuse(text: str) -> None:
-        for key in UNSUPPORTED:
-            if key not in HARMLESS_HTTP and part.has(key) and part.raw(key) not in (False, "false", "", [], {}):
-                part.fail(
-                    key,
-                    "is not supported here; without it the message would be sent differently than configured",
-                )
-
-    part.finish(UNSUPPORTED, refuse)
+    http = read_sender_config(part)
+    part.finish(UNUSED, lambda text: None)
     return http
 
 
