@@ -9,7 +9,8 @@ import pytest
 from gpuscope.agent.collect.counters import Integrator
 from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings, load_settings
-from gpuscope.demo import MODELS, DemoFleet
+from gpuscope.demo import DemoFleet
+from gpuscope.model.demo_model import demo_models
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import Snapshot, SourceStatus
 from tests.goldens import check_golden
@@ -17,7 +18,7 @@ from tests.goldens import check_golden
 GOLDEN = Path(__file__).parent.parent / "golden" / "models"
 AT = 1_750_000_000.0
 FAMILIES = ("native", "dcgm", "nvidia_smi", "dcgm_legacy", "sessions")
-NAMES = (*MODELS, "a100-80-mig", "h100-mig")
+NAMES = (*demo_models(), "a100-80-mig", "h100-mig")
 
 
 def snapshot_of(model: str) -> Snapshot:

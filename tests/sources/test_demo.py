@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
-from gpuscope.demo import MODELS, SOURCE, DemoFleet, open_node
+from gpuscope.demo import SOURCE, DemoFleet, open_node
 from gpuscope.demo.fleet import MIX
+from gpuscope.model.demo_model import demo_models
 from gpuscope.model.readings import ABSENT, Device, Instance, Process, Reading
 from gpuscope.model.source import Tier, load_source
+from gpuscope.vendors.nvidia.demo_models import NvidiaModel
 from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.examples import examples
 
@@ -190,20 +192,21 @@ def check_processes(device: Device, processes: list[Process], at: float) -> None
         assert shares <= device.utilization_ratio + 0.005 * max(1, len(processes))  # type: ignore[operator]
 
 
-@pytest.mark.parametrize("key", MODELS)
+@pytest.mark.parametrize("key", demo_models())
 def test_a_model_tells_what_it_can_and_nothing_else(key: str) -> None:
-    model = MODELS[key]
+    model = demo_models()[key]
+    assert isinstance(model, NvidiaModel)
     device = fleet(demo_model=key, demo_gpus=2).reading(0, NOW).devices[0]
     assert device.model == model.name
     assert device.memory_total_bytes == model.memory_mib * 1024 * 1024
     assert ("memory" in device.temperature_celsius) == model.hbm
     assert bool(device.fan_speed_ratio) == bool(model.fans)
-    assert bool(device.link_up) == bool(device.link_bytes) == bool(model.nvlinks)
-    assert len(device.link_bytes_each) == 2 * model.nvlinks
+    assert bool(device.link_up) == bool(device.link_bytes) == bool(model.links)
+    assert len(device.link_bytes_each) == 2 * model.links
     assert bool(device.ecc_errors) == model.ecc
     assert (device.engine_active_ratio.get("sm", ABSENT) is ABSENT) == (not model.profiling)
     assert (device.serial is ABSENT) == (model.brand == "GeForce")
-    assert (own(device).mig_enabled is ABSENT) == (not model.mig)
+    assert (own(device).mig_enabled is ABSENT) == (not model.profiles)
     assert bool(own(device).remapped_rows) == bool(model.row_remap_banks)
     assert bool(own(device).retired_pages) == (model.ecc and not model.row_remap_banks)
     assert (device.temperature_margin_celsius is ABSENT) == (not model.reports_margin)

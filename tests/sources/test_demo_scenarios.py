@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
-from gpuscope.demo import MODELS, SCENARIOS, DemoFleet, check_settings, open_node
+from gpuscope.demo import SCENARIOS, DemoFleet, check_settings, open_node
 from gpuscope.demo.scenarios import parse_scenario
+from gpuscope.model.demo_model import demo_models
 from gpuscope.model.readings import ABSENT, Device, Process, Reading
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, own
@@ -194,7 +195,7 @@ def test_nothing_happens_before_its_cue_nor_on_other_nodes(name: str) -> None:
         assert played.reading(0, NOW + 180, NOW) != plain.reading(0, NOW + 180, NOW)
 
 
-@pytest.mark.parametrize("model", [*MODELS, "h100-mig"])
+@pytest.mark.parametrize("model", [*demo_models(), "h100-mig"])
 @pytest.mark.parametrize("gpus", [1, 8])
 def test_all_scenarios_at_once_play_on_every_model(model: str, gpus: int) -> None:
     reading = read(*SCENARIOS, demo_model=model, demo_gpus=gpus)

@@ -13,14 +13,12 @@ from collections.abc import Callable
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.demo.fleet import DemoFleet, node_name
-from gpuscope.demo.models import MODELS
 from gpuscope.demo.plan import DemoSettings
 from gpuscope.demo.scenarios import SCENARIOS
 from gpuscope.model.readings import Reading
 from gpuscope.model.source import Source, SourceSpec, Tier
 
 __all__ = [
-    "MODELS",
     "SCENARIOS",
     "SOURCE",
     "DemoFleet",

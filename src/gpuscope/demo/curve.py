@@ -15,21 +15,23 @@ from itertools import accumulate
 from math import exp
 from typing import Final, TypeAlias
 
+from gpuscope.model.demo_model import NOT_SLOWED, Slowdown
+
 Rates: TypeAlias = tuple[float, ...]
 """One number for each of the rates below; in a phase the rate itself, in a total its integral."""
 
 BUSY: Final = 0  # utilisation, 0 to 1; as a total: busy seconds
 POWER: Final = 1  # watts; as a total: joules
-NVLINK: Final = 2  # bytes per second each way; as a total: bytes
+LINK: Final = 2  # bytes per second each way; as a total: bytes
 POWER_CAP: Final = 3  # 1 while the power limit lowers the clocks; as a total: seconds
-SW_THERMAL: Final = 4
-HW_THERMAL: Final = 5
+HEAT: Final = 4  # the driver lowers the clocks; as a total: seconds
+HOT_HARDWARE: Final = 5
 ZERO: Final[Rates] = (0.0,) * 6
 
 SECONDS_GRAIN: Final = 1 / 8
 _BUSY_GRAIN: Final = 1 / 1024
 _POWER_GRAIN: Final = 1 / 1024
-_NVLINK_GRAIN: Final = 2.0**20
+_LINK_GRAIN: Final = 2.0**20
 
 
 def on_grain(value: float, grain: float = SECONDS_GRAIN) -> float:
@@ -56,14 +58,14 @@ class Phase:
     seconds: float
     rates: Rates
     clock_ratio: float = 1.0  # of the highest SM clock
-    reasons: int = 0  # the driver's mask of throttle reasons
+    slowdown: Slowdown = NOT_SLOWED
 
 
 def _exact(phase: Phase) -> Phase:
     seconds = max(SECONDS_GRAIN, on_grain(phase.seconds))
-    busy, power, nvlink, *throttled = phase.rates  # the last are 0 or 1
-    rates = (on_grain(busy, _BUSY_GRAIN), on_grain(power, _POWER_GRAIN), on_grain(nvlink, _NVLINK_GRAIN))
-    return Phase(seconds, (*rates, *throttled), phase.clock_ratio, phase.reasons)
+    busy, power, link, *throttled = phase.rates  # the last are 0 or 1
+    rates = (on_grain(busy, _BUSY_GRAIN), on_grain(power, _POWER_GRAIN), on_grain(link, _LINK_GRAIN))
+    return Phase(seconds, (*rates, *throttled), phase.clock_ratio, phase.slowdown)
 
 
 class Curve:

@@ -15,9 +15,8 @@ from typing import Final
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
-from gpuscope.demo import models as identity
 from gpuscope.demo.jobs import SLURM, digest
-from gpuscope.demo.models import Model, find_model
+from gpuscope.demo.models import find_model, identify, instance_uuid
 from gpuscope.demo.physics import CurveCache
 from gpuscope.demo.plan import DemoSettings
 from gpuscope.demo.scenarios import ScenarioNode, ScheduledScenario, apply_scenarios, parse_scenarios
@@ -27,8 +26,8 @@ from gpuscope.demo.simulated_host import GIB, Machine, read_host
 from gpuscope.demo.simulated_load import SimulatedLoads
 from gpuscope.demo.simulated_slurm import SimulatedSlurm
 from gpuscope.demo.track import Timeline
-from gpuscope.model.readings import ABSENT, Driver, Maybe, Reading, SlurmState
-from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
+from gpuscope.model.demo_model import DemoModel, demo_gpus_of
+from gpuscope.model.readings import ABSENT, Maybe, Reading, SlurmState
 
 DAY: Final = 86_400.0
 MIN_UPTIME_DAYS: Final = 35
@@ -48,16 +47,12 @@ MIX: Final = (
     ("v100", "cluster"),
     ("a100-40", "serving"),
 )
-DRIVER: Final = Driver(
-    driver_version=identity.DRIVER_VERSION,
-    library_versions={"nvml": identity.NVML_VERSION, "cuda": identity.CUDA_VERSION},
-)
 
 
 @dataclass(frozen=True, slots=True)
 class Node:
     machine: Machine
-    model: Model
+    model: DemoModel
     gpus: tuple[Gpu, ...]
     busy_at_boot: float
 
@@ -112,12 +107,13 @@ class DemoFleet:
     def reading(self, node_index: int, at: float, since: float | None = None) -> Reading:
         """The node at `at`. Means and XIDs cover the time from `since`, the previous reading, until `at`."""
         node = self.node(node_index)
+        vendor = demo_gpus_of(node.model)
         read = [gpu.read(at, since) for gpu in node.gpus]
         devices = tuple(device for device, _ in read)
         held = sum(1 for _, processes in read if processes)
         errors = chain.from_iterable(gpu.errors(since, at) for gpu in node.gpus) if since is not None else ()
         return Reading(
-            drivers={NVIDIA: DRIVER},
+            drivers={vendor.vendor: vendor.driver},
             devices=devices,
             processes=tuple(process for _, processes in read for process in processes),
             host=read_host(node.machine, at, node.busy_seconds, held),
@@ -163,11 +159,11 @@ class DemoFleet:
         return Node(machine, model, gpus, sum(gpu.busy_seconds(machine.boot) for gpu in gpus))
 
     def _plan(
-        self, index: int, role: str, model: Model, split: bool, boot: float, curves: CurveCache
+        self, index: int, role: str, model: DemoModel, split: bool, boot: float, curves: CurveCache
     ) -> tuple[Gpu, ...]:
         layouts = [_layout(model, split, gpu, self._gpus) for gpu in range(self._gpus)]
         units = [
-            Unit(chip_share=model.mig[row].compute_slices / 7, mig=True) if layout else Unit()
+            Unit(chip_share=model.profiles[row].chip_share, is_instance=True) if layout else Unit()
             for layout in layouts
             for _, row in layout or ((0, 0),)
         ]
@@ -176,15 +172,13 @@ class DemoFleet:
             Gpu(
                 gpu,
                 model,
-                identity.identify(self._seed, index, gpu, model),
+                identify(self._seed, index, gpu, model),
                 boot,
                 self._instances(index, gpu, model, layout, timelines) if layout else next(timelines),
             )
             for gpu, layout in enumerate(layouts)
         )
-        linked = [
-            gpu for gpu in gpus if model.nvlinks and not gpu.instances
-        ]  # MIG and NVLink exclude each other
+        linked = [gpu for gpu in gpus if model.links and not gpu.instances]  # a split GPU has no links
         for gpu in linked:
             gpu.peers = tuple(peer for peer in linked if peer is not gpu)
         return gpus
@@ -193,26 +187,29 @@ class DemoFleet:
         self,
         node: int,
         gpu: int,
-        model: Model,
+        model: DemoModel,
         layout: tuple[tuple[int, int], ...],
         timelines: Iterator[Timeline],
     ) -> tuple[SimulatedInstance, ...]:
         return tuple(
             SimulatedInstance(
-                identity.instance_uuid(self._seed, node, gpu, gi), gi, model.mig[row], next(timelines)
+                instance_uuid(self._seed, node, gpu, number, model),
+                number,
+                model.profiles[row],
+                next(timelines),
             )
-            for gi, row in layout
+            for number, row in layout
         )
 
-    def _machine(self, index: int, model: Model) -> Machine:
-        big = model.nvlinks > 0
+    def _machine(self, index: int, model: DemoModel) -> Machine:
+        big = model.links > 0
         return Machine(
             name=node_name(index),
             boot=self._boot(index),
             gpus=self._gpus,
             cpus=32 if big else 16,
             memory_bytes=(2048 if big else 256) * GIB,
-            aarch64=model.key == "gb200",
+            aarch64=model.is_on_arm,
         )
 
     def _boot(self, index: int) -> float:
@@ -233,7 +230,7 @@ def node_name(index: int) -> str:
     return f"gpu-{letters}{place + 1:02d}"
 
 
-def _layout(model: Model, split: bool, gpu: int, gpus: int) -> tuple[tuple[int, int], ...]:
-    """The MIG instances of this GPU. On a node with MIG the last quarter of the GPUs is split, at least one."""
+def _layout(model: DemoModel, split: bool, gpu: int, gpus: int) -> tuple[tuple[int, int], ...]:
+    """The instances of this GPU. On a node with split GPUs these are the last quarter, at least one."""
     first = gpus - max(1, gpus // 4)
-    return model.mig_layouts[(gpu - first) % len(model.mig_layouts)] if split and gpu >= first else ()
+    return model.layouts[(gpu - first) % len(model.layouts)] if split and gpu >= first else ()

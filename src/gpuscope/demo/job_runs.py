@@ -17,7 +17,7 @@ from gpuscope.demo.track import Piece
 
 @dataclass(frozen=True, slots=True)
 class SlurmGpu:
-    """A GPU or MIG instance as Slurm counts it: its node, its index there, and its model or MIG profile."""
+    """A GPU or instance as Slurm counts it: its node, its index there, and its model or profile."""
 
     node: str
     index: int

@@ -85,7 +85,7 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """One process of a job on one GPU or MIG instance."""
+    """One process of a job on one GPU or instance."""
 
     job: Job
     rank: int = 0

@@ -31,7 +31,7 @@ from gpuscope.demo.workload import (
     WAITING_RANK,
     Workload,
 )
-from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
+from gpuscope.model.demo_model import NOT_SLOWED, Slowdown
 
 LASTED_SECONDS: Final = 8 * 3600.0  # how long a state without a start time has lasted
 UNUSED_SECONDS: Final = 30 * 3600.0  # as above; a GPU is called unused after a day
@@ -82,7 +82,7 @@ def _job(name: str, work: Workload, person: int, slot: int = 0) -> Job:
 
 
 def _occupy(gpu: Gpu, at: float, activities: Sequence[Activity]) -> None:
-    """Replaces the GPU's work from `at` on; on a MIG GPU that of the first instance, the others go idle."""
+    """Replaces the GPU's work from `at` on; on a split GPU that of the first instance, the others go idle."""
     for place, timeline in enumerate(gpu.timelines):
         chip_share = gpu.chip_shares[place]
         rest = Curve([load_phase(gpu.model, IDLE, 3600.0, 0.0, chip_share)], gpu.model.cooling_seconds)
@@ -120,12 +120,11 @@ def _held_idle(node: ScenarioNode, at: float) -> None:
 def _thermal(node: ScenarioNode, at: float) -> None:
     gpu = node.gpu(2)
     full = load_phase(gpu.model, TRAINING, 60.0, 1.0, gpu.chip_shares[0])
-    busy, watts, nvlink = full.rates[:3]
-    software, hardware = THROTTLE_BITS["sw_thermal_slowdown"], THROTTLE_BITS["hw_thermal_slowdown"]
-    slowed = (busy, watts * 0.55, nvlink * 0.5, 0.0)
+    busy, watts, link = full.rates[:3]
+    slowed = (busy, watts * 0.55, link * 0.5, 0.0)
     phases = [
-        Phase(20.0, (*slowed, 1.0, 0.0), 0.58, software),
-        Phase(10.0, (*slowed, 1.0, 1.0), 0.42, software | hardware | THROTTLE_BITS["hw_slowdown"]),
+        Phase(20.0, (*slowed, 1.0, 0.0), 0.58, Slowdown.HEAT),
+        Phase(10.0, (*slowed, 1.0, 1.0), 0.42, Slowdown.HEAT | Slowdown.HOT_HARDWARE),
     ]
     tenants = (Tenant(job=_job("thermal", TRAINING, 4), memory_share=0.8),)
     lag = gpu.model.cooling_seconds
@@ -149,7 +148,7 @@ def _ecc_storm(node: ScenarioNode, at: float) -> None:
     gpu = node.gpu(1)
     if gpu.model.ecc:
         gpu.faults.ecc_at = at
-        again = 94 if gpu.model.row_remap_banks else 48  # errors are contained from Ampere on
+        again = 94 if gpu.model.contains_errors else 48
         gpu.faults.xids += [(at, 48), (at, 63), *((at + 60.0 * n, again) for n in range(1, 240))]
 
 
@@ -238,7 +237,7 @@ def _slow_sibling(node: ScenarioNode, at: float) -> None:
         chip_share = gpu.chip_shares[0]
         phase = load_phase(gpu.model, TRAINING, 60.0, 0.97, chip_share)
         if gpu is node.gpu(3):
-            phase = replace(phase, clock_ratio=0.6 * phase.clock_ratio, reasons=0)
+            phase = replace(phase, clock_ratio=0.6 * phase.clock_ratio, slowdown=NOT_SLOWED)
         curve = Curve([phase], gpu.model.cooling_seconds)
         tenants = (Tenant(job=job, rank=rank, memory_share=0.8),)
         _occupy(gpu, at, [Activity(0.0, curve, TRAINING, tenants)])

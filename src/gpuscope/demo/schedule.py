@@ -1,4 +1,4 @@
-"""The job schedule of one node: two days of jobs for each GPU and MIG instance, which then repeat.
+"""The job schedule of one node: two days of jobs for each GPU and instance, which then repeat.
 
 GPUs are allocated in gangs, as schedulers do; the rounds of the gangs begin at different hours, so that a node
 never starts everything at once. The period is a whole number of days, so that daily patterns keep their hours.
@@ -95,10 +95,10 @@ ROLES: Final[dict[str, Role]] = {
 
 @dataclass(slots=True)
 class Unit:
-    """A GPU or a MIG instance to be planned, and the share of the chip that it is."""
+    """A GPU or an instance to be planned, and the share of the chip that it is."""
 
     chip_share: float = 1.0
-    mig: bool = False
+    is_instance: bool = False
     activities: list[Activity] = field(default_factory=list)
 
 
@@ -108,7 +108,7 @@ def plan_node(key: str, role: Role, units: list[Unit], curves: CurveCache) -> li
     timelines: list[Timeline] = []
     while len(timelines) < len(units):
         gang = units[len(timelines) :][: random.choice(role.gangs)]
-        if any(unit.mig for unit in gang):
+        if any(unit.is_instance for unit in gang):
             gang = gang[:1]
         origin = EPOCH + random.randrange(int(PERIOD))
         _GangPlan(f"{key}/{len(timelines)}", role, gang, curves, origin).fill()
@@ -145,7 +145,7 @@ class _GangPlan:
 
     def _pick_work(self) -> Workload:
         works = self._role.works if len(self._gang) == 1 else self._role.gang_works
-        if self._gang[0].mig:
+        if self._gang[0].is_instance:
             works = ((NOTEBOOK, 3), (INFERENCE, 3), (SWEEP, 1))
         return self._random.choices([work for work, _ in works], [weight for _, weight in works])[0]
 
@@ -173,7 +173,7 @@ class _GangPlan:
 
     def _sharing(self, work: Workload) -> tuple[float, ...]:
         """How the processes on one GPU share its utilisation; a small part belongs to no process."""
-        alone = len(self._gang) > 1 or self._gang[0].mig or work not in (INFERENCE, NOTEBOOK)
+        alone = len(self._gang) > 1 or self._gang[0].is_instance or work not in (INFERENCE, NOTEBOOK)
         if alone or self._random.random() >= self._role.shared:
             return (1.0,)
         weights = [self._random.uniform(0.3, 1.0) for _ in range(self._random.randint(2, 4))]

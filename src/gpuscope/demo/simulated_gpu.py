@@ -1,7 +1,7 @@
-"""One simulated GPU at any time: its device, MIG instances, processes and XIDs.
+"""One simulated GPU at any time: its device, instances, processes and errors.
 
-All counters start at `boot`, together with the driver. The values of a MIG GPU are the sums over its instances.
-What the driver does not report with MIG is absent here too: the GPU's utilisation and the processes' SM shares.
+All counters start at `boot`, together with the driver. The values of a split GPU are the sums over its
+instances. What drivers do not report of it is absent here too: its utilisation and the processes' SM shares.
 """
 
 from __future__ import annotations
@@ -10,19 +10,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from operator import sub
 
-from gpuscope.demo.constant_fields import (
-    NOT_SUPPORTED,
-    OPEN,
-    constant_fields,
-    has_nvlink_between,
-    identity_fields,
-)
 from gpuscope.demo.curve import BUSY, POWER, ZERO, Rates, added
 from gpuscope.demo.jobs import BARE, FirstProcess, Tenant, run_of
-from gpuscope.demo.models import MIB, Identity, MigProfile, Model
 from gpuscope.demo.track import Faults, Moment, Timeline
-from gpuscope.demo.varying_fields import SimulatedGpuState, instance_fields, varying_fields
+from gpuscope.demo.varying_readings import SimulatedGpuState, instance_readings, varying_readings
 from gpuscope.demo.workload import Workload
+from gpuscope.model.demo_model import MIB, DemoIdentity, DemoModel, InstanceProfile, demo_gpus_of
 from gpuscope.model.readings import (
     ABSENT,
     NO_WORK,
@@ -35,7 +28,6 @@ from gpuscope.model.readings import (
     ProcessWork,
     Uuid,
 )
-from gpuscope.vendors.nvidia.nvidia_values import NVIDIA, make_device, make_instance
 
 MEMORY_GRAIN = 2 * MIB  # the driver allocates memory in pages of 2 MiB
 _START_READS = 3e9  # bytes: libraries, and a model
@@ -44,39 +36,40 @@ _START_SHARE = 0.06  # of its memory, which a process has from the start
 
 @dataclass(frozen=True, slots=True)
 class SimulatedInstance:
-    """A MIG instance: its ids, and its work over time."""
+    """An instance: its ids, and its work over time."""
 
     uuid: Uuid
-    gpu_instance: int
-    profile: MigProfile
+    number: int
+    profile: InstanceProfile
     timeline: Timeline
 
     @property
     def chip_share(self) -> float:
-        return self.profile.compute_slices / 7
+        return self.profile.chip_share
 
 
 class Gpu:
     def __init__(
         self,
         index: int,
-        model: Model,
-        identity: Identity,
+        model: DemoModel,
+        identity: DemoIdentity,
         boot: float,
         work: Timeline | Sequence[SimulatedInstance],
     ) -> None:
         self.index = index
         self.model = model
+        self._vendor = demo_gpus_of(model)
         self.identity = identity
         self.faults = Faults()
         self.instances: tuple[SimulatedInstance, ...] = () if isinstance(work, Timeline) else tuple(work)
         self.timelines = [work] if isinstance(work, Timeline) else [instance.timeline for instance in work]
-        self.peers: tuple[Gpu, ...] = ()  # the node's other GPUs, if it has NVLink
+        self.peers: tuple[Gpu, ...] = ()  # the node's other GPUs, if links join them
         self.chip_shares = tuple(instance.chip_share for instance in self.instances) or (1.0,)
         self._boot = boot
         self._unsplit = 1.0 - sum(self.chip_shares)
         self._usable = (model.memory_mib - model.reserved_mib) * MIB
-        self._constant_fields = constant_fields(index, model, identity, bool(self.instances))
+        self._constant_readings = self._vendor.constant_readings(index, model, identity, bool(self.instances))
         self._at_boot = ZERO
         self._runs: dict[tuple[str, float, int], FirstProcess] = {}
 
@@ -102,8 +95,9 @@ class Gpu:
 
     def read(self, at: float, since: float | None) -> tuple[Device, list[Process]]:
         if at >= self.faults.lost_at:
-            who = identity_fields(self.index, self.model, self.identity)
-            return make_device(uuid=self.identity.uuid, index=self.index, lost=True, **who), []
+            who = self._vendor.identity_readings(self.index, self.model, self.identity)
+            lost = self._vendor.make_device(uuid=self.identity.uuid, index=self.index, lost=True, **who)
+            return lost, []
         moments = [timeline.moment(at) for timeline in self.timelines]
         processes: list[Process] = []
         instances: list[Instance] = []
@@ -111,28 +105,22 @@ class Gpu:
             for instance, moment in zip(self.instances, moments, strict=True):
                 mine = list(self._processes(moment, at, instance))
                 processes += mine
-                instances.append(_instance(self.model, instance, moment, _used(mine)))
+                instances.append(self._instance(instance, moment, _used(mine)))
         else:
             processes += self._processes(moments[0], at, None)
         used = _used(processes)
         orphaned = self.faults.orphaned_share(at) * self._usable // MEMORY_GRAIN * MEMORY_GRAIN
         state = self._state(moments, at, since, min(used + orphaned, max(used, self._usable)))
-        device = make_device(
+        peers = [peer.index for peer in self.peers if at < peer.faults.lost_at]
+        device = self._vendor.make_device(
             uuid=self.identity.uuid,
             index=self.index,
             instances=tuple(instances),
-            p2p_nvlink_status=self._peer_statuses(at),
-            **self._constant_fields,
-            **varying_fields(state, self.faults),
+            **self._vendor.peer_readings(self.model, self.index, peers),
+            **self._constant_readings,
+            **self._vendor.varying_readings(self.model, varying_readings(state, self.faults)),
         )
         return device, processes
-
-    def _peer_statuses(self, at: float) -> dict[str, float]:
-        return {
-            str(peer.index): OPEN if has_nvlink_between(self.model, self.index, peer.index) else NOT_SUPPORTED
-            for peer in self.peers
-            if at < peer.faults.lost_at
-        }
 
     def _state(self, moments: list[Moment], at: float, since: float | None, used: float) -> SimulatedGpuState:
         totals = self._gained(moments, at)
@@ -210,16 +198,25 @@ class Gpu:
             first_process = self._runs[key] = run_of(tenant.job, start, number)
         return first_process
 
+    def _instance(self, instance: SimulatedInstance, moment: Moment, used: float) -> Instance:
+        return self._vendor.make_instance(
+            uuid=instance.uuid,
+            gpu_instance=instance.number,
+            compute_instance=0,
+            profile=instance.profile.name,
+            **instance_readings(self.model, instance.profile, moment, used),
+        )
+
     def errors(self, since: float, until: float) -> Iterator[ErrorEvent]:
         """The XIDs of [since, until). A lost GPU reports none."""
         found = [*self.faults.xids, *(x for t in self.timelines for x in t.xids(since, until))]
         for at, xid in found:
             if since <= at < min(until, self.faults.lost_at):
                 yield ErrorEvent(
-                    vendor=NVIDIA,
+                    vendor=self._vendor.vendor,
                     code=str(xid),
                     at=at,
-                    reporter="nvml",
+                    reporter=self._vendor.error_reporter,
                     gpu_uuid=self.identity.uuid,
                     pci_bus_id=self.identity.pci_bus_id,
                     message=f"simulated Xid {xid}",
@@ -242,13 +239,3 @@ def _memory(tenant: Tenant, age: float, usable: float) -> float:
 
 def _used(processes: Sequence[Process]) -> float:
     return sum(process.memory_bytes for process in processes if process.memory_bytes is not ABSENT)
-
-
-def _instance(model: Model, instance: SimulatedInstance, moment: Moment, used: float) -> Instance:
-    return make_instance(
-        uuid=instance.uuid,
-        gpu_instance=instance.gpu_instance,
-        compute_instance=0,
-        profile=instance.profile.name,
-        **instance_fields(model, instance.profile, moment, used),
-    )

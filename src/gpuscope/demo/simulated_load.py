@@ -8,14 +8,13 @@ they never go back. Loads begin now and never in the simulated past.
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from gpuscope.base.errors import UsageError
-from gpuscope.model.readings import ABSENT, Device, Maybe, Owner, Pid, Process, Reading, Uuid
-from gpuscope.vendors.nvidia.nvidia_values import own
+from gpuscope.model.readings import ABSENT, Device, Maybe, Owner, Pid, Process, Reading, Uuid, VendorValues
 
 MAX_LOADS: Final = 64
 MAX_SECONDS: Final = 24 * 3600.0
@@ -147,8 +146,6 @@ class SimulatedLoads:
             engine: value + (1 - value) * load.target * activity.get(engine, 0.0)
             for engine, value in device.engine_active_ratio.items()
         }
-        mine = own(device)
-        occupancy = _mixed(mine.sm_occupancy_ratio, load.target * OCCUPANCY)
         return replace(
             device,
             utilization_ratio=_mixed(device.utilization_ratio, load.target),
@@ -158,7 +155,9 @@ class SimulatedLoads:
             memory_used_bytes=_plus(device.memory_used_bytes, load.memory_bytes),
             memory_free_bytes=_plus(device.memory_free_bytes, -load.memory_bytes),
             engine_active_ratio=engines,
-            vendor_values=replace(mine, sm_occupancy_ratio=occupancy),
+            vendor_values=_changed(
+                device, "sm_occupancy_ratio", lambda ratio: _mixed(ratio, load.target * OCCUPANCY)
+            ),
         )
 
 
@@ -180,12 +179,16 @@ def _with_copies(device: Device, load: SimulatedLoad) -> Device:
     return replace(
         device,
         pcie_bytes_per_second=added(device.pcie_bytes_per_second),
-        vendor_values=replace(
-            own(device), profiled_pcie_bytes_per_second=added(own(device).profiled_pcie_bytes_per_second)
-        ),
+        vendor_values=_changed(device, "profiled_pcie_bytes_per_second", added),
         memory_used_bytes=_plus(device.memory_used_bytes, load.memory_bytes),
         memory_free_bytes=_plus(device.memory_free_bytes, -load.memory_bytes),
     )
+
+
+def _changed(device: Device, name: str, change: Callable[[Any], object]) -> VendorValues:
+    """A reading that only some vendors have."""
+    values = device.vendor_values
+    return replace(values, **{name: change(getattr(values, name))}) if hasattr(values, name) else values
 
 
 def _mixed(value: Maybe[float], share: float) -> Maybe[float]:

@@ -1,4 +1,4 @@
-"""What one GPU (or MIG instance) does over time: activities, each with a curve, that repeat or are replaced.
+"""What one GPU (or instance) does over time: activities, each with a curve, that repeat or are replaced.
 
 A `Track` is a list of activities that repeats with a period or ends in one endless activity. A `Timeline` is a
 track into which others are spliced at given times. Both answer for any time, past or future, and their totals

@@ -32,7 +32,7 @@ class Workload:
     integer: float = 0.0
     pcie_in: float = 0.0  # shares of the link's bandwidth
     pcie_out: float = 0.0
-    nvlink: float = 0.0
+    link: float = 0.0
     encoder: float = 0.0
     decoder: float = 0.0
     memory: tuple[float, float] = (0.0, 0.0)  # least and most of the GPU's memory
@@ -137,42 +137,42 @@ IDLE: Final = Workload(name="idle", rhythm=_still)
 TRAINING: Final = Workload(
     name="training", rhythm=_training, intensity=1.03,
     sm=0.86, occupancy=0.38, tensor=0.47, dram=0.44, fp32=0.12, fp16=0.05, integer=0.2,
-    pcie_in=0.05, pcie_out=0.02, nvlink=0.33, memory=(0.72, 0.93), ramp_seconds=75, hours=(2.5, 14),
+    pcie_in=0.05, pcie_out=0.02, link=0.33, memory=(0.72, 0.93), ramp_seconds=75, hours=(2.5, 14),
     commands=("python3", "python3.11", "torchrun"),
     on_cpu=_on_cpu(0.82, io=0.02, workers=8, workers_cpu=2.4), reads=4e8,
 )  # fmt: skip
 STARVED: Final = Workload(
     name="starved", rhythm=_starved, intensity=0.7,
     sm=0.62, occupancy=0.27, tensor=0.21, dram=0.3, fp32=0.15, fp16=0.02, integer=0.15,
-    pcie_in=0.22, pcie_out=0.02, nvlink=0.08, memory=(0.3, 0.6), ramp_seconds=40, hours=(1.5, 7),
+    pcie_in=0.22, pcie_out=0.02, link=0.08, memory=(0.3, 0.6), ramp_seconds=40, hours=(1.5, 7),
     commands=("python", "python3"),
     on_cpu=_on_cpu(0.99, workers=0), reads=1.8e8,
 )  # fmt: skip
 SIMULATION: Final = Workload(
     name="simulation", rhythm=_sweep, intensity=0.82,
     sm=0.74, occupancy=0.51, tensor=0.0, dram=0.55, fp64=0.31, fp32=0.24, integer=0.18,
-    pcie_in=0.03, pcie_out=0.03, nvlink=0.04, memory=(0.1, 0.35), ramp_seconds=12, hours=(1, 6),
+    pcie_in=0.03, pcie_out=0.03, link=0.04, memory=(0.1, 0.35), ramp_seconds=12, hours=(1, 6),
     commands=("gmx_mpi", "lmp", "pmemd.cuda"),
     on_cpu=_on_cpu(0.88), reads=2e6,
 )  # fmt: skip
 SWEEP: Final = Workload(
     name="sweep", rhythm=_sweep, intensity=0.66,
     sm=0.55, occupancy=0.3, tensor=0.18, dram=0.28, fp32=0.18, fp16=0.03, integer=0.12,
-    pcie_in=0.08, pcie_out=0.02, nvlink=0.0, memory=(0.15, 0.4), ramp_seconds=20, hours=(0.2, 0.9),
+    pcie_in=0.08, pcie_out=0.02, link=0.0, memory=(0.15, 0.4), ramp_seconds=20, hours=(0.2, 0.9),
     commands=("python3",),
     on_cpu=_on_cpu(0.55, io=0.05, workers=4, workers_cpu=0.9), reads=9e7,
 )  # fmt: skip
 INFERENCE: Final = Workload(
     name="inference", rhythm=_inference, intensity=0.72,
     sm=0.48, occupancy=0.21, tensor=0.16, dram=0.58, fp32=0.06, fp16=0.08, integer=0.1,
-    pcie_in=0.04, pcie_out=0.03, nvlink=0.06, memory=(0.55, 0.9), ramp_seconds=95, hours=(9, 26),
+    pcie_in=0.04, pcie_out=0.03, link=0.06, memory=(0.55, 0.9), ramp_seconds=95, hours=(9, 26),
     commands=("VLLM::EngineCore", "tritonserver", "python3"),
     on_cpu=_on_cpu(0.42),
 )  # fmt: skip
 NOTEBOOK: Final = Workload(
     name="notebook", rhythm=_notebook, intensity=0.45,
     sm=0.34, occupancy=0.18, tensor=0.07, dram=0.22, fp32=0.14, integer=0.08,
-    pcie_in=0.06, pcie_out=0.02, nvlink=0.0, memory=(0.04, 0.45), ramp_seconds=8, hours=(2, 9),
+    pcie_in=0.06, pcie_out=0.02, link=0.0, memory=(0.04, 0.45), ramp_seconds=8, hours=(2, 9),
     commands=("python3", "ipykernel_launcher"),
     on_cpu=_on_cpu(0.06),
 )  # fmt: skip
@@ -199,7 +199,7 @@ NETWORK_BOUND: Final = Workload(
 )  # fmt: skip
 WAITING_RANK: Final = Workload(  # its kernel spins in a collective and polls its peers
     name="waiting-rank", rhythm=_spinning, intensity=0.08,
-    sm=0.12, occupancy=0.03, dram=0.02, integer=0.1, pcie_in=0.01, pcie_out=0.01, nvlink=0.02,
+    sm=0.12, occupancy=0.03, dram=0.02, integer=0.1, pcie_in=0.01, pcie_out=0.01, link=0.02,
     memory=(0.7, 0.8), ramp_seconds=75, on_cpu=_on_cpu(0.9, workers=8, workers_cpu=0.1),
 )  # fmt: skip
 HUNG: Final = Workload(  # as a waiting rank, but its peers never answer

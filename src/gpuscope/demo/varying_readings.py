@@ -1,41 +1,43 @@
-"""The fields of a reading that change with a GPU's state, rounded as the driver rounds them.
+"""The readings that change with a GPU's state, rounded as drivers round them.
 
-Built for every reading; fields that never change are in `constant_fields`. A field that the model does not have
-is left out and is therefore ABSENT.
+What the model does not have is left out and is therefore ABSENT. The vendor adds what only its driver reports.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from math import exp, pi, sin
-from typing import Any
 
-from gpuscope.demo.curve import BUSY, HW_THERMAL, NVLINK, POWER, POWER_CAP, SW_THERMAL, Rates
-from gpuscope.demo.models import MHZ, MIB, Identity, MigProfile, Model
+from gpuscope.demo.curve import BUSY, HEAT, HOT_HARDWARE, LINK, POWER, POWER_CAP, Rates
 from gpuscope.demo.physics import INLET_CELSIUS
 from gpuscope.demo.track import Faults, Moment
 from gpuscope.demo.workload import Workload
+from gpuscope.model.demo_model import (
+    MHZ,
+    MIB,
+    NOT_SLOWED,
+    DemoIdentity,
+    DemoModel,
+    InstanceProfile,
+    Readings,
+    Slowdown,
+)
 from gpuscope.model.readings import Maybe
-from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS
 
 _PCIE_LANE_BYTES = {1: 0.25e9, 2: 0.5e9, 3: 0.985e9, 4: 1.969e9, 5: 3.938e9, 6: 7.563e9}
-_IDLE = THROTTLE_BITS["gpu_idle"]
 _WARMING_SECONDS = 60.0
-_OLD_ECC_PLACES = ("device_memory", "l1_cache", "l2_cache", "register_file")
-
-Fields = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulatedGpuState:
-    """A GPU at one time, before rounding. It has one `Moment`, or one per MIG instance."""
+    """A GPU at one time, before rounding. It has one `Moment`, or one per instance."""
 
-    model: Model
-    identity: Identity
+    model: DemoModel
+    identity: DemoIdentity
     at: float
     moments: tuple[Moment, ...]
     chip_shares: tuple[float, ...]
-    split: bool  # by MIG
+    split: bool
     unsplit: float  # share of the chip outside of all instances
     totals: Rates
     last_second_joules: float
@@ -47,27 +49,27 @@ class SimulatedGpuState:
         return not any(moment.activity.tenants for moment in self.moments)
 
 
-def varying_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
+def varying_readings(state: SimulatedGpuState, faults: Faults) -> Readings:
     model = state.model
     reserved = model.reserved_mib * MIB
-    fields = _power_fields(state) | _clock_fields(state) | _link_fields(state, faults)
-    fields |= _temperature_fields(state, faults)
-    fields["memory_used_bytes"] = state.memory_used
-    fields["memory_free_bytes"] = model.memory_bytes - reserved - state.memory_used
-    fields["bar1_used_bytes"] = (1.0 if state.idle else 4.0) * MIB
+    readings = _power_readings(state) | _clock_readings(state) | _link_readings(state, faults)
+    readings |= _temperature_readings(state, faults)
+    readings["memory_used_bytes"] = state.memory_used
+    readings["memory_free_bytes"] = model.memory_bytes - reserved - state.memory_used
+    readings["bar1_used_bytes"] = (1.0 if state.idle else 4.0) * MIB
     if not state.split:
-        fields |= _utilization_fields(state)
+        readings |= _utilization_readings(state)
     if model.profiling:
-        fields |= _profile(model, state.moments, state.chip_shares)
+        readings |= _profile(model, state.moments, state.chip_shares)
     if model.ecc:
-        fields |= _ecc_fields(state, faults)
-    return fields
+        readings |= _ecc_readings(state, faults)
+    return readings
 
 
-def instance_fields(model: Model, profile: MigProfile, moment: Moment, used: float) -> Fields:
+def instance_readings(model: DemoModel, profile: InstanceProfile, moment: Moment, used: float) -> Readings:
     total = profile.memory_mib * MIB
     bar1 = model.bar1_mib * MIB * profile.memory_mib / model.memory_mib
-    fields: Fields = {
+    readings: Readings = {
         "memory_total_bytes": total,
         "memory_used_bytes": used,
         "memory_free_bytes": total - used,
@@ -76,13 +78,13 @@ def instance_fields(model: Model, profile: MigProfile, moment: Moment, used: flo
         "bar1_used_bytes": 0.0,
         "ecc_errors": {("uncorrected", "volatile"): 0.0},
     }
-    return fields | _profile(model, (moment,), (1.0,)) if model.profiling else fields
+    return readings | _profile(model, (moment,), (1.0,)) if model.profiling else readings
 
 
-def _utilization_fields(state: SimulatedGpuState) -> Fields:
+def _utilization_readings(state: SimulatedGpuState) -> Readings:
     busy = state.moments[0].phase.rates[BUSY]
     work = state.moments[0].activity.workload
-    fields: Fields = {
+    return {
         "utilization_ratio": round(busy, 2),
         "utilization_mean_ratio": state.mean_utilization,
         "memory_utilization_ratio": round(busy * work.dram, 2),
@@ -90,43 +92,23 @@ def _utilization_fields(state: SimulatedGpuState) -> Fields:
         "decoder_utilization_ratio": round(busy * work.decoder, 2),
         "encoder_sessions": float(len(state.moments[0].activity.tenants)) if work.encoder else 0.0,
     }
-    if state.model.architecture not in ("Turing", "Volta"):
-        fields |= {"jpeg_utilization_ratio": 0.0, "ofa_utilization_ratio": 0.0}
-    return fields
 
 
-def _power_fields(state: SimulatedGpuState) -> Fields:
+def _power_readings(state: SimulatedGpuState) -> Readings:
     quality = state.identity.quality
     watts = sum(moment.phase.rates[POWER] for moment in state.moments) + state.unsplit * state.model.power_idle
     average = round(max(0.0, state.last_second_joules) * quality, 3)
     totals = state.totals
-    capped, hot = round(totals[POWER_CAP], 6), round(totals[SW_THERMAL] + totals[HW_THERMAL], 6)
     return {
         "power_watts": average,
         "power_instant_watts": round(watts * quality, 3),
         "power_average_watts": average,
         "energy_joules": round(totals[POWER] * quality, 3),
-        "throttled_seconds": {
-            "sw_power_cap": capped,
-            "sync_boost": 0.0,
-            "sw_thermal_slowdown": round(totals[SW_THERMAL], 6),
-            "hw_thermal_slowdown": round(totals[HW_THERMAL], 6),
-            "hw_power_brake_slowdown": 0.0,
-        },
-        "violation_seconds": {
-            "power": capped,
-            "thermal": hot,
-            "sync_boost": 0.0,
-            "board_limit": 0.0,
-            "low_utilization": 0.0,
-            "reliability": 0.0,
-            "total_app_clocks": capped + hot,
-            "total_base_clocks": hot,
-        },
+        "slowed_seconds": (totals[POWER_CAP], totals[HEAT], totals[HOT_HARDWARE]),
     }
 
 
-def _clock_fields(state: SimulatedGpuState) -> Fields:
+def _clock_readings(state: SimulatedGpuState) -> Readings:
     model, idle = state.model, state.idle
     ratio = max(moment.phase.clock_ratio for moment in state.moments)
     sm = (
@@ -134,11 +116,11 @@ def _clock_fields(state: SimulatedGpuState) -> Fields:
         if idle
         else max(model.idle_graphics_mhz, 15 * round(model.graphics_mhz * ratio / 15))
     )
-    reasons = 0
+    slowdown = NOT_SLOWED
     for moment in state.moments:
-        reasons |= moment.phase.reasons & ~_IDLE
+        slowdown |= moment.phase.slowdown & ~Slowdown.IDLE
     if all(moment.phase.rates[BUSY] == 0 for moment in state.moments):
-        reasons |= _IDLE
+        slowdown |= Slowdown.IDLE
     return {
         "clock_hertz": {
             "graphics": sm * MHZ,
@@ -147,11 +129,11 @@ def _clock_fields(state: SimulatedGpuState) -> Fields:
             "video": 15 * round(model.video_mhz * sm / model.graphics_mhz / 15) * MHZ,
         },
         "performance_state": float(model.idle_pstate) if idle else 0.0,
-        "throttle_mask": reasons,
+        "slowdown": slowdown,
     }
 
 
-def _temperature_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
+def _temperature_readings(state: SimulatedGpuState, faults: Faults) -> Readings:
     model = state.model
     heat = sum(moment.heat for moment in state.moments) + state.unsplit * model.power_idle
     room = INLET_CELSIUS + state.identity.warmth + 1.2 * sin(2 * pi * state.at / 86_400)
@@ -162,20 +144,20 @@ def _temperature_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
         gpu += missing * (1.0 - exp(-(state.at - faults.hot_at) / _WARMING_SECONDS))
     # The driver slows the GPU down until it stays at the slowdown temperature.
     gpu = float(round(min(gpu, model.slowdown_celsius + 0.6)))
-    fields: Fields = {"temperature_celsius": {"gpu": gpu}}
+    readings: Readings = {"temperature_celsius": {"gpu": gpu}}
     if model.hbm:
         dram = state.moments[0].phase.rates[BUSY] * state.moments[0].activity.workload.dram
-        fields["temperature_celsius"]["memory"] = float(round(gpu + 3 + 7 * dram))
+        readings["temperature_celsius"]["memory"] = float(round(gpu + 3 + 7 * dram))
     if model.reports_margin:
-        fields["temperature_margin_celsius"] = float(model.gpu_max_celsius) - gpu
+        readings["temperature_margin_celsius"] = float(model.gpu_max_celsius) - gpu
     if model.fans:
         speed = 0.0 if gpu < 45 else round(min(1.0, 0.3 + 0.7 * (gpu - 45) / 45), 2)
-        fields["fan_speed_ratio"] = {str(fan): speed for fan in range(model.fans)}
-        fields["fan_rpm"] = {str(fan): float(round(3200 * speed)) for fan in range(model.fans)}
-    return fields
+        readings["fan_speed_ratio"] = {str(fan): speed for fan in range(model.fans)}
+        readings["fan_rpm"] = {str(fan): float(round(3200 * speed)) for fan in range(model.fans)}
+    return readings
 
 
-def _link_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
+def _link_readings(state: SimulatedGpuState, faults: Faults) -> Readings:
     model = state.model
     generation = 1 if state.idle and model.idle_pstate else model.pcie_generation  # it saves power when idle
     width = 8 if state.at >= faults.narrow_at else 16
@@ -188,35 +170,25 @@ def _link_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
         "tx": float(round(rate * sum(busy * w.pcie_out for busy, w in work))),
         "rx": float(round(rate * sum(busy * w.pcie_in for busy, w in work))),
     }
-    fields: Fields = {
+    readings: Readings = {
         "pcie_link_generation": float(generation),
         "pcie_link_width": float(width),
         "pcie_bytes_per_second": pcie,
         "pcie_replays": float(faults.replays(state.at)),
     }
-    if model.profiling:
-        fields["profiled_pcie_bytes_per_second"] = pcie
-    if model.nvlinks and not state.split:
-        fields |= _nvlink_fields(state)
-    return fields
+    if model.links and not state.split:
+        each = float(int(state.totals[LINK] / model.links))
+        readings |= {
+            "link_bytes": {"tx": each * model.links, "rx": each * model.links},
+            "link_bytes_each": {
+                (str(link), direction): each for link in range(model.links) for direction in ("tx", "rx")
+            },
+            "link_rate": state.moments[0].phase.rates[LINK],
+        }
+    return readings
 
 
-def _nvlink_fields(state: SimulatedGpuState) -> Fields:
-    model, total = state.model, state.totals[NVLINK]
-    one = float(int(total / model.nvlinks))
-    rate = state.moments[0].phase.rates[NVLINK]
-    fields: Fields = {
-        "link_bytes": {"tx": one * model.nvlinks, "rx": one * model.nvlinks},
-        "link_bytes_each": {
-            (str(link), direction): one for link in range(model.nvlinks) for direction in ("tx", "rx")
-        },
-    }
-    if model.profiling:
-        fields["profiled_nvlink_bytes_per_second"] = {"tx": rate, "rx": rate}
-    return fields
-
-
-def _profile(model: Model, moments: tuple[Moment, ...], chip_shares: tuple[float, ...]) -> Fields:
+def _profile(model: DemoModel, moments: tuple[Moment, ...], chip_shares: tuple[float, ...]) -> Readings:
     """What the profiling units count: always less than the utilisation."""
     busy = [moment.phase.rates[BUSY] * share for moment, share in zip(moments, chip_shares, strict=True)]
     works = [moment.activity.workload for moment in moments]
@@ -230,46 +202,14 @@ def _profile(model: Model, moments: tuple[Moment, ...], chip_shares: tuple[float
     }
 
 
-def _ecc_fields(state: SimulatedGpuState, faults: Faults) -> Fields:
-    model = state.model
+def _ecc_readings(state: SimulatedGpuState, faults: Faults) -> Readings:
     corrected, uncorrected = float(faults.corrected(state.at)), float(faults.uncorrected(state.at))
     old = float(int(state.identity.serial[-2:]) // 80)  # a few boards have seen an error before
-    counts = {
-        ("corrected", "volatile"): corrected,
-        ("corrected", "aggregate"): corrected + old,
-        ("uncorrected", "volatile"): uncorrected,
-        ("uncorrected", "aggregate"): uncorrected,
-    }
-    places = ("device_memory", "sram") if model.row_remap_banks else _OLD_ECC_PLACES
-    fields: Fields = {
-        "ecc_errors": counts,
-        "ecc_location_errors": {
-            (*key, place): count if place == "device_memory" else 0.0
-            for key, count in counts.items()
-            for place in places
-        },
-    }
-    return fields | _spare_fields(model, old, uncorrected)
-
-
-def _spare_fields(model: Model, corrected: float, uncorrected: float) -> Fields:
-    """What the memory does about errors: whole pages are retired, or, from Ampere on, rows replaced."""
-    pending = float(uncorrected > 0)
-    if not model.row_remap_banks:
-        return {
-            "retired_pages": {"single_bit": corrected, "double_bit": min(uncorrected, 60.0)},
-            "retired_pages_pending": pending,
-        }
-    rows = min(uncorrected, 8.0)
     return {
-        "remapped_rows": {"correctable": corrected, "uncorrectable": rows},
-        "row_remap_pending": pending,
-        "row_remap_failed": float(uncorrected > 8),
-        "row_remap_banks": {
-            "max": model.row_remap_banks - rows - corrected,
-            "high": corrected,
-            "partial": rows,
-            "low": 0.0,
-            "none": 0.0,
-        },
+        "ecc_errors": {
+            ("corrected", "volatile"): corrected,
+            ("corrected", "aggregate"): corrected + old,
+            ("uncorrected", "volatile"): uncorrected,
+            ("uncorrected", "aggregate"): uncorrected,
+        }
     }
