@@ -17,7 +17,8 @@ import time
 from pathlib import Path
 
 from gpuscope.model.source import Tier
-from gpuscope.vendors.amd.amdgpu.amdgpu_source import AmdgpuSource, Roots
+from gpuscope.vendors.amd.amdgpu.amdgpu_source import AmdgpuSource
+from gpuscope.vendors.drm.card_source import Roots
 from gpuscope.vendors.drm.client_walk import DrmClients
 from tests.vendors.amd.families import UNIQUE_ID, add_mi300x, gpu_id_of
 from tests.vendors.amd.trees import GIB, AmdMachine

@@ -13,7 +13,8 @@ from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Device, Process, Reading, Snapshot
 from gpuscope.model.source import Tier
-from gpuscope.vendors.amd.amdgpu.amdgpu_source import AmdgpuSource, Roots
+from gpuscope.vendors.amd.amdgpu.amdgpu_source import AmdgpuSource
+from gpuscope.vendors.drm.card_source import Roots
 from tests.vendors.amd.trees import AmdMachine
 
 ALL = frozenset(Tier)

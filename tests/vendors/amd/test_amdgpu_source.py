@@ -18,8 +18,8 @@ from gpuscope.model.readings import ABSENT, Uuid
 from gpuscope.model.source import Tier
 from gpuscope.model.vendor import vendors
 from gpuscope.vendors.amd.amd_values import AmdValues
-from gpuscope.vendors.amd.amdgpu.amd_gpu import parse_cpu_mask
 from gpuscope.vendors.amd.amdgpu.gpu_metrics import ATTRIBUTE_IDS
+from gpuscope.vendors.drm.card_identity import parse_cpu_mask
 from tests.goldens import check_golden
 from tests.vendors.amd.families import (
     UNIQUE_ID,

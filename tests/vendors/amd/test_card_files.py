@@ -9,16 +9,16 @@ from pathlib import Path
 import pytest
 
 from gpuscope.model.readings import ABSENT
-from gpuscope.vendors.amd.amdgpu.card_files import CardFiles, parse_properties
 from gpuscope.vendors.amd.amdgpu.card_names import model_name, parse_names
 from gpuscope.vendors.amd.amdgpu.card_reader import highest_level
-from gpuscope.vendors.amd.amdgpu.pcie_link import parse_link_speed
 from gpuscope.vendors.amd.amdgpu.ras_counts import parse_bad_pages, parse_err_count
+from gpuscope.vendors.drm.card_files import CardFiles, parse_properties
+from gpuscope.vendors.drm.pcie_link import parse_link_speed
 from tests.vendors.amd.failing_files import FailingFiles
 
 
 def files_of(folder: Path, guard: FailingFiles | None = None) -> CardFiles:
-    return CardFiles(str(folder), "GPU 0", guard)
+    return CardFiles(str(folder), "amdgpu: GPU 0", guard)
 
 
 def test_a_number_and_a_zero(tmp_path: Path) -> None:

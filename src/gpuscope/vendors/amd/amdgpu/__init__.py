@@ -12,7 +12,8 @@ from gpuscope.vendors.amd.amdgpu.plan import AmdgpuSettings
 
 
 def open_amdgpu(settings: Settings) -> Source:
-    from gpuscope.vendors.amd.amdgpu.amdgpu_source import AmdgpuSource, Roots
+    from gpuscope.vendors.amd.amdgpu.amdgpu_source import AmdgpuSource
+    from gpuscope.vendors.drm.card_source import Roots
 
     return AmdgpuSource(
         Roots(sysfs=settings.path_sysfs, procfs=settings.path_procfs, rootfs=settings.path_rootfs),

@@ -1,31 +1,26 @@
 """One AMD GPU: who it is, and its readings as a `Device` with its partitions as instances.
 
 A card that answers nothing keeps its identity and loses its numbers at once; after the source's deadline it
-counts as lost. A card without an id of its own (in processors, old ones) has a UUID that is made of the
-machine's id and its PCI address.
+counts as lost.
 """
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, Final
 
 from gpuscope.model.readings import ABSENT, Device, Instance, Maybe, Uuid
 from gpuscope.model.source import Tier
 from gpuscope.vendors.amd.amd_values import NO_AMD_VALUES, AmdValues
-from gpuscope.vendors.amd.amdgpu.card_files import CallGuard, CardFiles
 from gpuscope.vendors.amd.amdgpu.card_list import ListedCard, PartitionDevice
 from gpuscope.vendors.amd.amdgpu.card_names import model_name
 from gpuscope.vendors.amd.amdgpu.card_reader import CardReader
 from gpuscope.vendors.amd.amdgpu.kfd_topology import KfdNode
-from gpuscope.vendors.amd.amdgpu.metrics_readings import Fields, partition_activity
+from gpuscope.vendors.amd.amdgpu.metrics_readings import partition_activity
+from gpuscope.vendors.drm.card_files import CallGuard, CardFiles, Fields
+from gpuscope.vendors.drm.card_identity import make_uuid, read_pci_identity
 
 VENDOR: Final = "amd"
-MACHINE_ID: Final = "etc/machine-id"
-WORD_BITS: Final = 64
-MAX_WORDS: Final = 64
 
 _OWN: Final = ("gtt_total_bytes", "gtt_used_bytes", "bad_pages")
 """Of the reader's values: those of `AmdValues`."""
@@ -44,7 +39,7 @@ class AmdGpu:
         """`partition_devices` are those of all cards, by render minor."""
         self.card = card
         self._rootfs = rootfs
-        self._files = CardFiles(card.folder, card.name, guard)
+        self._files = CardFiles(card.folder, f"amdgpu: {card.name}", guard)
         self._reader = CardReader(card, clock, guard)
         self._partition_devices = partition_devices or {}
         self._clock = clock
@@ -127,26 +122,10 @@ class AmdGpu:
             "serial": self._files.text("serial_number"),
             "architecture": architectures[0] if architectures else ABSENT,
             "pci_bus_id": self.card.address,
-            "pci_ids": self._pci_ids(device),
             "vbios_version": self._files.text("vbios_version"),
             "board_part_number": self._files.text("product_number"),
-            "cpu_affinity": parse_cpu_mask(self._files.text("local_cpus")),
-            "memory_affinity": self._numa_nodes(),
+            **read_pci_identity(self._files),
         }
-
-    def _pci_ids(self, device: Maybe[int]) -> dict[str, float]:
-        vendor = self._files.number("vendor", 16)
-        ids = {"device": _joined(device, vendor)}
-        ids["sub_device"] = _joined(
-            self._files.number("subsystem_device", 16), self._files.number("subsystem_vendor", 16)
-        )
-        return {name: float(number) for name, number in ids.items() if number is not ABSENT}
-
-    def _numa_nodes(self) -> dict[str, int]:
-        node = self._files.number("numa_node")
-        if node is ABSENT or not 0 <= node < WORD_BITS * MAX_WORDS:
-            return {}  # -1: the machine has one node
-        return {str(node // WORD_BITS): 1 << node % WORD_BITS}
 
     # Readings
 
@@ -224,33 +203,7 @@ def read_uuid(files: CardFiles, card: ListedCard, rootfs: str) -> Uuid:
     own = files.number("unique_id", 16)
     known = [own, *(node.unique_id for node in card.nodes)]
     number = next((number for number in known if number is not ABSENT and number), None)
-    return Uuid(f"GPU-{number:016x}") if number is not None else make_uuid(card, rootfs)
-
-
-def make_uuid(card: ListedCard, rootfs: str) -> Uuid:
-    """Of a card without an id: the same as long as it is in this slot of this machine."""
-    try:
-        machine = Path(rootfs, MACHINE_ID).read_text("ascii", "replace").strip()
-    except OSError:
-        machine = ""
-    digest = hashlib.blake2b(f"{machine} {card.address}".encode(), digest_size=8)
-    return Uuid(f"GPU-{digest.hexdigest()}")
-
-
-def parse_cpu_mask(text: Maybe[str]) -> dict[str, int]:
-    """`0000ffff,00000000` in words of 64 bits, the lowest first; words without a CPU are left out."""
-    if text is ABSENT:
-        return {}
-    try:
-        mask = int(text.replace(",", ""), 16)
-    except ValueError:
-        return {}
-    words = ((place, mask >> WORD_BITS * place & (1 << WORD_BITS) - 1) for place in range(MAX_WORDS))
-    return {str(place): word for place, word in words if word}
-
-
-def _joined(high: Maybe[int], low: Maybe[int]) -> Maybe[int]:
-    return ABSENT if high is ABSENT or low is ABSENT else high << 16 | low
+    return Uuid(f"GPU-{number:016x}") if number is not None else make_uuid(card.address, rootfs)
 
 
 def _plus(first: Maybe[float], second: Maybe[float]) -> Maybe[float]:

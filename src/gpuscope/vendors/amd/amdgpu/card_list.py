@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.vendors.amd.amdgpu.card_files import read_whole
 from gpuscope.vendors.amd.amdgpu.kfd_topology import KfdNode, nodes_by_card
-from gpuscope.vendors.amd.amdgpu.pcie_link import VENDOR
+from gpuscope.vendors.drm.card_files import read_whole
+from gpuscope.vendors.drm.pci_gpus import AMD
 
 DRM: Final = "class/drm"
 DRIVER: Final = "amdgpu"
@@ -99,7 +99,7 @@ def _is_amdgpu(folder: str) -> bool:
         driver = Path(folder, "driver").readlink().name
     except OSError:
         return False
-    return vendor.lower() == VENDOR and driver == DRIVER
+    return vendor.lower() == AMD and driver == DRIVER
 
 
 def _number(folder: str, pattern: re.Pattern[str]) -> Maybe[int]:

@@ -14,7 +14,6 @@ from typing import Final
 from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.model.source import Tier
 from gpuscope.vendors.amd.amdgpu import hwmon, ras_counts
-from gpuscope.vendors.amd.amdgpu.card_files import CallGuard, CardFiles
 from gpuscope.vendors.amd.amdgpu.card_list import ListedCard
 from gpuscope.vendors.amd.amdgpu.gpu_metrics import (
     MAX_BYTES,
@@ -26,14 +25,15 @@ from gpuscope.vendors.amd.amdgpu.gpu_metrics import (
 )
 from gpuscope.vendors.amd.amdgpu.metrics_readings import (
     MEGAHERTZ,
-    Fields,
     fast_readings,
     is_processor,
     link_readings,
     partition_activity,
 )
-from gpuscope.vendors.amd.amdgpu.pcie_link import find_card_port, read_link
 from gpuscope.vendors.amd.amdgpu.throttle_times import ThrottleTimes
+from gpuscope.vendors.drm.card_files import CallGuard, CardFiles, Fields
+from gpuscope.vendors.drm.pci_gpus import AMD
+from gpuscope.vendors.drm.pcie_link import find_card_port, read_link
 
 METRICS: Final = "gpu_metrics"
 ASLEEP: Final = ("suspended", "suspending")
@@ -53,12 +53,13 @@ class CardReader:
         """`clock` is monotonic."""
         self.card = card
         self._clock = clock
-        self.files = CardFiles(card.folder, card.name, guard)
+        name = f"amdgpu: {card.name}"
+        self.files = CardFiles(card.folder, name, guard)
         """The driver's. Those of the PCI bus exist without it."""
-        self._pci = CardFiles(card.folder, card.name, guard)
-        port, slot = find_card_port(Path(card.folder))
-        self._port = CardFiles(str(port), card.name, guard)
-        self._slot = None if slot is None else CardFiles(str(slot), card.name, guard)
+        self._pci = CardFiles(card.folder, name, guard)
+        port, slot = find_card_port(Path(card.folder), AMD)
+        self._port = CardFiles(str(port), name, guard)
+        self._slot = None if slot is None else CardFiles(str(slot), name, guard)
         self._sensors = hwmon.NO_SENSORS
         self._blocks: list[str] = []
         self._throttle = ThrottleTimes()
@@ -107,7 +108,7 @@ class CardReader:
 
     def partition_metrics(self, folder: str) -> MetricsPart | None:
         """Of a partition that has a folder of its own, on newer kernels."""
-        data = CardFiles(folder, self.card.name).raw("xcp/xcp_metrics", MAX_BYTES)
+        data = CardFiles(folder, f"amdgpu: {self.card.name}").raw("xcp/xcp_metrics", MAX_BYTES)
         if data is ABSENT:
             return None
         try:

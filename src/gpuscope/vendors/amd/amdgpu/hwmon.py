@@ -11,8 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.vendors.amd.amdgpu.card_files import CardFiles
-from gpuscope.vendors.amd.amdgpu.metrics_readings import Fields
+from gpuscope.vendors.drm.card_files import CardFiles, Fields
 
 MAX_SENSORS: Final = 8
 MICRO: Final = 1e-6

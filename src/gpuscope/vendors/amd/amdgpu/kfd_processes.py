@@ -15,7 +15,7 @@ from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe, Pid
 from gpuscope.model.source import Tier
-from gpuscope.vendors.amd.amdgpu.card_files import read_whole
+from gpuscope.vendors.drm.card_files import read_whole
 
 PROCESSES: Final = "class/kfd/kfd/proc"
 MAX_PROCESSES: Final = 4096

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.vendors.amd.amdgpu.card_files import CardFiles
+from gpuscope.vendors.drm.card_files import CardFiles
 
 TOPOLOGY: Final = "class/kfd/kfd/topology"
 MAX_NODES: Final = 1024
@@ -47,7 +47,7 @@ class KfdTopology:
     """Reads the nodes again when the kernel says that they have changed."""
 
     def __init__(self, sysfs: str) -> None:
-        self._files = CardFiles(f"{sysfs}/{TOPOLOGY}", "KFD")
+        self._files = CardFiles(f"{sysfs}/{TOPOLOGY}", "amdgpu: KFD")
         self._generation: Maybe[str] = ABSENT
         self._nodes: tuple[KfdNode, ...] = ()
 

@@ -8,13 +8,11 @@ those come from text files, which the kernel converts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.vendors.amd.amdgpu.gpu_metrics import GpuMetrics, MetricsPart
-
-Fields = dict[str, Any]
-"""Readings by the names of `Device`'s attributes."""
+from gpuscope.vendors.drm.card_files import Fields
 
 JOULES_PER_UNIT: Final = 2.0**-16
 BYTES_PER_KILOBYTE: Final = 1024

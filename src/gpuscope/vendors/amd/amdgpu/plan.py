@@ -24,9 +24,9 @@ class AmdgpuSettings:
 
 def _has_amd_gpu(settings: Settings) -> bool:
     # Here: commands that read no GPU load this module too.
-    from gpuscope.vendors.amd.amdgpu.pci_gpus import has_amd_gpu
+    from gpuscope.vendors.drm.pci_gpus import AMD, gpu_addresses
 
-    return has_amd_gpu(settings.path_sysfs)
+    return bool(gpu_addresses(settings.path_sysfs, AMD))
 
 
 PLAN = SourcePlan(trust=15, settings=AmdgpuSettings, selectable=True, in_auto=_has_amd_gpu)

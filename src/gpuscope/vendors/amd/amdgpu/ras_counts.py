@@ -10,8 +10,7 @@ from collections import Counter
 from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.vendors.amd.amdgpu.card_files import CardFiles
-from gpuscope.vendors.amd.amdgpu.metrics_readings import Fields
+from gpuscope.vendors.drm.card_files import CardFiles, Fields
 
 FOLDER: Final = "ras"
 SUFFIX: Final = "_err_count"

@@ -2,8 +2,7 @@
 
 A file that does not exist, or that the kernel refuses for this card (EINVAL, `N/A`), is ABSENT and is not
 opened again until `retry_refused`. A file that fails otherwise (EBUSY, EIO, EPERM during a reset, a text that
-is no number) is ABSENT now, is named in `failures`, and is read again next time. `pcie_bw` is never read: the
-kernel waits a second for it.
+is no number) is ABSENT now, is named in `failures`, and is read again next time.
 """
 
 from __future__ import annotations
@@ -30,6 +29,10 @@ _REFUSED: Final = frozenset(
 )
 
 
+Fields = dict[str, Any]
+"""Readings by the names of `Device`'s attributes."""
+
+
 class CallGuard(Protocol):
     """Watches for reads that do not return."""
 
@@ -53,7 +56,8 @@ class NoGuard:
 
 
 class CardFiles:
-    """`name` is the card's in log lines. Names of files are relative to `folder`."""
+    """`name` is that of the source and the card in log lines: `amdgpu: GPU 0`. Names of files are relative to
+    `folder`."""
 
     def __init__(self, folder: str, name: str, guard: CallGuard | None = None) -> None:
         self.folder = folder
@@ -153,7 +157,7 @@ class CardFiles:
         self._not_there.add(name)
         if name not in self._named:
             self._named.add(name)
-            log.info("source amdgpu: %s does not give %s (%s); its number is absent", self._name, name, reason)
+            log.info("source %s does not give %s (%s); its number is absent", self._name, name, reason)
 
 
 def read_whole(path: str, max_bytes: int, *, until_eof: bool = False) -> bytes:

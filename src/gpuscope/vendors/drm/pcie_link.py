@@ -1,8 +1,9 @@
 """The PCIe link between a card and the machine.
 
-Graphics cards have a switch of their own: the link of the GPU itself ends there and always runs at full speed.
-The link to the slot is that of the highest bridge of the card (AMD's vendor id on it). What is possible in the
-slot is what the bridge and the port above it both can.
+Graphics cards have a switch of their own: the link of the GPU itself ends there and always runs at the same
+speed. The link to the slot is that of the highest bridge of the card, which has the vendor's id. The root ports
+of Intel's processors have it too and are not part of a card. What is possible in the slot is what the bridge
+and the port above it both can.
 """
 
 from __future__ import annotations
@@ -11,23 +12,23 @@ from pathlib import Path
 from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.vendors.amd.amdgpu.card_files import CardFiles, read_whole
-from gpuscope.vendors.amd.amdgpu.metrics_readings import Fields
+from gpuscope.vendors.drm.card_files import CardFiles, Fields, read_whole
 
-VENDOR: Final = "0x1002"
 BRIDGE_CLASS: Final = "0x0604"
 GENERATIONS: Final = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """By gigatransfers per second."""
 MAX_BRIDGES: Final = 4
 
 
-def find_card_port(device: Path) -> tuple[Path, Path | None]:
+def find_card_port(device: Path, vendor: str) -> tuple[Path, Path | None]:
     """The PCI function of the card that is connected to the slot, and the port of the slot."""
     port = device
     for _ in range(MAX_BRIDGES):
         above = port.parent
-        if _text(above / "vendor") != VENDOR or not _text(above / "class").startswith(BRIDGE_CLASS):
+        if _text(above / "vendor") != vendor or not _text(above / "class").startswith(BRIDGE_CLASS):
             break
+        if not _text(above.parent / "vendor"):
+            break  # a root port
         port = above
     slot = port.parent
     return port, slot if _text(slot / "max_link_width") else None
