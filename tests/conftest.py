@@ -167,6 +167,7 @@ NOT_FAST = (
 LONGEST_FIRST = (
     "page/test_page.py",
     "judgement",
+    "notify/test_idle_policy_live.py",
     "render/test_helm_manifests.py",
     "clients",
     "test_package.py",
@@ -243,10 +244,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
 @pytest.hookimpl(optionalhook=True, wrapper=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> Generator[None, int, int]:
-    """One more than there are cores: tests with processes and engines wait for them most of the time."""
+    """Two more than there are cores: tests with processes and engines wait for them most of the time."""
     cores = yield
     is_chosen = "PYTEST_XDIST_AUTO_NUM_WORKERS" in os.environ
-    return cores if is_chosen or _leaves_out_slow_files(config) else cores + 1
+    return cores if is_chosen or _leaves_out_slow_files(config) else cores + 2
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
