@@ -12,8 +12,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
-from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.judge.notify.channels import parse_notify_url
+from gpuscope.judge.notify.alerting_config import AlertingConfig, build_channels, load_alerting
+from gpuscope.judge.notify.channel import SendError
+from gpuscope.judge.notify.channels import RefusedChannel, parse_notify_url
 from gpuscope.judge.notify.default_alerting import default_alerting
 from tests.engines import engine
 from tests.examples import examples
@@ -149,6 +150,46 @@ def test_mistakes_are_named(text: str, reason: str, tmp_path: Path) -> None:
     if "is missing" not in reason and "give url" not in reason:
         assert "(line " in message
         assert "column " in message
+
+
+@pytest.mark.parametrize(
+    ("text", "reason", "refused"),
+    [
+        (
+            BASE + "  slack_configs: [{api_url: 'http://x', update_message: true}]\n"
+            "  webhook_configs: [{url: 'http://x'}]\n",
+            "slack_configs[0]: update_message: is not supported",
+            ["r/slack[0]"],
+        ),
+        (
+            BASE + "  webhook_configs:\n  - {url: 'http://x', http_config: {proxy_url: 'https://p'}}\n"
+            "  - {url: 'http://x'}\n",
+            "proxy_url: only http:// and socks5:// proxies are supported",
+            ["r/webhook[0]"],
+        ),
+        (
+            "global: {http_config: {proxy_url: 'https://p'}, smtp_from: a@b, smtp_smarthost: 'm:25'}\n" + BASE
+            + "  webhook_configs: [{url: 'http://x'}, {url: 'http://x', http_config: {}}]\n"
+            "  email_configs: [{to: a@b}]\n",
+            "proxy_url: only http:// and socks5:// proxies are supported",
+            ["r/webhook[0]"],
+        ),
+    ],
+    ids=["a key", "a proxy", "a proxy of all"],
+)  # fmt: skip
+def test_what_cannot_be_done_here_refuses_that_entry_and_not_the_file(
+    text: str, reason: str, refused: list[str], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    channels = build_channels(load(tmp_path, text))["r"]
+    failing = [channel for channel in channels if isinstance(channel.sender, RefusedChannel)]
+    assert [str(channel.key) for channel in failing] == refused
+    assert len(channels) > len(failing)
+    for channel in failing:
+        with pytest.raises(SendError) as caught:
+            channel.sender.send(None, 1.0)  # type: ignore[arg-type]
+        assert reason in str(caught.value)
+        assert not caught.value.may_retry
+    assert reason in caplog.text
 
 
 def test_a_broken_template_file_is_named(tmp_path: Path) -> None:

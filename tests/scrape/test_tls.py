@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gpuscope.base.config_values import ConfigMapping
+from gpuscope.base.errors import UsageError
 from gpuscope.base.http_config import HttpConfig, load_http_config, read_http_config
 from gpuscope.history.remote_write.http_post import PostClient
 from gpuscope.history.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch
@@ -77,8 +78,24 @@ def test_client_certificate(folder: Path) -> None:
     with secured(folder, client_certificate=True) as url:
         known = http(folder, insecure_skip_verify=True, cert_file="cert.pem", key_file="key.pem")
         assert get(url, known).body == b"a 1\n"
+        inline = {name: (folder / f"{name}.pem").read_text() for name in ("cert", "key")}
+        assert get(url, http(folder, insecure_skip_verify=True, **inline)).body == b"a 1\n"
         with pytest.raises(ScrapeError):
             get(url, http(folder, insecure_skip_verify=True))
+
+
+@pytest.mark.parametrize(
+    ("tls", "why"),
+    [
+        ({"cert_file": "cert.pem"}, "key_file: a certificate and its key must be set together"),
+        ({"cert": "x", "cert_file": "cert.pem"}, "give it or cert_file, not both"),
+        ({"cert": "not PEM", "key": "hidden"}, "ca_file, cert_file or key_file"),
+    ],
+)
+def test_half_a_client_certificate_is_refused(folder: Path, tls: dict[str, str], why: str) -> None:
+    with pytest.raises(UsageError, match=why) as error:
+        http(folder, **tls)
+    assert "hidden" not in str(error.value)
 
 
 def test_remote_write_over_tls(folder: Path) -> None:

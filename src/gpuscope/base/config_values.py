@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from gpuscope.base.errors import UsageError
+from gpuscope.base.errors import NotSupported, UsageError
 from gpuscope.base.files import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.base.time_text import OUT_OF_RANGE, parse_prometheus_duration
 from gpuscope.base.yaml_file import YamlMapping, load_yaml, one_line, shown
@@ -67,8 +67,11 @@ class ConfigMapping:
         self._values: Mapping[Any, Any] = value
         self._read: set[str] = set()
 
-    def fail(self, key: str, why: object) -> NoReturn:
-        raise UsageError(one_line(f"{self.location}: {shown(key)}: {why}") + self._position(key))
+    def fail(self, key: str, why: object, kind: type[UsageError] = UsageError) -> NoReturn:
+        raise kind(one_line(f"{self.location}: {shown(key)}: {why}") + self._position(key))
+
+    def not_supported(self, key: str, why: object) -> NoReturn:
+        self.fail(key, why, NotSupported)
 
     def _position(self, key: str) -> str:
         """Line and column of a key in YAML, or of the mapping that lacks it; empty for JSON."""

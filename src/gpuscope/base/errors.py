@@ -23,6 +23,10 @@ class UsageError(GpuscopeError):
     exit_code = 2
 
 
+class NotSupported(UsageError):
+    """A file is right, and asks for something that cannot be done here."""
+
+
 class SourceError(GpuscopeError):
     """`code` is a command's exit code or NVML's return code; -1 if there is none."""
 

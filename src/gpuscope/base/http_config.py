@@ -9,7 +9,8 @@ from __future__ import annotations
 import base64
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -135,6 +136,8 @@ def _proxies(table: ConfigMapping) -> ProxyRules | None:
     if url:
         try:
             parse_proxy(url)
+        except NotImplementedError as error:
+            table.not_supported("proxy_url", error)
         except ValueError as error:
             table.fail("proxy_url", error)
         return ProxyRules(url, url, exceptions, headers)
@@ -147,7 +150,7 @@ def _oauth2(table: ConfigMapping) -> ClientCredentials:
     from gpuscope.base.oauth2 import ClientCredentials
 
     if table.text("grant_type", "client_credentials") != "client_credentials":
-        table.fail("grant_type", "only client_credentials is supported")
+        table.not_supported("grant_type", "only client_credentials is supported")
     tls = table.table("tls_config") if table.has("tls_config") else None
     table.raw("tls_config")
     http = HttpConfig(
@@ -226,14 +229,12 @@ def _tls(table: ConfigMapping) -> ssl.SSLContext:
             context = ssl.create_default_context(cadata=str(ca))
         if ca_file := table.file("ca_file"):
             context = ssl.create_default_context(cafile=str(check_regular_file(ca_file)))
-        if table.has("cert") or table.has("key"):
-            table.fail("cert and key", "inline certificates are not supported; use cert_file and key_file")
-        cert, key = table.file("cert_file"), table.file("key_file")
-        if cert or key:
-            # Without `password` OpenSSL prompts for one on the terminal.
-            context.load_cert_chain(
-                _given(table, "cert_file", cert), _given(table, "key_file", key), password=lambda: b""
-            )
+        with _pem_file(table, "cert") as cert, _pem_file(table, "key") as key:
+            if cert or key:
+                # Without `password` OpenSSL prompts for one on the terminal.
+                context.load_cert_chain(
+                    _given(table, "cert", cert), _given(table, "key", key), password=lambda: b""
+                )
     except OSError as error:  # includes ssl.SSLError
         table.fail("ca_file, cert_file or key_file", error)
     for key_name, apply in (("min_version", _set_minimum), ("max_version", _set_maximum)):
@@ -250,10 +251,25 @@ def _tls(table: ConfigMapping) -> ssl.SSLContext:
     return context
 
 
+@contextmanager
+def _pem_file(table: ConfigMapping, key: str) -> Iterator[Path | None]:
+    """`cert_file`, or the text of `cert` as a file that only this process has: OpenSSL reads only files."""
+    path, text = table.file(f"{key}_file"), table.text(key)
+    if path is not None and text:
+        table.fail(key, f"give it or {key}_file, not both")
+    if not text:
+        yield check_regular_file(path) if path is not None else None
+        return
+    with open(os.memfd_create(key), "w+b") as file:  # noqa: PTH123 - a file without a path
+        file.write(text.encode())
+        file.flush()
+        yield Path(f"/proc/self/fd/{file.fileno()}")
+
+
 def _given(table: ConfigMapping, key: str, path: Path | None) -> Path:
     if path is None:
-        table.fail(key, "cert_file and key_file must be set together")
-    return check_regular_file(path)
+        table.fail(f"{key}_file", "a certificate and its key must be set together")
+    return path
 
 
 _Apply = Callable[[ssl.SSLContext, ssl.TLSVersion], None]

@@ -42,20 +42,22 @@ class ProxyRules:
             return None
         try:
             server = parse_proxy(url)
-        except ValueError as error:
+        except (ValueError, NotImplementedError) as error:
             raise OSError(f"the proxy cannot be used: {error}") from None
         return server._replace(connect_headers=self.connect_headers)
 
 
 def parse_proxy(url: str) -> ProxyServer:
-    """Raises ValueError, whose text does not repeat the URL: it may hold a password."""
+    """Raises ValueError, or NotImplementedError for a proxy that is reached by TLS. Their texts do not repeat
+    the URL: it may hold a password."""
     try:
         parts = urlsplit(url if "://" in url else f"http://{url}")
         host, port = parts.hostname, parts.port
     except ValueError:
         raise ValueError("not a URL") from None
     if parts.scheme not in DEFAULT_PORTS:
-        raise ValueError(f"only http:// and socks5:// proxies are supported, not {parts.scheme[:20]}://")
+        kind = NotImplementedError if parts.scheme == "https" else ValueError
+        raise kind(f"only http:// and socks5:// proxies are supported, not {parts.scheme[:20]}://")
     if not host:
         raise ValueError("its URL has no host")
     user = None if parts.username is None else unquote(parts.username)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 from urllib.parse import urlsplit
 
 from gpuscope.base.files import MAX_SECRET_BYTES, read_regular_text
@@ -41,7 +41,8 @@ class Sender(Protocol):
 class ChannelConfig(Protocol):
     """An entry of a receiver, or a URL of `--notify`."""
 
-    kind: ClassVar[str]
+    @property
+    def kind(self) -> str: ...
 
     @property
     def send_resolved(self) -> bool: ...

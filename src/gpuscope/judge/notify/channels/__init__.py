@@ -8,6 +8,7 @@ messages, its row in the docs, and its sender. `read_channels` and `parse_notify
 from __future__ import annotations
 
 import importlib
+import logging
 import pkgutil
 import re
 from collections import Counter
@@ -19,16 +20,27 @@ from typing import Any
 from urllib.parse import SplitResult, urlsplit
 
 from gpuscope.base.config_values import ConfigMapping
-from gpuscope.base.errors import UsageError
+from gpuscope.base.errors import NotSupported, UsageError
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.limits import Limits
-from gpuscope.judge.notify.channel import MAX_TARGET_CHARACTERS, Channel, ChannelConfig, ChannelKey, Sender
+from gpuscope.judge.notify.channel import (
+    MAX_TARGET_CHARACTERS,
+    Channel,
+    ChannelConfig,
+    ChannelKey,
+    Sender,
+    SendError,
+    Told,
+)
 from gpuscope.judge.notify.channel_options import (
     PLAIN_HTTP,
     finish,
     read_channel_http,
 )
 from gpuscope.judge.notify.message_texts import SHARED_DEFAULTS, Messages
+from gpuscope.judge.notify.notification import Notification
+
+log = logging.getLogger("gpuscope.notify")
 
 _NO_TEMPLATES = ("http_config", "tls_config")
 _SECRET_KEYS = (
@@ -117,13 +129,31 @@ class ChannelGlobals:
 
     http: HttpConfig
     by_kind: Mapping[str, Any]
+    http_refusal: str = ""
+    """Why the global `http_config` cannot be used: channels without their own cannot send."""
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedChannel:
+    """An entry that Alertmanager takes and that cannot be done here: its messages fail and say why."""
+
+    kind: str
+    reason: str
+    send_resolved: bool = True
+
+    def target(self) -> str:
+        return ""
+
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+        raise SendError(self.reason, may_retry=False)
 
 
 def read_channel_globals(table: ConfigMapping) -> ChannelGlobals:
-    return ChannelGlobals(
-        http=read_channel_http(table, PLAIN_HTTP),
-        by_kind={name: kind.read_globals(table) for name, kind in channel_kinds().items()},
-    )
+    by_kind = {name: kind.read_globals(table) for name, kind in channel_kinds().items()}
+    try:
+        return ChannelGlobals(read_channel_http(table, PLAIN_HTTP), by_kind)
+    except NotSupported as error:
+        return ChannelGlobals(PLAIN_HTTP, by_kind, str(error))
 
 
 def read_channels(
@@ -137,11 +167,23 @@ def read_channels(
         for entry, document in zip(receiver.tables(key), documents or (), strict=True):
             if document is None:
                 receiver.fail(key, "an entry is empty")
-            assert kind.read is not None  # noqa: S101 - `readable` has no others
-            configs.append(kind.read(entry, defaults.http, defaults.by_kind[kind.name]))
-            finish(entry)
+            configs.append(_read_channel(kind, entry, defaults))
             _check_templates(entry, document, (*_NO_TEMPLATES, *kind.plain_keys), messages)
     return tuple(configs)
+
+
+def _read_channel(kind: ChannelKind, entry: ConfigMapping, defaults: ChannelGlobals) -> ChannelConfig:
+    assert kind.read is not None  # noqa: S101 - only those that have one are read
+    try:
+        config = kind.read(entry, defaults.http, defaults.by_kind[kind.name])
+    except NotSupported as error:
+        log.warning("%s; nothing is sent there", error)
+        return RefusedChannel(kind.name, str(error))
+    finish(entry)
+    if defaults.http_refusal and hasattr(config, "http") and not entry.has("http_config"):
+        log.warning("%s; %s sends nothing", defaults.http_refusal, entry.location)
+        return RefusedChannel(kind.name, defaults.http_refusal)
+    return config
 
 
 def _check_templates(
@@ -214,7 +256,8 @@ def build_receiver(receiver: str, configs: Sequence[ChannelConfig], messages: Me
     for config in configs:
         key = ChannelKey(receiver, config.kind, positions[config.kind])
         positions[config.kind] += 1
-        sender = channel_kinds()[config.kind].sender(config, messages)
+        kind = channel_kinds()[config.kind]
+        sender = config if isinstance(config, RefusedChannel) else kind.sender(config, messages)
         target = config.target()[:MAX_TARGET_CHARACTERS]
         channels.append(Channel(key, config.send_resolved, sender, target))
     return channels

@@ -129,7 +129,7 @@ def _read_globals(table: ConfigMapping) -> SlackGlobals:
 def _read(table: ConfigMapping, http: HttpConfig, own: SlackGlobals) -> SlackConfig:
     url, token = _read_target(table, own)
     if table.switch("update_message", False):
-        table.fail("update_message", "is not supported here; each notification is a message of its own")
+        table.not_supported("update_message", "is not supported; each notification is a message of its own")
     return SlackConfig(
         url=url,
         token=token,
