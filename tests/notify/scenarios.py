@@ -26,7 +26,7 @@ route:
   - {receiver: wait, matchers: ['scenario="wait"']}
   - {receiver: interval, matchers: ['scenario=interval']}
   - {receiver: repeat, matchers: ['{scenario="repeat"}'], repeat_interval: 3s}
-  - {receiver: resolve, match: {scenario: resolve}}
+  - {receiver: resolve, match_re: {scenario: 'res.*ve'}}
   - {receiver: short, match_re: {scenario: 'sh.*t'}}
   - {receiver: inhibition, matchers: ['scenario="inhibition"', 'none!="x"'], group_by: [alertname, node]}
   - {receiver: silence, matchers: ['scenario=~"sil(ence|k)"']}

@@ -192,8 +192,10 @@ def read_matchers(table: ConfigMapping, *, prefix: str = "") -> tuple[AlertMatch
                 table.fail(key, f"{name!r} has no regular expression")
             if _LABEL_NAME.fullmatch(name) is None:
                 table.fail(key, f"{name!r} is not the name of a label")
+            # Alertmanager anchors the expression again, which group keys show.
+            pattern = f"^(?:{value})$" if op is MatchOp.REGEX else value
             try:
-                matchers.append(AlertMatcher(name, op, value))
+                matchers.append(AlertMatcher(name, op, pattern))
             except ValueError as error:
                 table.fail(key, error)
     key = f"{prefix}matchers"
