@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 
 from gpuscope.history.promql import Engine, Vector
-from gpuscope.history.store.value_matching import predicate
+from gpuscope.history.store.series_pairs import predicate
 from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Missing, Sample, sort_samples
 from gpuscope.judge.checks.finding import Finding, worst_first

@@ -16,7 +16,7 @@ from gpuscope.history.remote_write.codec import encode_labels, encode_samples
 from gpuscope.history.remote_write.receiver import Receiver, unpack
 from gpuscope.history.scrape.target_appender import STALE, Report, TargetAppender
 from gpuscope.history.store import Store
-from gpuscope.history.store.target_names import is_verified, scrape_target_name
+from gpuscope.history.store.tick import is_verified, scrape_target_name
 from gpuscope.model.series import Matcher, MatchOp
 from tests.examples import examples
 from tests.scrape.test_ingest import is_stale

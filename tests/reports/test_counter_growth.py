@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
-from gpuscope.history.store.value_matching import predicate
+from gpuscope.history.store.series_pairs import predicate
 from gpuscope.judge.reports.counter_growth import counter_growth
 from gpuscope.model.series import Labels, Matcher, MatchOp, Series
 from tests.examples import examples

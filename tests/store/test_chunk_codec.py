@@ -7,17 +7,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.history.store.bundle import from_bundle, to_bundles
 from gpuscope.history.store.chunk_codec import (
     ChunkDamagedError,
     TimeSelection,
     decode_values,
     encode_values,
+    from_bundle,
     join_chunk,
     pack_columns,
     pack_integers,
     select_by_mask,
     split_chunk,
+    to_bundles,
     unpack_columns,
 )
 from gpuscope.model.series import STALE_NAN_BITS

@@ -9,7 +9,7 @@ import pytest
 
 from gpuscope.cli import main
 from gpuscope.history.store import Store, StoreError, Tick
-from gpuscope.history.store.data_kind import KIND_FILE, DataKindError, claim_folder
+from gpuscope.history.store.folder import KIND_FILE, DataKindError, claim_folder
 from gpuscope.model.series import Labels
 
 

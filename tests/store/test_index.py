@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.history.store import BadMatcherError, value_matching
+from gpuscope.history.store import BadMatcherError, series_pairs
 from gpuscope.history.store.index import Index
-from gpuscope.history.store.value_matching import literals, predicate
+from gpuscope.history.store.series_pairs import literals, predicate
 from gpuscope.model.series import Labels, Matcher, MatchOp
 from tests.examples import examples
 from tests.store.support import labels
@@ -162,8 +162,8 @@ def test_new_series_are_found_before_and_after_a_rebuild_of_the_postings() -> No
 
 
 def test_cached_regexes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(value_matching, "MAX_CACHED_REGEXES", 20)
-    monkeypatch.setattr(value_matching, "MAX_CACHED_REGEX_PAIRS", 300)
+    monkeypatch.setattr(series_pairs, "MAX_CACHED_REGEXES", 20)
+    monkeypatch.setattr(series_pairs, "MAX_CACHED_REGEX_PAIRS", 300)
     index = Index()
     for number in range(100):
         index.resolve(1, labels("m", pod=f"pod-{number}"))

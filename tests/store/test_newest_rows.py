@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from gpuscope.history.store.contents import NO_ROW, NewestRows
 from gpuscope.history.store.head import Head
 from gpuscope.history.store.head_view import ABSENT_BITS
-from gpuscope.history.store.newest_rows import NO_ROW, NewestRows
 
 IDS = np.array([3, 5, 2000])
 """One of them is beyond the first size of the arrays."""

@@ -10,7 +10,7 @@ import pytest
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Vector
 from gpuscope.history.store import Store
-from gpuscope.history.store.newest_samples import NewestSamples
+from gpuscope.history.store.label_queries import NewestSamples
 from gpuscope.model.series import STALE_NAN_BITS, Labels
 from tests.store.support import NOW, HandClock, labels, tick
 

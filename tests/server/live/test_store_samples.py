@@ -15,7 +15,7 @@ from gpuscope.cli.terminal.fleet_view import to_fleet_view
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, StoreOptions, Tick
-from gpuscope.history.store.target_names import node_target_name, remote_target_name, scrape_target_name
+from gpuscope.history.store.tick import node_target_name, remote_target_name, scrape_target_name
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Sample
 from gpuscope.serve.live.engine_samples import EngineSamples
 from gpuscope.serve.live.fleet_judge import FleetJudge

@@ -13,7 +13,7 @@ from gpuscope.history.engines.vector_text import VectorText
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store
-from gpuscope.history.store.target_names import is_pushed
+from gpuscope.history.store.tick import is_pushed
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.judge.reports.rates import parse_rates
 from gpuscope.serve.live.collector_samples import CollectorSamples

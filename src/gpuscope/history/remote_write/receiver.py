@@ -32,7 +32,7 @@ from gpuscope.history.remote_write.codec import (
 )
 from gpuscope.history.remote_write.codec_v2 import WriteDecoderV2
 from gpuscope.history.store import Store, Tick, UnknownSeriesError
-from gpuscope.history.store.target_names import belongs_to_node, node_target_name, remote_target_name
+from gpuscope.history.store.tick import belongs_to_node, node_target_name, remote_target_name
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 
 INVALID = "invalid_labels"

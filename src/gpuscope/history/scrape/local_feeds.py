@@ -18,7 +18,7 @@ from gpuscope.base.settings import Settings
 from gpuscope.history.scrape.sink import Sink
 from gpuscope.history.scrape.target_appender import Report, TargetAppender, sorted_labels
 from gpuscope.history.store import Appended, Store, StoreError
-from gpuscope.history.store.target_names import local_target_name
+from gpuscope.history.store.tick import local_target_name
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily
 from gpuscope.model.readings import Snapshot
 

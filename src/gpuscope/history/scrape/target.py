@@ -15,7 +15,7 @@ from gpuscope.base.config_values import parse_config_duration
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.scrape.config import ScrapeJob, TargetGroup
 from gpuscope.history.scrape.relabel import relabel
-from gpuscope.history.store.target_names import scrape_target_name
+from gpuscope.history.store.tick import scrape_target_name
 
 
 @dataclass(frozen=True, slots=True)

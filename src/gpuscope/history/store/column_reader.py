@@ -19,10 +19,9 @@ from weakref import WeakKeyDictionary
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscope.history.store.contents import Contents
+from gpuscope.history.store.contents import Contents, NewestCells
 from gpuscope.history.store.head import Head
 from gpuscope.history.store.head_view import ABSENT, ABSENT_BITS, Samples, column_lines
-from gpuscope.history.store.newest_rows import NewestCells
 from gpuscope.history.store.reader import LoadAdmission, Reader
 from gpuscope.history.store.recent_columns import RecentColumns, RecentRows, TargetHeads
 from gpuscope.history.store.selections import Groups, HeadColumns, SeriesSelection

@@ -14,11 +14,17 @@ import tempfile
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from gpuscope.base.episode_log import EpisodeLog
-from gpuscope.history.store.own_stats import OwnStats
+from gpuscope.base.files import PRIVATE, write_atomically
+from gpuscope.history.store.options import OwnStats
 from gpuscope.history.store.schema import FILE_NAME, connect, migrate
 from gpuscope.history.store.store_errors import StoreError, StoreLockedError, from_sqlite
+from gpuscope.model.series import Matcher, MatchOp
+
+if TYPE_CHECKING:
+    from gpuscope.history.store.store import Store
 
 log = logging.getLogger(__name__)
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
@@ -186,3 +192,60 @@ def copy_unsealed(old: sqlite3.Connection, path: Path, now_ms: int) -> sqlite3.C
                 path.with_name(path.name + suffix).unlink()
         raise from_sqlite(error) if isinstance(error, sqlite3.Error) else error from error
     return fresh
+
+
+# Records in a file whether a data folder holds demo or real history; a folder never changes its kind.
+#
+# Simulated samples must not mix with measured ones. A folder written before this file existed is a demo
+# folder if every agent in it reported that it was simulated.
+
+KIND_FILE = "kind"
+DEMO, REAL = "demo", "real"
+
+
+class DataKindError(StoreError):
+    """The folder holds the other kind of history."""
+
+
+def claim_folder(store: Store, *, simulated: bool) -> None:
+    """Write the kind into a new folder; raise DataKindError if the folder is of the other kind."""
+    wanted = DEMO if simulated else REAL
+    known = _read(store.folder / KIND_FILE) or _recognise(store)
+    if known not in ("", wanted):
+        raise DataKindError(_wrong_kind_message(known))
+    _write(store.folder / KIND_FILE, wanted)
+
+
+def _wrong_kind_message(known: str) -> str:
+    if known == DEMO:
+        return "the folder holds the simulated history of a demo: choose another folder"
+    return "the folder holds real history, to which a demo must not write: choose another folder"
+
+
+def _read(path: Path) -> str:
+    try:
+        text = path.read_text("ascii", "replace").strip()
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise StoreError(f"{path} cannot be read: {error.strerror}") from error
+    if text not in (DEMO, REAL):
+        raise StoreError(f"{path} contains {text[:40]!r}: write `{REAL}` or `{DEMO}` into it, as appropriate")
+    return text
+
+
+def _recognise(store: Store) -> str:
+    """Return the kind of a folder that has no kind file; "" if the folder is empty."""
+    agents = store.series([Matcher("__name__", MatchOp.EQUAL, "gpuscope_agent_info")])
+    if not agents:
+        return "" if store.stats().newest_ms is None else REAL
+    return DEMO if all(("simulated", "true") in labels for labels in agents) else REAL
+
+
+def _write(path: Path, kind: str) -> None:
+    if _read(path) == kind:
+        return
+    try:
+        write_atomically(path, f"{kind}\n".encode(), mode=PRIVATE)
+    except OSError as error:
+        raise StoreError(f"{path} cannot be written: {error.strerror}") from error

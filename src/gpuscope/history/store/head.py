@@ -13,8 +13,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from gpuscope.history.store.head_parts import Layout, Segment, SideList
-from gpuscope.history.store.head_view import ABSENT, ABSENT_BITS, HeadView
+from gpuscope.history.store.head_view import ABSENT, ABSENT_BITS, HeadView, Layout, Segment, SideList
 from gpuscope.history.store.tick import Float64s, Int64s
 
 _SEGMENT_BYTES = 1 << 20

@@ -18,9 +18,15 @@ from itertools import pairwise
 import numpy as np
 
 from gpuscope.history.store.series_limit import SeriesLimit, count_series
-from gpuscope.history.store.series_pairs import Postings, SeriesKeys, SeriesPairs
+from gpuscope.history.store.series_pairs import (
+    Postings,
+    RegexCache,
+    SeriesKeys,
+    SeriesPairs,
+    literals,
+    predicate,
+)
 from gpuscope.history.store.tick import Bools, Int64s, distinct
-from gpuscope.history.store.value_matching import RegexCache, literals, predicate
 from gpuscope.model.label_columns import LabelColumns, PairNames, PairTable
 from gpuscope.model.series import Admit, Labels, Matcher, MatchOp
 

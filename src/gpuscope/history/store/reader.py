@@ -20,11 +20,10 @@ from typing import Protocol
 
 import numpy as np
 
-from gpuscope.history.store.blocks import BlockReader, CachedBlocks, NotCached
-from gpuscope.history.store.cache import ChunkCache
+from gpuscope.history.store.blocks import BlockReader, CachedBlocks, ChunkCache, NotCached
 from gpuscope.history.store.contents import Block, Contents, TargetView
 from gpuscope.history.store.head_view import Samples, merge_samples
-from gpuscope.history.store.own_stats import OwnStats
+from gpuscope.history.store.options import OwnStats
 from gpuscope.history.store.schema import BLOCK_BITS, connect
 from gpuscope.history.store.store_errors import StoreClosedError, from_sqlite
 from gpuscope.history.store.tick import Int64s

@@ -16,9 +16,9 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from gpuscope.history.store.contents import NO_ROW, NewestCells
 from gpuscope.history.store.head import EDIT, Head
 from gpuscope.history.store.head_view import ABSENT, ABSENT_BITS, column_lines
-from gpuscope.history.store.newest_rows import NO_ROW, NewestCells
 from gpuscope.history.store.selections import HeadColumns, SeriesSelection
 from gpuscope.history.store.tick import Bools, Float64s, Int64s
 

@@ -19,15 +19,13 @@ import numpy as np
 
 from gpuscope.base.clock import CONFIRM_SECONDS, ConfirmedTime
 from gpuscope.base.time_text import to_rfc3339
-from gpuscope.history.store.block_writer import BlockWriter
 from gpuscope.history.store.contents import Block, Contents, StoredTargetState
 from gpuscope.history.store.folder import folder_bytes
 from gpuscope.history.store.index import Index
-from gpuscope.history.store.options import HOUR_MS, MillisecondClock, StoreOptions
-from gpuscope.history.store.own_stats import OwnStats
+from gpuscope.history.store.options import HOUR_MS, MillisecondClock, OwnStats, StoreOptions
 from gpuscope.history.store.reader import Reader
 from gpuscope.history.store.tick import Int64s, distinct
-from gpuscope.history.store.writer import Writer
+from gpuscope.history.store.writer import BlockWriter, Writer
 
 # The time by which retention deletes: the wall clock, without steps forward that nothing has confirmed yet.
 #

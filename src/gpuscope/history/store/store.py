@@ -18,13 +18,20 @@ from types import TracebackType
 
 import numpy as np
 
-from gpuscope.history.store.delete import delete_samples
-from gpuscope.history.store.export import export_openmetrics
+from gpuscope.history.store.background import delete_samples
 from gpuscope.history.store.folder import FolderLock, make_private
-from gpuscope.history.store.inspection import Cardinality, CheckReport, Stats, backup, cardinality, check, stats
+from gpuscope.history.store.inspection import (
+    Cardinality,
+    CheckReport,
+    Stats,
+    backup,
+    cardinality,
+    check,
+    export_openmetrics,
+    stats,
+)
 from gpuscope.history.store.label_queries import LabelQueries
-from gpuscope.history.store.options import MillisecondClock, StoreOptions, SystemMillisecondClock
-from gpuscope.history.store.own_stats import OwnStats
+from gpuscope.history.store.options import MillisecondClock, OwnStats, StoreOptions, SystemMillisecondClock
 from gpuscope.history.store.reader import PinnedReader, Reader
 from gpuscope.history.store.salvage import committed_frames, lost_commits, salvage
 from gpuscope.history.store.schema import FILE_NAME, connect, migrate
@@ -35,8 +42,7 @@ from gpuscope.history.store.store_errors import (
     from_sqlite,
     is_damage,
 )
-from gpuscope.history.store.target_names import OwnInstances, is_verified
-from gpuscope.history.store.tick import Appended, Int64s, Tick
+from gpuscope.history.store.tick import Appended, Int64s, OwnInstances, Tick, is_verified
 from gpuscope.history.store.write_side import Loaded, WriteSide, load
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import Admit, Labels, Matcher, Series

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.history.store.head import Head
-from gpuscope.history.store.head_parts import Layout
+from gpuscope.history.store.head_view import Layout
 from gpuscope.history.store.schema import TICK_BITS
 from gpuscope.history.store.tick import Float64s, Int64s
 

@@ -20,7 +20,7 @@ from gpuscope.base.time_text import duration_text
 from gpuscope.history.promql import Engine, PromQLError
 from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.promql.labels import quote
-from gpuscope.history.store.value_matching import predicate
+from gpuscope.history.store.series_pairs import predicate
 from gpuscope.judge.rules.alert import Alert
 from gpuscope.judge.rules.alert_state import AlertState
 from gpuscope.judge.rules.alert_templates import TemplateExpander

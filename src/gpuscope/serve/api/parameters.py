@@ -15,7 +15,7 @@ from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.promql import BadQueryError
 from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.promql.labels import quote
-from gpuscope.history.store.value_matching import predicate
+from gpuscope.history.store.series_pairs import predicate
 from gpuscope.model.series import Matcher
 from gpuscope.serve.api.go_values import parse_duration_ms, parse_int, parse_time_ms
 from gpuscope.serve.http.messages import BodyTooLarge, ClientDisconnected, Request

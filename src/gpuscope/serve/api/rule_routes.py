@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.base.limits import Limits
 from gpuscope.history.promql import PromQLError
 from gpuscope.history.promql.labels import quote
-from gpuscope.history.store.value_matching import Predicate, predicate
+from gpuscope.history.store.series_pairs import Predicate, predicate
 from gpuscope.judge.rules.alert_state import ActiveAlert
 from gpuscope.judge.rules.evaluated_rules import AlertingRule, EvaluatedRule
 from gpuscope.judge.rules.rule_group import RuleGroup

@@ -19,7 +19,7 @@ from gpuscope import __version__
 from gpuscope.base.time_text import to_rfc3339
 from gpuscope.history.promql import BadQueryError
 from gpuscope.history.promql.ast_json import parse_selector
-from gpuscope.history.store.value_matching import predicate
+from gpuscope.history.store.series_pairs import predicate
 from gpuscope.model.series import Matcher
 from gpuscope.serve.api.go_values import parse_int
 from gpuscope.serve.api.parameters import ApiError, Parameters, bad

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuscope.history.promql import Engine, PromQLError
 from gpuscope.history.promql.result import Vector
-from gpuscope.history.store.value_matching import predicate
+from gpuscope.history.store.series_pairs import predicate
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.judge.checks.finding import FindingOwner
 from gpuscope.judge.checks.judgement import Judgement

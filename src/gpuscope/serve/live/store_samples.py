@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.history.store import Store
-from gpuscope.history.store.target_names import is_verified
+from gpuscope.history.store.tick import is_verified
 from gpuscope.judge.checks.facts import LABELLED, Sample
 from gpuscope.serve.live.fleet_samples import LIVE_METRICS, NEEDED_VALUES, FleetSamples, SortLater, by_node
 from gpuscope.serve.live.gone_history import SNAPSHOT_METRIC

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, labelled_values
-from gpuscope.history.store.target_names import belongs_to_node
+from gpuscope.history.store.tick import belongs_to_node
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.judgement import JudgedMoment
 from gpuscope.judge.checks.open_episodes import without_explained
