@@ -231,8 +231,8 @@ def test_writes_to_engines_and_queries_them(tmp_path: Path) -> None:
 
 def test_an_agent_with_remote_write_does_not_import_numpy() -> None:
     code = (
-        "import gpuscope.history.remote_write.sender, gpuscope.history.remote_write.snapshot_sender, sys\n"
-        "import gpuscope.history.remote_write.snapshot_sender, gpuscope.cli.wiring.remote_write\n"
+        "import gpuscope.history.remote_write.sender, gpuscope.history.remote_write.sender, sys\n"
+        "import gpuscope.history.remote_write.sender, gpuscope.cli.wiring.remote_write\n"
         "names = ('numpy', 'httpx2', 'yaml', 'http.client', 'textual', 'rich')\n"
         "print([name for name in names if name in sys.modules])\n"
     )

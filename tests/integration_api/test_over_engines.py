@@ -8,8 +8,7 @@ import time
 import pytest
 
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.history.remote_write.http_post import PostClient
-from gpuscope.history.remote_write.sender import RemoteWriteQueue
+from gpuscope.history.remote_write.sender import PostClient, RemoteWriteQueue
 from gpuscope.serve.api.proxy import PATHS
 from tests.engines import engine, running_prometheus
 from tests.integration_api.servers import Day, ask, differences, running_gpuscope, wait_for

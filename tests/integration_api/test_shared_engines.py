@@ -19,8 +19,7 @@ from typing import Any
 import pytest
 
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.history.remote_write.http_post import PostClient
-from gpuscope.history.remote_write.sender import RemoteWriteQueue
+from gpuscope.history.remote_write.sender import PostClient, RemoteWriteQueue
 from tests.engines import (
     Shared,
     running,

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuscope.history.engines.engine_errors import EngineError
-from gpuscope.history.engines.query_engine import QueryEngine, or_why_not
+from gpuscope.history.engines.query_engine import EngineError, QueryEngine, or_why_not
 from gpuscope.history.promql.result import Matrix, Vector
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuscope.history.promql import BadQueryError, format_query
 from gpuscope.history.promql.ast_json import describe, has_selector, parse_selector
-from gpuscope.history.promql.spelling import read_spelling
+from gpuscope.history.promql.lexical import read_spelling
 from gpuscope.history.store.series_pairs import predicate
 from gpuscope.model.series import Matcher, MatchOp
 from tests.examples import examples

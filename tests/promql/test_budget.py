@@ -16,8 +16,8 @@ from gpuscope.history.promql import (
     ExecutionError,
     QueryCanceledError,
     QueryTimeoutError,
+    frame,
     select,
-    windows,
 )
 from gpuscope.history.promql import budget as budgets
 from gpuscope.history.promql.budget import Budget
@@ -218,7 +218,7 @@ def test_sorting_is_done_in_portions(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("function", ["sum_over_time", "avg_over_time", "stddev_over_time", "deriv"])
 def test_one_very_long_window_can_be_cancelled(function: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A compensated sum adds a window's samples one by one: five million take most of a minute."""
-    monkeypatch.setattr(windows, "MAX_UNCHECKED_WORK", 1_000_000)
+    monkeypatch.setattr(frame, "MAX_UNCHECKED_WORK", 1_000_000)
     expr, patience = f"{function}(vector(time())[6h:1s])", _Patience(15)
     with pytest.raises(QueryCanceledError):
         Engine(storage()).instant(expr, 0, budget=patience)

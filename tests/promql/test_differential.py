@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuscope.history.promql import Engine, over_time, range_functions, select, sums
+from gpuscope.history.promql import Engine, over_time, range_functions, select
 from gpuscope.model.series import Matcher, MatchOp
 from tests.engines import running_prometheus
 from tests.promql.corpus import by_hand, random_expressions
@@ -97,7 +97,7 @@ def _plain_sums(monkeypatch: pytest.MonkeyPatch) -> None:
     def add(increment: Any, total: Any, error: Any) -> None:
         total += increment
 
-    monkeypatch.setattr(sums, "add", add)
+    monkeypatch.setattr(over_time, "add", add)
 
 
 def _nan_is_greatest(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from gpuscope.history.promql.lexical import MAX_CHARACTERS
 from gpuscope.history.promql.parse import parse
 from gpuscope.history.promql.query_errors import BadQueryError
-from gpuscope.history.promql.spelling import MAX_CHARACTERS
 
 END = "unexpected end of input"
 

@@ -9,7 +9,7 @@ import pytest
 
 from gpuscope.history.promql import BadQueryError, Engine, parse
 from gpuscope.history.promql.ast_json import describe
-from gpuscope.history.promql.calendar import NAMES
+from gpuscope.history.promql.numeric import CALENDAR
 from gpuscope.history.promql.result import Vector
 from gpuscope.history.promql.syntax import Number, VectorSelector
 from tests.engines import running_prometheus
@@ -20,7 +20,7 @@ NOW_MS = int(time.time()) // 60 * 60_000
 SECONDS = (
     "NaN", "+Inf", "-Inf", "1e300", "-1e300", "1e17", "-1e17", "9e15", "-9e15", "9e18", "-62135596801", "1.9",
 )  # fmt: skip
-DATES = tuple(f"{name}(vector({seconds}))" for name in sorted(NAMES) for seconds in SECONDS)
+DATES = tuple(f"{name}(vector({seconds}))" for name in sorted(CALENDAR) for seconds in SECONDS)
 TIMES = (
     "m @ -1", "m @ -1.5", "m @ - 5m", "m @ -0x10", "m @ -9e18", "m @ 9e18", "m @ -Inf", "m @ NaN", "m @ Inf",
     "last_over_time(m[1h] @ -3600)", "m @ -1 offset -1h", "m @ 5 - 3", "count_over_time(m[5m:1m] @ -60)",

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from gpuscope.history.engines import answer_text
 from gpuscope.history.engines.answer_text import ListText, SeriesText
-from gpuscope.history.engines.engine_errors import EngineResultTooLarge
+from gpuscope.history.engines.query_engine import EngineResultTooLarge
 
 TEXTS = st.text(max_size=6) | st.sampled_from(
     ['[{"metric":', ',{"metric":', '"},{"', "},{", '"data":[', "]", "\\", '","', "\U0001f600"]

@@ -15,15 +15,16 @@ import numpy as np
 import pytest
 
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
-from gpuscope.history.engines.engine_errors import (
+from gpuscope.history.engines.http_connection import EngineConnection
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.engines.query_engine import (
     EngineBadQuery,
     EngineError,
     EngineQueryError,
     EngineResultTooLarge,
+    QueryEngine,
+    labelled_values,
 )
-from gpuscope.history.engines.http_connection import EngineConnection
-from gpuscope.history.engines.http_engine import HttpEngine
-from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store
 from gpuscope.model.series import Labels, Series

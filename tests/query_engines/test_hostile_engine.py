@@ -13,17 +13,16 @@ import pytest
 
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.history.engines import answer_memory, http_connection
-from gpuscope.history.engines.answer_memory import AnswerMemory
-from gpuscope.history.engines.blocking import connect, post_form
-from gpuscope.history.engines.engine_errors import (
+from gpuscope.history.engines import answer_text, http_connection
+from gpuscope.history.engines.answer_text import AnswerMemory
+from gpuscope.history.engines.http_connection import EngineConnection, connect, post_form
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.engines.query_engine import (
     EngineError,
     EngineResultTooLarge,
     EngineTimeout,
     EngineUnreachable,
 )
-from gpuscope.history.engines.http_connection import EngineConnection
-from gpuscope.history.engines.http_engine import HttpEngine
 from gpuscope.history.engines.vector_text import VectorText
 from tests.query_engines.test_http_engine import JSON, after_form, ask
 from tests.scrape.exporters import Page, endless, serving, status, text
@@ -49,7 +48,7 @@ def question(page: Page, **options: object) -> None:
 
 
 def test_answers_that_are_read_at_once_share_one_budget(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(answer_memory, "WAIT_SECONDS", 0.1)
+    monkeypatch.setattr(answer_text, "WAIT_SECONDS", 0.1)
     before = LIMITS_REACHED.counts()["engine_max_answers_bytes"]
     memory = AnswerMemory(MIB)
     many = text(vector({"pid": str(number)} for number in range(2_000)), JSON)  # 0.9 MB

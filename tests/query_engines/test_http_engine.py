@@ -15,8 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.history.engines.blocking import connect, post_form
-from gpuscope.history.engines.engine_errors import (
+from gpuscope.history.engines.http_connection import EngineConnection, connect, post_form
+from gpuscope.history.engines.http_engine import HttpEngine
+from gpuscope.history.engines.query_engine import (
     EngineBadQuery,
     EngineEndpointMissing,
     EngineError,
@@ -28,9 +29,7 @@ from gpuscope.history.engines.engine_errors import (
     EngineResultTooLarge,
     EngineUnreachable,
 )
-from gpuscope.history.engines.http_connection import EngineConnection
-from gpuscope.history.engines.http_engine import HttpEngine
-from gpuscope.history.engines.json_results import read_matrix, read_vector
+from gpuscope.history.engines.vector_text import read_matrix, read_vector
 from gpuscope.history.promql.frame import Steps
 from tests.examples import examples
 from tests.scrape.exporters import Page, serving, text

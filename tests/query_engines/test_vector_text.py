@@ -10,11 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.history.engines.answer_memory import AnswerMemory
 from gpuscope.history.engines.answer_text import SeriesText
-from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineResultTooLarge
-from gpuscope.history.engines.json_results import read_vector
-from gpuscope.history.engines.vector_text import ANSWERS_PER_GENERATION, LabelDicts, SharedLabels, VectorText
+from gpuscope.history.engines.query_engine import EngineBadQuery, EngineResultTooLarge
+from gpuscope.history.engines.vector_text import (
+    ANSWERS_PER_GENERATION,
+    AnswerMemory,
+    LabelDicts,
+    SharedLabels,
+    VectorText,
+    read_vector,
+)
 from gpuscope.history.promql.result import Vector
 
 _TEXTS = st.text(max_size=8) | st.sampled_from(

@@ -13,9 +13,14 @@ import pytest
 from gpuscope.base.errors import UsageError
 from gpuscope.base.http_config import HttpConfig, split_credentials
 from gpuscope.history.remote_write.codec import Labels, WriteDecoder
-from gpuscope.history.remote_write.http_post import PostClient, WriteResponse
-from gpuscope.history.remote_write.sender import HEADERS, RemoteWriteQueue, retry_after
-from gpuscope.history.remote_write.snapshot_sender import FamilySender
+from gpuscope.history.remote_write.sender import (
+    HEADERS,
+    FamilySender,
+    PostClient,
+    RemoteWriteQueue,
+    WriteResponse,
+    retry_after,
+)
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 from gpuscope.model.series import STALE_NAN_BITS
 from tests.scrape.exporters import serving, status

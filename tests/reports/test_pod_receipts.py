@@ -11,7 +11,7 @@ import pytest
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import Limits
-from gpuscope.history.engines.engine_errors import EngineFailed
+from gpuscope.history.engines.query_engine import EngineFailed
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
 from gpuscope.judge.reports.findings.finding_windows import Window, read_windows

@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.limits import Limits
-from gpuscope.history.scrape.local_feeds import OWN_JOB, OwnMetricsFeed
-from gpuscope.history.scrape.local_targets import scrapes_itself
+from gpuscope.history.scrape.local_feeds import OWN_JOB, OwnMetricsFeed, scrapes_itself
 from gpuscope.history.scrape.target import TargetHealth
 from gpuscope.history.store import Store, StoreError
 from gpuscope.judge.notify.channel import SendError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from gpuscope.history.scrape.late_scrapes import CALM_SECONDS, LateScrapes
+from gpuscope.history.scrape.loop import CALM_SECONDS, LateScrapes
 from tests.waiting import wait_for
 
 

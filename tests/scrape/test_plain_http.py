@@ -10,8 +10,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.history.scrape.fetch import BodyShare, Fetched, ScrapeBodyBudget, ScrapeError, fetch
-from gpuscope.history.scrape.target_client import TargetClient
+from gpuscope.history.scrape.fetch import BodyShare, Fetched, ScrapeBodyBudget, ScrapeError, TargetClient, fetch
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n"
 BODY = b"".join(b"series_%d %d\n" % (number, number) for number in range(20_000))

@@ -17,9 +17,8 @@ import pytest
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.errors import UsageError
 from gpuscope.base.http_config import HttpConfig, load_http_config, read_http_config
-from gpuscope.history.remote_write.http_post import PostClient
-from gpuscope.history.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, fetch
-from gpuscope.history.scrape.target_client import TargetClient
+from gpuscope.history.remote_write.sender import PostClient
+from gpuscope.history.scrape.fetch import Fetched, ScrapeBodyBudget, ScrapeError, TargetClient, fetch
 from tests.scrape.exporters import serving, text
 
 pytestmark = pytest.mark.skipif(shutil.which("openssl") is None, reason="no openssl to make a certificate with")

@@ -81,7 +81,7 @@ def _print_fact(heading: str, text: str, width: int, style: Callable[[str], str]
 
 def _seen(args: argparse.Namespace, explanation: Explanation) -> tuple[list[dict[str, Any]], str]:
     """The occurrences, or why there are none to show. An unreachable server is not an error."""
-    from gpuscope.history.engines.blocking import connect, post_form
+    from gpuscope.history.engines.http_connection import connect, post_form
 
     if not explanation.seen:
         return [], ""

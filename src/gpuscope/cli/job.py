@@ -60,7 +60,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 
 def _receipt(args: argparse.Namespace, settings: Settings) -> JobReceipt:
-    from gpuscope.history.engines.blocking import connect, run_with
+    from gpuscope.history.engines.http_connection import connect, run_with
     from gpuscope.history.engines.http_engine import HttpEngine
     from gpuscope.judge.reports.receipt.job_question import parse_job
     from gpuscope.judge.reports.receipt.receipt_reader import read_receipt

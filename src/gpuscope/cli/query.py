@@ -33,8 +33,8 @@ from gpuscope.cli.server_client import (
     warn_if_simulated,
 )
 from gpuscope.cli.terminal.safe_text import bytes_text, duration_text
-from gpuscope.history.engines.blocking import connect, post_form
-from gpuscope.history.engines.engine_errors import EngineBadQuery
+from gpuscope.history.engines.http_connection import connect, post_form
+from gpuscope.history.engines.query_engine import EngineBadQuery
 
 # Query results as people read them: units by metric name, and GPU names instead of UUIDs.
 #

@@ -103,7 +103,7 @@ def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
 
 
 def _report(args: argparse.Namespace, question: UsageQuestion) -> UsageReport:
-    from gpuscope.history.engines.blocking import connect, run_with
+    from gpuscope.history.engines.http_connection import connect, run_with
     from gpuscope.history.engines.http_engine import HttpEngine
     from gpuscope.judge.reports.usage.usage_report import usage_report
 

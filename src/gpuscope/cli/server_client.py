@@ -36,7 +36,7 @@ def token_of(args: argparse.Namespace) -> str:
 @contextmanager
 def explained_errors() -> Iterator[None]:
     """Turns an engine's errors into those of a command."""
-    from gpuscope.history.engines.engine_errors import EngineError, EngineUnreachable
+    from gpuscope.history.engines.query_engine import EngineError, EngineUnreachable
 
     try:
         yield
@@ -59,12 +59,12 @@ def expected_form(server: str, what: str) -> Iterator[None]:
 def warn_if_simulated(args: argparse.Namespace) -> None:
     """Says on standard error, so that JSON and CSV stay as they are, that the server's data is simulated. Any
     PromQL engine can answer; one that does not, such as an Alertmanager, has no GPUs."""
-    from gpuscope.history.engines import blocking
-    from gpuscope.history.engines.engine_errors import EngineError
+    from gpuscope.history.engines import http_connection
+    from gpuscope.history.engines.query_engine import EngineError
 
     try:
-        connection = blocking.connect(args.server, origin="--server", token=token_of(args))
-        answer = blocking.post_form(connection, "query", {"query": SIMULATED_GPUS})
+        connection = http_connection.connect(args.server, origin="--server", token=token_of(args))
+        answer = http_connection.post_form(connection, "query", {"query": SIMULATED_GPUS})
         count = int(answer["data"]["result"][0]["value"][1])
     except (EngineError, LookupError, TypeError, ValueError):
         return
@@ -84,8 +84,8 @@ def read_json(server: str, path: str, *, token: str = "") -> Any:
 
 def request_json(server: str, method: str, path: str, body: Any = None, *, token: str = "") -> Any:
     """`body` is sent as JSON."""
-    from gpuscope.history.engines import blocking
+    from gpuscope.history.engines import http_connection
 
     with explained_errors():
-        connection = blocking.connect(server, origin="--server", token=token)
-        return blocking.request_json(connection, method, path, body)
+        connection = http_connection.connect(server, origin="--server", token=token)
+        return http_connection.request_json(connection, method, path, body)

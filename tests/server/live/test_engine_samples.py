@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
-from gpuscope.history.engines.engine_errors import EngineUnreachable
+from gpuscope.history.engines.query_engine import EngineUnreachable
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Vector
 from gpuscope.history.store import Store, StoreOptions, Tick

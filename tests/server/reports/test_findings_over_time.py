@@ -13,7 +13,7 @@ import orjson
 import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.history.engines.engine_errors import EngineFailed
+from gpuscope.history.engines.query_engine import EngineFailed
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS, FindingLedger

@@ -10,8 +10,7 @@ import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.base.time_text import to_rfc3339
-from gpuscope.history.engines.engine_errors import EngineUnreachable
-from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.history.engines.query_engine import EngineUnreachable, QueryEngine
 from gpuscope.history.promql.result import Matrix
 from gpuscope.model.series import Labels, Series
 from gpuscope.serve.http.routing import Router

@@ -21,7 +21,7 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.promql.budget import SamplePool
 from gpuscope.history.remote_write.receiver import Receiver
 from gpuscope.history.remote_write.sender import RemoteWriteQueues
-from gpuscope.history.scrape.late_scrapes import LateScrapes
+from gpuscope.history.scrape.loop import LateScrapes
 from gpuscope.history.store import Store
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.exposition.sample import MetricFamily

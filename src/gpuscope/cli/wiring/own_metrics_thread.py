@@ -9,8 +9,7 @@ from collections.abc import Callable, Sequence
 
 from gpuscope.base.clock import SystemClock
 from gpuscope.base.settings import Settings
-from gpuscope.history.scrape.local_feeds import OwnMetricsFeed
-from gpuscope.history.scrape.local_targets import scrapes_itself
+from gpuscope.history.scrape.local_feeds import OwnMetricsFeed, scrapes_itself
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.store import Store
 from gpuscope.judge.rules.rule_group import RuleGroup

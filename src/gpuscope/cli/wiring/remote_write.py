@@ -9,8 +9,12 @@ from typing import TYPE_CHECKING
 
 from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings
-from gpuscope.history.remote_write.sender import RemoteWriteQueues, build_queues
-from gpuscope.history.remote_write.snapshot_sender import AGENT_QUEUE_BYTES, SnapshotSender
+from gpuscope.history.remote_write.sender import (
+    AGENT_QUEUE_BYTES,
+    RemoteWriteQueues,
+    SnapshotSender,
+    build_queues,
+)
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it
     from gpuscope.agent.collect.collector import Collector

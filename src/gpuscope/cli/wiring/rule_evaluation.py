@@ -21,8 +21,8 @@ from gpuscope.base.settings import Settings, home_path
 from gpuscope.cli.wiring.login import address_text
 from gpuscope.history.engines.http_engine import HttpEngine
 from gpuscope.history.promql import Engine
+from gpuscope.history.scrape import Sink
 from gpuscope.history.scrape.config import ScrapeConfig
-from gpuscope.history.scrape.sink import Sink
 from gpuscope.history.store import Store
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.notify.alertmanager_config import AlertingSection, read_alerting

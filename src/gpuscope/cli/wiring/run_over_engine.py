@@ -23,7 +23,7 @@ from gpuscope.cli.wiring.rule_evaluation import RuleEvaluation, engine_rules, lo
 from gpuscope.cli.wiring.scheduled_threads import ScheduledThreads
 from gpuscope.cli.wiring.scraper_thread import read_scrape_config
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN, serve
-from gpuscope.history.engines.answer_memory import AnswerMemory
+from gpuscope.history.engines.answer_text import AnswerMemory
 from gpuscope.history.engines.http_connection import EngineConnection
 from gpuscope.history.engines.http_engine import HttpEngine
 from gpuscope.history.scrape.config import ScrapeConfig

@@ -24,7 +24,7 @@ from gpuscope.cli.wiring.scraper_thread import ScraperThread, read_scrape_config
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN, open_store, serve
 from gpuscope.history.remote_write.sender import RemoteWriteQueues, build_queues
 from gpuscope.history.scrape.config import ScrapeConfig
-from gpuscope.history.scrape.local_targets import ScrapedAndOwnTargets
+from gpuscope.history.scrape.local_feeds import ScrapedAndOwnTargets
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.store import Store
 from gpuscope.serve.api.query_log import QueryLog

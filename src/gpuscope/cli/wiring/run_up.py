@@ -32,8 +32,7 @@ from gpuscope.demo.demo_routes import demo_routes
 from gpuscope.demo.simulated_history import SimulatedHistory
 from gpuscope.demo.simulated_node import SimulatedNode
 from gpuscope.history.scrape.config import ScrapeConfig
-from gpuscope.history.scrape.local_feeds import OwnMetricsFeed, SnapshotFeed
-from gpuscope.history.scrape.local_targets import LocalTargets
+from gpuscope.history.scrape.local_feeds import LocalTargets, OwnMetricsFeed, SnapshotFeed
 from gpuscope.history.store import Store
 from gpuscope.judge.checks.states import State
 from gpuscope.serve.api.query_log import QueryLog

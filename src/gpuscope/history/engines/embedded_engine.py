@@ -17,14 +17,16 @@ from typing import TypeVar
 import numpy as np
 
 from gpuscope import __version__
-from gpuscope.history.engines.engine_errors import (
+from gpuscope.history.engines.query_engine import (
     EngineBadQuery,
     EngineError,
     EngineFailed,
+    EngineInfo,
     EngineQueryError,
     EngineQueryTimeout,
+    check_size,
+    or_why_not,
 )
-from gpuscope.history.engines.query_engine import EngineInfo, check_size, or_why_not
 from gpuscope.history.promql import BadQueryError, Engine, PromQLError, QueryTimeoutError
 from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.promql.evaluate import Frames

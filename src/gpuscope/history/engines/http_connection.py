@@ -17,11 +17,17 @@ from typing import Any, Final, Protocol, TypeVar
 import httpx2
 import orjson
 
-from gpuscope.base.http_config import HttpConfig
+from gpuscope.base.http_config import HttpConfig, split_credentials
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.history.engines.answer_memory import AnswerMemory, MemoryShare
-from gpuscope.history.engines.answer_text import BATCH_BYTES, BatchText, ListText, SeriesText
-from gpuscope.history.engines.engine_errors import (
+from gpuscope.history.engines.answer_text import (
+    BATCH_BYTES,
+    AnswerMemory,
+    BatchText,
+    ListText,
+    MemoryShare,
+    SeriesText,
+)
+from gpuscope.history.engines.query_engine import (
     EngineApiNotFound,
     EngineBadQuery,
     EngineEndpointMissing,
@@ -35,8 +41,7 @@ from gpuscope.history.engines.engine_errors import (
     EngineTimeout,
     EngineUnreachable,
 )
-from gpuscope.history.scrape.fetch import root_cause
-from gpuscope.history.scrape.target_client import new_client
+from gpuscope.history.scrape.fetch import new_client, root_cause
 
 MAX_QUOTED_CHARACTERS: Final = 300
 """Of an engine's own text in our message."""
@@ -377,3 +382,45 @@ async def _read_beginning(response: httpx2.Response) -> str:
     finally:
         await response.aclose()
     return " ".join(body.decode("utf-8", "replace").split())[:MAX_QUOTED_CHARACTERS]
+
+
+# One request to an engine from code without an event loop: the commands of the terminal.
+
+T = TypeVar("T")
+
+
+def connect(url: str, *, origin: str, token: str = "") -> EngineConnection:
+    """For a command: a URL may hold `user:password@`; UsageError, naming `origin`, if it is not a URL. The
+    environment's proxies are used, as by other command-line clients."""
+    http = HttpConfig()
+    if token:
+        http = http.with_headers(("authorization", f"Bearer {token}"))
+    address, http = split_credentials(url, http, origin)
+    return EngineConnection(
+        address.partition("?")[0].rstrip("/"),
+        http,
+        credentials_hint="give an API token in GPUSCOPE_TOKEN, or http://user:password@… as the address",
+        use_environment_proxies=True,
+    )
+
+
+def run_with(connection: EngineConnection, call: Callable[[EngineConnection], Awaitable[T]]) -> T:
+    """Runs `call` in an event loop of its own and closes the connection."""
+
+    async def run() -> T:
+        try:
+            return await call(connection)
+        finally:
+            await connection.close()
+
+    return asyncio.run(run())
+
+
+def post_form(connection: EngineConnection, endpoint: str, form: Form) -> dict[str, Any]:
+    """Prometheus' JSON answer; EngineError if there is none."""
+    return run_with(connection, lambda opened: opened.post_form(endpoint, form))
+
+
+def request_json(connection: EngineConnection, method: str, path: str, body: Any = None) -> Any:
+    """The decoded answer of a route that is not Prometheus' API; EngineError if there is none."""
+    return run_with(connection, lambda opened: opened.request_json(method, path, body))

@@ -14,17 +14,22 @@ from urllib.parse import quote
 
 from gpuscope.base.limits import Limits
 from gpuscope.base.time_text import parse_prometheus_duration, parse_rfc3339
-from gpuscope.history.engines.answer_memory import MemoryShare
-from gpuscope.history.engines.engine_errors import EngineEndpointMissing, EngineError
+from gpuscope.history.engines.answer_text import MemoryShare
 from gpuscope.history.engines.http_connection import (
     MAX_QUOTED_CHARACTERS,
     EngineConnection,
     EngineResponse,
     Form,
 )
-from gpuscope.history.engines.json_results import MatrixRows, VectorRows, labels_bytes, read_labels, text_bytes
-from gpuscope.history.engines.query_engine import EngineInfo, check_size
-from gpuscope.history.engines.vector_text import VectorText
+from gpuscope.history.engines.query_engine import EngineEndpointMissing, EngineError, EngineInfo, check_size
+from gpuscope.history.engines.vector_text import (
+    MatrixRows,
+    VectorRows,
+    VectorText,
+    labels_bytes,
+    read_labels,
+    text_bytes,
+)
 from gpuscope.history.promql.frame import Steps
 from gpuscope.history.promql.result import Matrix, Vector
 from gpuscope.model.series import Labels

@@ -14,13 +14,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from gpuscope.history.promql import labels as label_sets
-from gpuscope.history.promql import over_time, sums
+from gpuscope.history.promql import over_time
 from gpuscope.history.promql.budget import Budget
-from gpuscope.history.promql.frame import Bools, Floats, Frame, Ints
+from gpuscope.history.promql.frame import Bools, Floats, Frame, Ints, SampleColumns
 from gpuscope.history.promql.labels import check_label_name
 from gpuscope.history.promql.numeric import number_text
 from gpuscope.history.promql.query_errors import ExecutionError
-from gpuscope.history.promql.windows import SampleColumns
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import Labels
 
@@ -96,7 +95,7 @@ def _mean(values: Floats, present: Bools, groups: Groups, counts: Ints) -> Float
     total, error = _totals(values, present, groups)
     if np.isinf(total).any():
         # A sum that overflows is rare, so the slow path is sufficient.
-        return _per_cell(values, present, groups, counts, sums.window_means)
+        return _per_cell(values, present, groups, counts, over_time.window_means)
     return total / counts + error / counts
 
 
@@ -108,7 +107,7 @@ def _totals(values: Floats, present: Bools, groups: Groups) -> tuple[Floats, Flo
     for group in np.flatnonzero(sizes > _LARGE_GROUP):
         groups.budget.check()
         rows = filled[groups.starts[group] : groups.starts[group + 1]]
-        total[group], error[group] = sums.sum_rows(rows)
+        total[group], error[group] = over_time.sum_rows(rows)
     small = np.flatnonzero(sizes <= _LARGE_GROUP)
     if small.size:
         total[small], error[small] = _small_totals(filled, groups.starts[small], sizes[small])
@@ -124,7 +123,7 @@ def _small_totals(filled: Floats, first: NDArray[np.intp], sizes: NDArray[np.int
     error = np.zeros(total.shape)
     for k in range(1, int(sizes[0])):
         active = int(np.searchsorted(-sizes, -k, side="left"))
-        sums.add(filled[first[:active] + k], total[:active], error[:active])
+        over_time.add(filled[first[:active] + k], total[:active], error[:active])
     back = np.argsort(by_size, kind="stable")
     return total[back], error[back]
 

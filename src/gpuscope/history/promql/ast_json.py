@@ -21,7 +21,7 @@ from gpuscope.history.promql.durations import (
     checked_ms,
     replace_durations,
 )
-from gpuscope.history.promql.lexical import restore_bytes
+from gpuscope.history.promql.lexical import Spelling, read_spelling, restore_bytes
 from gpuscope.history.promql.numeric import number_text
 from gpuscope.history.promql.parse import (
     aggregation_name,
@@ -35,7 +35,6 @@ from gpuscope.history.promql.parse import (
     read_matching,
 )
 from gpuscope.history.promql.query_errors import BadQueryError, UnsupportedError
-from gpuscope.history.promql.spelling import Spelling, read_spelling
 from gpuscope.history.promql.syntax import SET_OPERATORS
 from gpuscope.model.series import Matcher, MatchOp
 

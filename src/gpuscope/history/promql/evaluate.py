@@ -14,10 +14,11 @@ from typing import cast
 
 import numpy as np
 
-from gpuscope.history.promql import aggregate, calendar, functions, matching, select
+from gpuscope.history.promql import aggregate, functions, matching, numeric, select
 from gpuscope.history.promql.budget import SAMPLES_PER_SERIES, Budget
-from gpuscope.history.promql.frame import Floats, Frame, Ints, Steps
-from gpuscope.history.promql.label_filter import (
+from gpuscope.history.promql.frame import Floats, Frame, Ints, Steps, Windows
+from gpuscope.history.promql.matching import (
+    OPERATORS,
     LabelFilters,
     filter_by,
     needed_rows,
@@ -25,7 +26,6 @@ from gpuscope.history.promql.label_filter import (
     reaches_back_ms,
     side_filters,
 )
-from gpuscope.history.promql.matching import OPERATORS
 from gpuscope.history.promql.query_errors import BadQueryError, ExecutionError
 from gpuscope.history.promql.result import Annotations
 from gpuscope.history.promql.syntax import (
@@ -45,7 +45,6 @@ from gpuscope.history.promql.syntax import (
     VectorSelector,
     value_type,
 )
-from gpuscope.history.promql.windows import Windows
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import Matcher, Series, Storage
 from gpuscope.model.series_columns import ColumnStorage, SeriesColumns
@@ -54,7 +53,7 @@ from gpuscope.model.series_columns import ColumnStorage, SeriesColumns
 MAX_SUBQUERY_STEPS = 5_000_000
 
 # Functions whose result depends on the evaluation time even if their arguments do not.
-_CLOCK_FUNCTIONS = calendar.NAMES | {"predict_linear", "time", "timestamp"}
+_CLOCK_FUNCTIONS = numeric.CALENDAR | {"predict_linear", "time", "timestamp"}
 
 HOUR_MS = 3_600_000
 DAY_MS = 24 * HOUR_MS

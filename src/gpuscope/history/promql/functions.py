@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuscope.history.promql import calendar, histogram, numeric, range_functions
+from gpuscope.history.promql import histogram, numeric, range_functions
 from gpuscope.history.promql import labels as label_sets
 from gpuscope.history.promql.frame import Bools, Floats, Frame, Steps
 from gpuscope.history.promql.parse import NATIVE_HISTOGRAM_FUNCTIONS
@@ -79,7 +79,7 @@ def call_vector(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame
     if simple is not None:
         frame = evaluator.vector(call.args[0], steps)
         return Frame(frame.labels, simple(frame.values), frame.present).without_metric_names(evaluator.budget)
-    if call.name in calendar.NAMES:
+    if call.name in numeric.CALENDAR:
         return _date(evaluator, call, steps)
     kernel = range_functions.KERNELS.get(call.name)
     if kernel is not None:
@@ -120,12 +120,11 @@ def _timestamp(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
 
 def _date(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:
     if not call.args:
-        now = calendar.field(call.name, steps.times / 1000)
+        now = numeric.calendar_field(call.name, steps.times / 1000)
         return Frame.single((), now)
     frame = evaluator.vector(call.args[0], steps)
-    return Frame(frame.labels, calendar.field(call.name, frame.values), frame.present).without_metric_names(
-        evaluator.budget
-    )
+    values = numeric.calendar_field(call.name, frame.values)
+    return Frame(frame.labels, values, frame.present).without_metric_names(evaluator.budget)
 
 
 def _round(evaluator: Evaluator, call: FunctionCall, steps: Steps) -> Frame:

@@ -17,11 +17,16 @@ from typing import Any
 import promql_parser
 
 from gpuscope.base.anchored_regex import compile_anchored
-from gpuscope.history.promql.at_times import shift_times, unshift_ms
-from gpuscope.history.promql.durations import INSTANT, QueryTimes, check_literals, evaluate_durations
-from gpuscope.history.promql.lexical import check_size, normalise, restore_bytes
+from gpuscope.history.promql.durations import (
+    INSTANT,
+    QueryTimes,
+    check_literals,
+    evaluate_durations,
+    shift_times,
+    unshift_ms,
+)
+from gpuscope.history.promql.lexical import check_size, describe_error, normalise, read_spelling, restore_bytes
 from gpuscope.history.promql.query_errors import BadQueryError, UnsupportedError
-from gpuscope.history.promql.spelling import describe_error, read_spelling
 from gpuscope.history.promql.syntax import (
     Aggregate,
     At,

@@ -12,11 +12,20 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from gpuscope.history.promql import labels as label_sets
-from gpuscope.history.promql import over_time, sums
-from gpuscope.history.promql.frame import SAME_LABELS, Bools, Floats, Frame, Ints, Steps
+from gpuscope.history.promql import over_time
+from gpuscope.history.promql.frame import (
+    SAME_LABELS,
+    AxisWindows,
+    Bools,
+    Floats,
+    Frame,
+    Ints,
+    SampleColumns,
+    Steps,
+    Windows,
+)
 from gpuscope.history.promql.query_errors import ExecutionError
 from gpuscope.history.promql.syntax import Expr, FunctionCall
-from gpuscope.history.promql.windows import AxisWindows, SampleColumns, Windows
 
 if TYPE_CHECKING:
     from gpuscope.history.promql.evaluate import Evaluator
@@ -206,10 +215,10 @@ def _line(windows: Windows, low: Ints, counts: Ints, origin: Ints) -> tuple[Floa
         time = (windows.timestamps[index] - zero[here]) / 1000
         value = windows.values[index]
         constant[here] &= value == first[here]
-        sums.add(time, x[here], x_error[here])
-        sums.add(value, y[here], y_error[here])
-        sums.add(time * value, xy[here], xy_error[here])
-        sums.add(time * time, xx[here], xx_error[here])
+        over_time.add(time, x[here], x_error[here])
+        over_time.add(value, y[here], y_error[here])
+        over_time.add(time * value, xy[here], xy_error[here])
+        over_time.add(time * time, xx[here], xx_error[here])
     n = counts[columns.order].astype(np.float64)
     sum_x, sum_y = x + x_error, y + y_error
     covariance = (xy + xy_error) - sum_x * sum_y / n
@@ -233,8 +242,8 @@ def _over(kernel: over_time.Kernel) -> Kernel:
 
 
 KERNELS: dict[str, Kernel] = {
-    "avg_over_time": _over(sums.window_means),
-    "sum_over_time": _over(sums.window_sums),
+    "avg_over_time": _over(over_time.window_means),
+    "sum_over_time": _over(over_time.window_sums),
     "min_over_time": _over(over_time.minimum),
     "max_over_time": _over(over_time.maximum),
     "count_over_time": _over(over_time.count),

@@ -13,8 +13,7 @@ from functools import partial
 import numpy as np
 
 from gpuscope.history.promql.budget import Budget
-from gpuscope.history.promql.frame import Bools, Frame, Ints
-from gpuscope.history.promql.windows import AxisWindows, Windows
+from gpuscope.history.promql.frame import AxisWindows, Bools, Frame, Ints, Windows
 from gpuscope.model.series import STALE_NAN_BITS, Series
 from gpuscope.model.series_columns import SeriesColumns
 

@@ -14,9 +14,8 @@ from typing import Any
 
 from gpuscope.history.promql.budget import Budget
 from gpuscope.history.promql.evaluate import Evaluator
-from gpuscope.history.promql.frame import Frame, Ints, Steps
+from gpuscope.history.promql.frame import Frame, Ints, Steps, Windows
 from gpuscope.history.promql.syntax import Expr, MatrixSelector, Subquery, VectorSelector
-from gpuscope.history.promql.windows import Windows
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import Series
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import random
+import struct
 import threading
 import time
 from collections import deque
@@ -18,11 +19,14 @@ from typing import Protocol
 
 import cramjam
 
+from gpuscope.agent.families import Builder
+from gpuscope.base.blocking_http import open_url
 from gpuscope.base.http_config import HttpConfig, load_http_config, split_credentials
 from gpuscope.base.settings import Settings, home_file
 from gpuscope.history.remote_write.codec import encode_labels, encode_samples
-from gpuscope.history.remote_write.http_post import PostClient, WriteResponse
+from gpuscope.history.scrape import Sink
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
+from gpuscope.model.readings import Snapshot
 
 log = logging.getLogger("gpuscope.push")
 
@@ -286,3 +290,107 @@ def build_queues(
         for url, one in (*given, *configured)
     ]
     return RemoteWriteQueues(queues) if queues else None
+
+
+# The connection of a remote-write sender to its receiver: a POST, and the part of the response that the
+# sender needs.
+#
+# Only the beginning of the response's text is kept. Every failure is an OSError.
+
+MAX_TEXT_BYTES = 512
+MAX_BODY_BYTES = 1 << 20
+TIMEOUT_SECONDS = 30.0
+"""Prometheus' own `remote_timeout`."""
+
+
+@dataclass(frozen=True, slots=True)
+class WriteResponse:
+    status: int
+    text: str = ""
+    retry_after: str = ""
+
+
+class PostClient:
+    """Not for several threads at once."""
+
+    def __init__(self, url: str, http: HttpConfig, timeout_seconds: float = TIMEOUT_SECONDS) -> None:
+        self._http, self._target = open_url(
+            url, http, timeout_seconds=timeout_seconds, max_body_bytes=MAX_BODY_BYTES
+        )
+
+    def post(self, body: bytes, headers: tuple[tuple[str, str], ...]) -> WriteResponse:
+        response = self._http.request("POST", self._target, headers, body)
+        text = " ".join(response.body[:MAX_TEXT_BYTES].decode("utf-8", "replace").split())
+        return WriteResponse(response.status, text, response.header("retry-after"))
+
+    def close(self) -> None:
+        self._http.close()
+
+
+# An agent's remote write: takes a collector's snapshots and sends their metric families every
+# `remote_write_interval`. No numpy: this runs in the agent.
+
+# Metric families as remote-write samples, as if a server had scraped them.
+#
+# Adds `job` and `instance`, `up`, and a stale marker for every series that is gone since the last call. No
+# numpy: this runs in the agent.
+
+STALE = struct.unpack("<d", struct.pack("<Q", 0x7FF0000000000002))[0]
+"""Prometheus' stale marker: a NaN with these bits."""
+
+
+class FamilySender:
+    def __init__(self, sink: Sink, labels: Mapping[str, str]) -> None:
+        self._sink = sink
+        self._labels = dict(labels)
+        self._encoded: dict[str, dict[LabelSet, bytes]] = {}
+        self._sent_last: set[bytes] = set()
+        self._up = sink.encode_labels({**self._labels, "__name__": "up"}.items())
+
+    def send(self, families: Iterable[MetricFamily], at_ms: int) -> None:
+        samples: list[tuple[bytes, int, float]] = [(self._up, at_ms, 1.0)]
+        for family in families:
+            known = self._encoded.setdefault(family.name, {})
+            for labels, value in family.samples:
+                encoded = known.get(labels)
+                if encoded is None:
+                    encoded = known[labels] = self._encode(family.name, labels)
+                samples.append((encoded, at_ms, float(value)))
+            if len(known) > 4 * len(family.samples) + 1000:  # labels of processes that have ended
+                known.clear()
+        current = {encoded for encoded, _, _ in samples}
+        samples += [(encoded, at_ms, STALE) for encoded in self._sent_last - current]
+        self._sent_last = current
+        self._sink.take(samples)
+
+    def _encode(self, name: str, labels: LabelSet) -> bytes:
+        own = {key: value for key, value in labels.pairs if value != ""}
+        return self._sink.encode_labels({**own, **self._labels, "__name__": name}.items())
+
+
+AGENT_QUEUE_BYTES = 4 << 20
+"""About twenty minutes of a busy machine; the agent's whole budget is 40 MiB."""
+EARLY_SECONDS = 0.5
+"""A snapshot may come so much early: the collector's interval has its own phase."""
+
+
+class SnapshotSender:
+    """A collector's listener. It has its own builders: those of the HTTP listeners belong to their threads."""
+
+    def __init__(self, settings: Settings, queues: RemoteWriteQueues, builders: Sequence[Builder]) -> None:
+        self._builders = builders
+        self._interval = settings.remote_write_interval
+        self._next_at = 0.0
+        self._queues = queues
+        self._sender = FamilySender(queues, {"job": "gpuscope", "instance": settings.node_name()})
+
+    def take(self, snapshot: Snapshot) -> None:
+        if snapshot.taken_at < self._next_at - EARLY_SECONDS:
+            return
+        self._next_at = snapshot.taken_at + self._interval
+        families = [family for builder in self._builders for family in builder.to_families(snapshot)]
+        self._sender.send(families, int(snapshot.taken_at * 1000))
+
+    def to_families(self, snapshot: Snapshot) -> list[MetricFamily]:
+        """As a `Builder`: the counters of the queues, for the agent's own exposition."""
+        return list(self._queues.families())

@@ -22,16 +22,14 @@ from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.base.time_text import to_rfc3339
+from gpuscope.history.scrape import Sink
 from gpuscope.history.scrape.config import ScrapeConfig, ScrapeJob
-from gpuscope.history.scrape.discovery import Discovery, build_discoveries
-from gpuscope.history.scrape.fetch import ScrapeBodyBudget
+from gpuscope.history.scrape.discovery import MIN_UPDATE_SECONDS, Discovery, ProviderRunner, build_discoveries
+from gpuscope.history.scrape.fetch import ScrapeBodyBudget, TargetClient
 from gpuscope.history.scrape.ingest import TargetIngester
 from gpuscope.history.scrape.loop import ScrapeCounts, ScrapeLoop
-from gpuscope.history.scrape.providers.provider_runner import MIN_UPDATE_SECONDS, ProviderRunner
-from gpuscope.history.scrape.sink import Sink
 from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, TargetHealth, build_targets
 from gpuscope.history.scrape.target_appender import TargetAppender
-from gpuscope.history.scrape.target_client import TargetClient
 from gpuscope.history.store import Store, StoreError
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from gpuscope.history.scrape.sink import Sink
+from gpuscope.history.scrape import Sink
 from gpuscope.history.store import Appended, Store, Tick, UnknownSeriesError
 from gpuscope.model.series import STALE_NAN_BITS, Labels
 

@@ -1,4 +1,4 @@
-"""The append path: commits a batch of ticks in one transaction, then adds them to the heads.
+"""The append path: checks a batch of ticks, commits them in one transaction, then adds them to the heads.
 
 A head changes only after the commit returns, so a query never shows a sample that a crash could lose. New
 series, label pairs and targets go into the same transaction. Runs on the writer's thread only.

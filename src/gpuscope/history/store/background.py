@@ -1,4 +1,4 @@
-"""Background tasks: seal heads, merge blocks, apply retention, return free disk pages.
+"""Background tasks: seal heads, merge blocks, apply retention, return free disk pages; and deletion on request.
 
 Each step works on one target or a few blocks; ticks are committed between steps. `run` does all the work that
 is due; `start()` starts a thread that calls it every few seconds. A step that fails (for example on a full

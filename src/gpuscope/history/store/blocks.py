@@ -1,4 +1,4 @@
-"""Reads samples of sealed blocks through a cache; skips chunks that are damaged."""
+"""Reads samples of sealed blocks through a cache of decoded chunks; skips chunks that are damaged."""
 
 from __future__ import annotations
 

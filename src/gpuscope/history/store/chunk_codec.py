@@ -1,4 +1,4 @@
-"""Encodes one series' samples of one block to bytes and back, bit for bit.
+"""Encodes one series' samples of one block to bytes and back, bit for bit; and bundles of such chunks.
 
 A chunk holds values and a reference to the block's shared timestamps: a whole column, a range, a bitmap, or
 timestamps of its own. Values are encoded as a constant, as integers scaled by a power of ten, or as floats.

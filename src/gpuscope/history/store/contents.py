@@ -1,4 +1,4 @@
-"""The store's contents in memory: the sealed blocks and the head of each target.
+"""The store's contents in memory: the sealed blocks, the head of each target, and the newest row of all heads.
 
 The lock makes three steps atomic for readers: a commit that seals, merges or drops blocks, the matching change
 here, and the start of a reader's SQLite transaction. So a reader sees each sample either in the head or in a

@@ -1,4 +1,4 @@
-"""The data folder: its lock, permissions and size, and whether it still exists.
+"""The data folder: its lock, permissions, size and kind, and whether it still exists.
 
 The history shows who ran what on which machine, so files are 0600. The folder is 0700, unless it existed before
 and contains other files. Wider permissions from older versions are corrected when the store is opened.

@@ -1,4 +1,4 @@
-"""A reader's view of a head: arrays that do not change while it reads (see `head`)."""
+"""What a head consists of, and a reader's view of it: arrays that do not change while it reads (see `head`)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Statistics, check and backup of a store. All of them work while the store runs."""
+"""Statistics, check, backup and export of a store. All of them work while the store runs."""
 
 from __future__ import annotations
 
@@ -284,7 +284,7 @@ def copy_database(path: Path, copy: Path) -> None:
 # and series without a name are left out. Times are in seconds with three decimals.
 
 _MIN_TIME_MS, _MAX_TIME_MS = -(2**62), 2**62
-_EXPORT_BATCH_SERIES = 16
+_EXPORTED_SERIES = 16
 _PLAIN_NAME = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*").fullmatch
 _ESCAPES = str.maketrans({"\\": r"\\", '"': r"\"", "\n": r"\n"})
 
@@ -299,8 +299,8 @@ def export_openmetrics(
         same_name = Matcher("__name__", MatchOp.EQUAL, name)
         sids = index.select((*matchers, same_name))
         first = True
-        for at in range(0, len(sids), _EXPORT_BATCH_SERIES):
-            groups = index.by_target(sids[at : at + _EXPORT_BATCH_SERIES])
+        for at in range(0, len(sids), _EXPORTED_SERIES):
+            groups = index.by_target(sids[at : at + _EXPORTED_SERIES])
             for sid, (times, values) in reader.read(groups, start, end).items():
                 text = _series_text(name, index.labels(sid), times.tolist(), values)
                 if text:

@@ -1,4 +1,4 @@
-"""Queries by label matchers: series, labels and samples."""
+"""Queries by label matchers: series, labels, samples, and the newest samples of chosen metrics."""
 
 from __future__ import annotations
 

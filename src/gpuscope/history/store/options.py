@@ -1,4 +1,4 @@
-"""The store's options and its clock.
+"""The store's options, its clock, and the counters of its own work.
 
 Each option is a decision of the operator (how long, how much disk, how much memory) or a limit that tests
 lower. The defaults were measured for one machine with up to about 100 targets × 600 series.

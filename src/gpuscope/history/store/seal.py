@@ -1,4 +1,4 @@
-"""Makes blocks: seals heads, seals late samples, and merges small blocks into longer ones.
+"""Makes blocks: builds them, seals heads, seals late samples, and merges small blocks into longer ones.
 
 Windows are aligned to the clock but shifted by target id, so that many targets do not seal in the same second.
 A window is sealed when the target's samples have passed its end by a grace period, or when the target has sent

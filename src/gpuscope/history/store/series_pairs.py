@@ -1,4 +1,4 @@
-"""The label pairs of all series as numbers in one flat array, and the two ways from pairs to series.
+"""The label pairs of all series as numbers in one flat array, and the ways from matchers and pairs to series.
 
 The labels of thousands of series are read by a few array operations, without a Python object for each series.
 Not thread-safe: belongs to the index and its lock.

@@ -1,4 +1,4 @@
-"""The input and the result of an append: one scrape of one target as arrays.
+"""The input and the result of an append: one scrape of one target as arrays, and the names of targets.
 
 A tick has one timestamp for all its samples, or one per sample (honor_timestamps, remote write). Series ids
 come from `Store.resolve`. Refused samples are counted by reason, not raised as exceptions.

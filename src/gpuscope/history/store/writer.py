@@ -1,4 +1,4 @@
-"""The single writer: executes every change of the file, one after the other.
+"""The single writer: executes every change of the file, one after the other, and publishes blocks.
 
 Before `start()` a call runs in the caller's thread. After it, ticks and calls are queued for the writer's
 thread, and queued ticks share one commit. The queue is bounded: a sender that is too fast waits.

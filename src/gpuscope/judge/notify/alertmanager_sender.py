@@ -24,9 +24,8 @@ import orjson
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.history.remote_write.http_post import PostClient
-from gpuscope.history.scrape.discovery import Discovery, build_discoveries
-from gpuscope.history.scrape.providers.provider_runner import MIN_UPDATE_SECONDS, ProviderRunner
+from gpuscope.history.remote_write.sender import PostClient
+from gpuscope.history.scrape.discovery import MIN_UPDATE_SECONDS, Discovery, ProviderRunner, build_discoveries
 from gpuscope.history.scrape.relabel import RelabelRule, relabel
 from gpuscope.judge.notify.alertmanager_config import AlertingSection, AlertmanagerGroup
 from gpuscope.judge.rules.alert import Alert

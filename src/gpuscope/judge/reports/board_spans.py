@@ -16,8 +16,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.base.time_text import duration_text
-from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineQueryError
-from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.history.engines.query_engine import EngineBadQuery, EngineQueryError, QueryEngine, labelled_values
 from gpuscope.history.promql.frame import Bools, Ints
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.reports.counter_growth import CHUNKS, FINE_STEP_MS, LOOK_BEFORE, ChunkGrid, without_name

@@ -16,10 +16,9 @@ from typing import Protocol
 import numpy as np
 
 from gpuscope.base.errors import GpuscopeError
-from gpuscope.history.engines.engine_errors import EngineError
-from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.history.engines.query_engine import EngineError, QueryEngine
 from gpuscope.history.promql import Engine, PromQLError, Scalar, Vector
-from gpuscope.history.scrape.sink import Sink
+from gpuscope.history.scrape import Sink
 from gpuscope.history.store import Store, StoreError, Tick, UnknownSeriesError
 from gpuscope.history.store.options import ROLLUP_TARGET_PREFIX
 from gpuscope.judge.rules.shipped.rollup_rules import is_long_kept

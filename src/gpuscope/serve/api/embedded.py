@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from gpuscope.base.limits import Limits
 from gpuscope.history.promql import Engine, PromQLError
-from gpuscope.history.scrape.late_scrapes import LateScrapes
+from gpuscope.history.scrape.loop import LateScrapes
 from gpuscope.history.store import Store, StoreError
 from gpuscope.model.series import Labels
 from gpuscope.serve.api import query_routes as queries

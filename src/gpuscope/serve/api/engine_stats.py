@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from gpuscope.base.limits import Limits
-from gpuscope.history.engines.engine_errors import FAILURE_REASONS
+from gpuscope.history.engines.query_engine import FAILURE_REASONS
 from gpuscope.serve.http.client_log import ClientLog
 
 log = logging.getLogger("gpuscope.api")

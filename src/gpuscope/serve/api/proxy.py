@@ -10,8 +10,8 @@ from __future__ import annotations
 import functools
 from collections.abc import AsyncIterator
 
-from gpuscope.history.engines.engine_errors import EngineError
 from gpuscope.history.engines.http_connection import EngineConnection, EngineResponse
+from gpuscope.history.engines.query_engine import EngineError
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.parameters import ApiError, read_body
 from gpuscope.serve.api.responses import JSON, error_answer

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.promql import PromQLError
-from gpuscope.history.scrape.late_scrapes import LateScrapes
+from gpuscope.history.scrape.loop import LateScrapes
 from gpuscope.serve.api.responses import LargeBody, error_answer
 from gpuscope.serve.http.messages import Response, ResponseAborted
 

@@ -17,8 +17,13 @@ from typing import Final, TypedDict
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.go_quote import quote
 from gpuscope.base.limits import Limits
-from gpuscope.history.engines.engine_errors import EngineError
-from gpuscope.history.engines.query_engine import QueryEngine, instants, labelled_values, or_why_not
+from gpuscope.history.engines.query_engine import (
+    EngineError,
+    QueryEngine,
+    instants,
+    labelled_values,
+    or_why_not,
+)
 from gpuscope.history.promql.result import Vector
 from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.facts import ProcessFacts

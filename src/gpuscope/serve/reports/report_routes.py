@@ -20,8 +20,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.base.setting_values import parse_argument
 from gpuscope.base.time_text import parse_time_zone
-from gpuscope.history.engines.engine_errors import EngineError, EngineQueryTimeout
-from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.history.engines.query_engine import EngineError, EngineQueryTimeout, QueryEngine
 from gpuscope.judge.reports.findings.finding_windows import Window
 from gpuscope.judge.reports.rates import Rates, parse_co2_factor, parse_rates
 from gpuscope.judge.reports.receipt.job_question import JobNotFound, parse_job

@@ -20,12 +20,11 @@ from urllib.parse import quote, urlencode
 
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.history.scrape.fetch import root_cause
+from gpuscope.history.scrape.fetch import new_client, root_cause
 from gpuscope.history.scrape.provider_configs import SERVICE_ACCOUNT, KubernetesProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError
-from gpuscope.history.scrape.providers.bounded_get import NETWORK_ERRORS, StatusError, TooLargeError, get_body
+from gpuscope.history.scrape.providers.http_provider import NETWORK_ERRORS, StatusError, TooLargeError, get_body
 from gpuscope.history.scrape.providers.kubernetes_objects import Json, object_key, part, parts, text
-from gpuscope.history.scrape.target_client import new_client
 
 LIST_TIMEOUT_SECONDS = 60.0
 WATCH_SECONDS = 300

@@ -23,8 +23,7 @@ from typing import Final, TypeVar
 import numpy as np
 
 from gpuscope.base.time_text import duration_text
-from gpuscope.history.engines.engine_errors import EngineError
-from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
+from gpuscope.history.engines.query_engine import EngineError, QueryEngine, labelled_values
 from gpuscope.history.promql.frame import Bools, Floats
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.checks.check import OWNER_LABELS, Check, Share, Subject

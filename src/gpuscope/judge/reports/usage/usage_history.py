@@ -14,8 +14,7 @@ from typing import Final
 import numpy as np
 
 from gpuscope.base.time_text import duration_text
-from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineQueryError
-from gpuscope.history.engines.query_engine import QueryEngine
+from gpuscope.history.engines.query_engine import EngineBadQuery, EngineQueryError, QueryEngine
 from gpuscope.history.promql.frame import Floats
 from gpuscope.judge.reports.counter_growth import counter_growth, with_matcher, without_name
 from gpuscope.judge.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher

@@ -13,8 +13,13 @@ import numpy as np
 
 from gpuscope.agent.owners.owner_account import IDLE_STRETCH_SECONDS
 from gpuscope.base.time_text import duration_text
-from gpuscope.history.engines.engine_errors import EngineBadQuery, EngineQueryError
-from gpuscope.history.engines.query_engine import EngineInfo, QueryEngine, describe
+from gpuscope.history.engines.query_engine import (
+    EngineBadQuery,
+    EngineInfo,
+    EngineQueryError,
+    QueryEngine,
+    describe,
+)
 from gpuscope.history.promql.frame import Floats
 from gpuscope.judge.reports.board_spans import OBSERVED, BoardSpan, board_spans, end_replaced
 from gpuscope.judge.reports.gpu_identities import (
