@@ -31,9 +31,9 @@ from gpuscope.history.store.tick import Appended, Float64s, Int64s
 from gpuscope.judge.checks.checks import CHECKED_METRICS, CHECKS
 from gpuscope.judge.checks.judgement import Judgement
 from gpuscope.judge.rules.alert_templates import GoTemplates
+from gpuscope.judge.rules.rule_file import with_default_groups
 from gpuscope.judge.rules.rule_io import EvaluatorQueries
 from gpuscope.judge.rules.rule_spec import SECOND_NS
-from gpuscope.judge.rules.shipped.default_groups import with_default_groups
 from gpuscope.model.series import Labels
 from tests.fakes import make_settings
 

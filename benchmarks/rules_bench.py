@@ -22,7 +22,7 @@ import numpy as np
 from gpuscope.base.clock import SystemClock
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.evaluated_rules import AlertContext
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup

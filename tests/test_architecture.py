@@ -47,7 +47,7 @@ THREADS_ELSEWHERE = {
     "serve/page_routes.py": "the page's files are read from disk",
     "serve/reports/findings_over_time.py": "spans of a thousand GPUs are computed and encoded",
     "serve/reports/report_routes.py": "a report adds up millions of samples for seconds",
-    "serve/server_status.py": "reading the size of the data folder touches the disk",
+    "serve/api/status.py": "reading the size of the data folder touches the disk",
     "agent/sources/host/mounts.py": "a dead NFS server blocks statvfs for ever: a thread per mount",
     "agent/sources/kernel_log/log_readers.py": "a timer kills a command that does not end",
     "vendors/nvidia/nccl_ras/connect.py": "only a thread of its own may enter a container's network namespace",

@@ -20,7 +20,7 @@ from gpuscope.judge.notify.channels import load_messages
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.rule_file import load_rule_file
 from gpuscope.judge.rules.rule_spec import SECOND_NS
-from gpuscope.serve.web_config.config_file import load_web_config
+from gpuscope.serve.web_config import load_web_config
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import load_counters
 
 Kind = Callable[[Path], Path]

@@ -12,7 +12,7 @@ from gpuscope.base.setting_values import parse_duration, parse_positive_duration
 from gpuscope.base.settings import load_settings
 from gpuscope.base.time_text import MAX_MILLISECONDS, duration_text, parse_prometheus_duration
 from gpuscope.history.engines.http_engine import read_retention
-from gpuscope.serve.api.go_values import parse_duration_ms
+from gpuscope.serve.api.parameters import parse_duration_ms
 
 HOUR, DAY = 3_600_000, 86_400_000
 

@@ -12,9 +12,9 @@ import pytest
 
 from gpuscope.history.promql import Statistics
 from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey
-from gpuscope.judge.notify.idle_policy.policy_audit import PolicyAudit
+from gpuscope.judge.notify.idle_policy.policy_state import PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_steps import PolicyAction
-from gpuscope.serve.api.query_log import QueryLog
+from gpuscope.serve.api.query_threads import QueryLog
 from gpuscope.serve.http.messages import Request
 from gpuscope.serve.login.audit_log import AuditLog
 

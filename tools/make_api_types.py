@@ -21,9 +21,7 @@ from gpuscope.judge.checks.states import WORST_FIRST
 from gpuscope.judge.reports.report_sentence import texts_without_formats
 from gpuscope.serve.api_types import (
     findings_json,
-    job_json,
     live_json,
-    live_stream_json,
     notifications_json,
     report_json,
     session_json,
@@ -32,10 +30,8 @@ from gpuscope.serve.api_types import (
 MODULES: tuple[ModuleType, ...] = (
     findings_json,
     live_json,
-    live_stream_json,
     notifications_json,
     report_json,
-    job_json,
     session_json,
 )
 PRIMITIVES = {str: "string", int: "number", float: "number", bool: "boolean", type(None): "null"}

@@ -9,8 +9,7 @@ import pytest
 
 from gpuscope.base.settings import load_settings
 from gpuscope.serve.doctor import alert_files, server_alerts
-from gpuscope.serve.http.messages import Request, Response
-from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.http.messages import Request, Response, Route, Router
 from tests.doctor.test_machine_checks import context, words
 from tests.server.http.support import serving
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuscope.base.errors import UsageError
 from gpuscope.serve.http.messages import Request, Response, encode_head, text
-from gpuscope.serve.web_config.config_file import load_web_config
+from gpuscope.serve.web_config import load_web_config
 
 MEMORY = Path("/dev/shm")  # ext4 flushes a file that is truncated and written again: 3 ms per case
 FOLDER = Path(tempfile.mkdtemp(prefix="fuzz-web-", dir=MEMORY if MEMORY.is_dir() else None))

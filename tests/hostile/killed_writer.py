@@ -13,16 +13,15 @@ from typing import Final
 from gpuscope.agent.collect.error_state import ErrorState, ErrorStateFile, LogPosition, SavedErrorCount
 from gpuscope.judge.notify.alert_matchers import AlertMatcher, parse_matcher
 from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey
-from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
-from gpuscope.judge.notify.idle_policy.policy_audit import PolicyAudit
+from gpuscope.judge.notify.idle_policy.policy_state import FILE_NAME as POLICY_FILE
+from gpuscope.judge.notify.idle_policy.policy_state import PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_steps import PolicyAction
 from gpuscope.judge.notify.notification_log import LogEntry, LogKey
 from gpuscope.judge.notify.notify_state import FILE_NAME as NOTIFY_FILE
 from gpuscope.judge.notify.notify_state import NotifyState
 from gpuscope.judge.notify.silences import Silence
 from gpuscope.serve.login.audit_log import AuditLog
-from gpuscope.serve.login.login_sessions import LoginSessions
-from gpuscope.serve.login.user_file import UserFile
+from gpuscope.serve.login.user_file import LoginSessions, UserFile
 
 XIDS_FILE: Final = "xids.json"
 MAX_AUDIT_BYTES: Final = 1 << 30

@@ -15,12 +15,11 @@ from pathlib import Path
 import pytest
 
 from gpuscope.agent.collect.error_state import ErrorStateFile
-from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME as POLICY_FILE
+from gpuscope.judge.notify.idle_policy.policy_state import FILE_NAME as POLICY_FILE
 from gpuscope.judge.notify.notify_state import FILE_NAME as NOTIFY_FILE
 from gpuscope.judge.notify.notify_state import NotifyState
 from gpuscope.serve.login.audit_log import AuditLog
-from gpuscope.serve.login.login_sessions import LoginSessions
-from gpuscope.serve.login.user_file import UserFile
+from gpuscope.serve.login.user_file import LoginSessions, UserFile
 from tests.hostile.killed_writer import MAX_AUDIT_BYTES, XIDS_FILE, silence
 
 KILLS = 3

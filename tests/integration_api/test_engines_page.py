@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from gpuscope.history.remote_write.sender import AGENT_QUEUE_BYTES, QUEUE_BYTES
-from gpuscope.serve.api.engine_stats import EngineStats
+from gpuscope.serve.api.proxy import EngineStats
 from gpuscope.serve.own_metrics import build_families, engine_families
 from tests.engines import (
     running,

@@ -25,7 +25,7 @@ from gpuscope.history.remote_write.receiver import Receiver
 from gpuscope.history.store import Store, StoreOptions
 from gpuscope.model.series import Matcher, MatchOp
 from gpuscope.serve.api.write_route import write_route
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from tests.engines import running_prometheus
 from tests.examples import examples
 from tests.integration_api.servers import ask, running_gpuscope

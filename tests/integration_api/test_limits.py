@@ -14,7 +14,7 @@ import numpy as np
 from gpuscope.history.promql import Engine
 from gpuscope.model.series import Matcher, Series, Storage
 from gpuscope.serve.api.embedded import EmbeddedApi
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from tests.engines import running_prometheus
 from tests.integration_api.servers import Day, ask, wait_for
 from tests.integration_api.test_same_answers import check

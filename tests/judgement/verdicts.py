@@ -32,14 +32,13 @@ from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
 from gpuscope.judge.reports.report_range import digest_range, last_due, next_digest
 from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
-from gpuscope.judge.rules.alert import Alert
-from gpuscope.judge.rules.alert_state import AlertState
+from gpuscope.judge.rules.alert_state import Alert, AlertState
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.evaluated_rules import AlertContext
+from gpuscope.judge.rules.rule_file import with_default_groups
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
 from gpuscope.judge.rules.rule_io import EngineQueries
 from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
-from gpuscope.judge.rules.shipped.default_groups import with_default_groups
 from gpuscope.judge.rules.shipped.rule_files import inhibit_rules
 from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.series import Labels

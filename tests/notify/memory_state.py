@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from gpuscope.judge.notify.notification_history import NotificationRecord
-from gpuscope.judge.notify.notification_log import LogEntry, LogKey
+from gpuscope.judge.notify.notification_log import LogEntry, LogKey, NotificationRecord
 from gpuscope.judge.notify.silences import Silence
 
 

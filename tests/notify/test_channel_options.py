@@ -14,9 +14,8 @@ import pytest
 from gpuscope.base.blocking_http import HttpResponse
 from gpuscope.cli import main
 from gpuscope.judge.notify.alerting_config import build_channels
-from gpuscope.judge.notify.channel import SecretText, SendError
+from gpuscope.judge.notify.channel import SecretText, SendError, encode
 from gpuscope.judge.notify.channels import discord, load_messages, msteamsv2, ntfy, pagerduty, slack, telegram
-from gpuscope.judge.notify.json_post import encode
 from tests.notify.test_senders import AT, load, mail_config, mail_sender, notification, send_all
 from tests.notify.timeline import Sink, running_sink
 

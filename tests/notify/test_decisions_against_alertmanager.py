@@ -15,7 +15,7 @@ from gpuscope.base.limits import Limits
 from gpuscope.cli import main
 from gpuscope.judge.notify.alerting_config import load_alerting
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from tests.engines import engine, running_alertmanager
 from tests.notify.memory_state import MemoryState
 from tests.notify.timeline import START, ManualClock, call, recording_channels

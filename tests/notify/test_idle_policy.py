@@ -13,8 +13,8 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey, IdleHolder, IdleReading
 from gpuscope.judge.notify.idle_policy.job_nodes import JobNodes
-from gpuscope.judge.notify.idle_policy.policy_audit import PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_file import IdleExceptions, IdlePolicy, load_policy
+from gpuscope.judge.notify.idle_policy.policy_state import PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_steps import ActionKind, PolicyAction, PolicyStep, PolicySteps
 
 JOB = HolderKey("job", "17")

@@ -11,12 +11,18 @@ import pytest
 
 from gpuscope.base.time_text import parse_rfc3339
 from gpuscope.judge.notify.alerting_config import load_alerting
-from gpuscope.judge.notify.aws_signature import AwsCredentials, find_credentials, sign_post
 from gpuscope.judge.notify.channel import Channel, SendError
 from gpuscope.judge.notify.channels import build_receiver, load_messages
 from gpuscope.judge.notify.channels.jira import PRIORITY, JiraConfig, JiraField, JiraSender
 from gpuscope.judge.notify.channels.pushover import PushoverConfig
-from gpuscope.judge.notify.channels.sns import DEFAULTS, SnsConfig, SnsSender
+from gpuscope.judge.notify.channels.sns import (
+    DEFAULTS,
+    AwsCredentials,
+    SnsConfig,
+    SnsSender,
+    find_credentials,
+    sign_post,
+)
 from tests.goldens import check_golden
 from tests.notify.kind_sink import KindSink, running_kind_sink
 from tests.notify.test_senders import HOSTILE, notification

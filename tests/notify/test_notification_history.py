@@ -8,7 +8,7 @@ from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.notify.alerting_config import build_channels, load_alerting
 from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.default_alerting import default_alerting
-from gpuscope.judge.notify.notification_history import MAX_LISTED_ALERTS, MAX_VALUE_CHARACTERS, Outcome
+from gpuscope.judge.notify.notification_log import MAX_LISTED_ALERTS, MAX_VALUE_CHARACTERS, Outcome
 from gpuscope.judge.notify.notifier import Notifier
 from tests.notify.memory_state import MemoryState
 from tests.notify.test_notifier import Bench, firing

@@ -19,7 +19,7 @@ from gpuscope.judge.notify.notifier import Delivery, Notifier
 from gpuscope.judge.notify.notify_state import FILE_NAME, NotifyState
 from gpuscope.judge.notify.send_loop import DeliveryQueue
 from gpuscope.judge.notify.silences import Silence
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from tests.fakes import Keywords
 from tests.notify.memory_state import MemoryState
 from tests.notify.timeline import START, ManualClock, advance, recording_channels

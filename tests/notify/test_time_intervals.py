@@ -10,8 +10,7 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
-from gpuscope.judge.notify.alerting_config import load_alerting
-from gpuscope.judge.notify.time_intervals import (
+from gpuscope.judge.notify.alert_routes import (
     TimeInterval,
     parse_clock_range,
     parse_days_of_month,
@@ -20,6 +19,7 @@ from gpuscope.judge.notify.time_intervals import (
     parse_years,
     parse_zone,
 )
+from gpuscope.judge.notify.alerting_config import load_alerting
 
 
 def at(text: str) -> float:

@@ -21,9 +21,8 @@ from gpuscope.base.clock import Clock
 from gpuscope.base.limits import Limits
 from gpuscope.base.time_text import parse_rfc3339, to_rfc3339
 from gpuscope.judge.notify.alerting_config import AlertingConfig, load_alerting
-from gpuscope.judge.notify.channel import Channel, ChannelKey, Told
+from gpuscope.judge.notify.channel import Channel, ChannelKey, Told, encode
 from gpuscope.judge.notify.channels.webhook import WebhookConfig, webhook_body
-from gpuscope.judge.notify.json_post import encode
 from gpuscope.judge.notify.notification import Notification
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.serve.api.alertmanager_json import read_alerts, read_silence

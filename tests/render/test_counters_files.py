@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.serve.render import write_files
-from gpuscope.serve.render.counters_files import counters_files
+from gpuscope.serve.render.exporter_files import counters_files
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import each_once, load_counters
 from gpuscope.vendors.nvidia.families.dcgm.table import OPT_IN_COUNTERS, SHIPPED_FILES
 

@@ -12,11 +12,12 @@ import yaml
 from gpuscope.base.errors import UsageError
 from gpuscope.cli import main
 from gpuscope.serve.render import FILES, RenderedFile, WrittenFile, write_files
-from gpuscope.serve.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.serve.render.prometheus import (
     METRICS,
     NOT_RENDERED,
+    AlertmanagerPlan,
     ScrapePlan,
+    alertmanager_file,
     parse_host_names,
     prometheus_files,
     prometheus_text,

@@ -20,7 +20,7 @@ from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
 from gpuscope.judge.reports.receipt.receipt_text import receipt_lines
 from gpuscope.model.series import Series
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from gpuscope.serve.reports.report_routes import ReportThreads, report_routes
 from tests.goldens import check_golden
 from tests.reports.simulated_usage import Run, SimulatedUsage

@@ -13,7 +13,7 @@ import numpy as np
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
 from gpuscope.judge.notify.alertmanager_sender import encode_alerts
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.judge.rules.alert_templates import (
     ParsedTemplate,
     RuleTemplateError,

@@ -30,7 +30,7 @@ from gpuscope.judge.notify.alertmanager_sender import (
     encode_alerts,
     milliseconds_text,
 )
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from tests.rules.alertmanager_sink import alertmanager_sink
 from tests.scrape.exporters import serving, status, text
 from tests.scrape.fake_kubernetes import serving_kubernetes

@@ -6,8 +6,7 @@ import re
 from pathlib import Path
 
 from gpuscope.judge.rules.alert_templates import load_templates
-from gpuscope.judge.rules.rule_file import load_rule_file
-from gpuscope.judge.rules.shipped.default_groups import with_default_groups
+from gpuscope.judge.rules.rule_file import load_rule_file, with_default_groups
 
 ROOT = Path(__file__).parents[2]
 MINUTE_NS = 60_000_000_000

@@ -17,7 +17,7 @@ from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.rules.alert_state import AlertState
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.rule_group import EvaluationTotals
-from gpuscope.judge.rules.rule_metrics import rule_families
+from gpuscope.judge.rules.rule_runner import rule_families
 from gpuscope.model.exposition.sample import MetricFamily
 from tests.notify.memory_state import MemoryState
 from tests.notify.test_notifier import firing

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from gpuscope.base.limits import Limits
-from gpuscope.judge.rules.rule_metrics import rule_families
+from gpuscope.judge.rules.rule_runner import rule_families
 from gpuscope.serve.api.rule_routes import RulesView, rule_routes
 from gpuscope.serve.http.messages import Request, Response
 from gpuscope.serve.live.live_fleet import LiveFleet

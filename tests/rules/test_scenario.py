@@ -11,8 +11,7 @@ import pytest
 from gpuscope.history.promql.result import Vector
 from gpuscope.judge.notify.alertmanager_config import read_alerting
 from gpuscope.judge.notify.alertmanager_sender import relabel_alerts
-from gpuscope.judge.rules.alert import Alert
-from gpuscope.judge.rules.alert_state import ActiveAlert, AlertTable
+from gpuscope.judge.rules.alert_state import ActiveAlert, Alert, AlertTable
 from gpuscope.judge.rules.alert_templates import GoTemplates, RuleTemplateError, TemplateData, load_templates
 from gpuscope.judge.rules.evaluated_rules import AlertContext, AlertingRule
 from gpuscope.judge.rules.rule_group import RuleGroup

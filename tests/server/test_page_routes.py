@@ -15,7 +15,7 @@ from gpuscope.base.settings import load_settings
 from gpuscope.judge.rules.shipped import shipped_groups
 from gpuscope.serve import page_routes
 from gpuscope.serve.api_types.findings_json import FindingJson
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from gpuscope.serve.live import live_fleet
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.fleet_samples import FleetSamples, by_node

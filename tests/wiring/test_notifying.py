@@ -12,8 +12,8 @@ import pytest
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import load_settings
 from gpuscope.cli.wiring.notifying import Notifying
-from gpuscope.judge.notify.notification_history import Outcome
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.notify.notification_log import Outcome
+from gpuscope.judge.rules.alert_state import Alert
 from tests.notify.timeline import Sink, running_sink
 from tests.waiting import PATIENCE_SECONDS, wait_for
 

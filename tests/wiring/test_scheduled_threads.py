@@ -26,7 +26,7 @@ from gpuscope.history.remote_write.receiver import Received, Receiver
 from gpuscope.history.scrape.target_appender import Report, TargetAppender
 from gpuscope.history.store import Store
 from gpuscope.history.store.tick import scrape_target_name
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.model.series import Labels
 from tests.notify.judged import judge_idle
 from tests.notify.smtp_sink import running_smtp

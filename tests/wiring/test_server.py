@@ -8,7 +8,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.run_over_engine import build_engine_connection
 from gpuscope.cli.wiring.scraper_thread import read_scrape_config
-from gpuscope.serve.api.engine_stats import EngineStats
+from gpuscope.serve.api.proxy import EngineStats
 
 
 def test_an_engine_with_prefix_tenant_and_credentials(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def _add_alertmanager(parser: argparse.ArgumentParser) -> None:
 def _run_alertmanager(args: argparse.Namespace) -> int:
     from dataclasses import fields
 
-    from gpuscope.serve.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
+    from gpuscope.serve.render.prometheus import AlertmanagerPlan, alertmanager_file
 
     if bool(args.email) != bool(args.smtp_host):
         raise UsageError("--email and --smtp-host belong together: give both, or neither")
@@ -349,7 +349,7 @@ def _run_firewall(args: argparse.Namespace) -> int:
 
 
 def _add_helm_values(parser: argparse.ArgumentParser) -> None:
-    from gpuscope.serve.render.helm_values import CHARTS, DEFAULT_FOLDER
+    from gpuscope.serve.render.exporter_files import CHARTS, DEFAULT_FOLDER
 
     parser.add_argument(
         "--for", dest="chart", choices=CHARTS, required=True, help="chart with the node exporter"
@@ -363,7 +363,7 @@ def _add_helm_values(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_helm_values(args: argparse.Namespace) -> int:
-    from gpuscope.serve.render.helm_values import helm_values
+    from gpuscope.serve.render.exporter_files import helm_values
 
     folder = args.textfile_folder.rstrip("/")
     if not re.fullmatch(r"(/[\w.-]+)+", folder):
@@ -377,7 +377,7 @@ def _add_counters(parser: argparse.ArgumentParser) -> None:
 
 
 def _run_counters(args: argparse.Namespace) -> int:
-    from gpuscope.serve.render.counters_files import counters_files
+    from gpuscope.serve.render.exporter_files import counters_files
 
     write_rendered(args, counters_files())
     return 0

@@ -148,7 +148,7 @@ def _parse_selection(args: argparse.Namespace) -> tuple[Sequence[Matcher], int |
     """Parses --match, --start and --end."""
     from gpuscope.history.promql import BadQueryError
     from gpuscope.history.promql.ast_json import parse_selector
-    from gpuscope.serve.api.go_values import parse_time_ms
+    from gpuscope.serve.api.parameters import parse_time_ms
 
     try:
         matchers = parse_selector(args.match) if args.match else ()

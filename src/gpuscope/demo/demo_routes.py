@@ -19,8 +19,7 @@ from gpuscope.model.readings import ABSENT, Device
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
 from gpuscope.serve.api_types.session_json import DemoLoadAnswer, LoadedGpuJson
-from gpuscope.serve.http.messages import Request, Response
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import Request, Response, Route
 
 MAX_BODY_BYTES: Final = 16 << 10
 KEYS: Final = frozenset({"kind", "seconds", "target", "node", "gpus", "memory_bytes"})

@@ -11,8 +11,7 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from gpuscope.base.limits import Limits
 from gpuscope.model.exposition.text import TEXT_CONTENT_TYPE
-from gpuscope.serve.http.messages import Handler, Request, Response, text
-from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.http.messages import Handler, Request, Response, Route, Router, text
 from gpuscope.serve.login.access import AccessPolicy, with_access_policy
 from gpuscope.serve.mcp.protocol import mcp_route
 from gpuscope.serve.page_routes import page_files, with_security_headers

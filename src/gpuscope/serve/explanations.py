@@ -142,13 +142,13 @@ def _explain_state(name: str) -> Explanation:
 
 
 def _alert_names() -> list[str]:
-    from gpuscope.judge.rules.shipped.alert_explanation import EXPLAINED
+    from gpuscope.judge.rules.shipped.shipped_rule import EXPLAINED
 
     return list(EXPLAINED)
 
 
 def _explain_alert(name: str) -> Explanation:
-    from gpuscope.judge.rules.shipped.alert_explanation import EXPLAINED, alert_facts
+    from gpuscope.judge.rules.shipped.shipped_rule import EXPLAINED, alert_facts
 
     check = EXPLAINED[_known(name, EXPLAINED, "alert", "shipped alert")]
     return Explanation(f"alert {check.alert}", alert_facts(check))

@@ -10,13 +10,14 @@ from __future__ import annotations
 import threading
 import time
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpuscope import __version__
 from gpuscope.agent.families import Builder
-from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.base.limits import LIMITS_REACHED, Limits, limit_names
+from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.model.exposition.text import (
     OPENMETRICS_CONTENT_TYPE,
     TEXT_CONTENT_TYPE,
@@ -26,8 +27,7 @@ from gpuscope.model.exposition.text import (
     text_encoder,
 )
 from gpuscope.model.readings import Snapshot
-from gpuscope.serve.http.messages import Handler, Request, Response, text
-from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.http.messages import Handler, Request, Response, Route, Router, text
 
 # When the next request is due, from the times of those before: a scraper comes at a fixed interval.
 #
@@ -274,3 +274,40 @@ def prefers_openmetrics(accept: str) -> bool:
         elif media in ("text/plain", "*/*", "text/*"):
             quality["plain"] = max(quality["plain"], q)
     return quality["openmetrics"] > 0 and quality["openmetrics"] >= quality["plain"]
+
+
+# Metrics for the limits in force and how often each was reached.
+#
+# Separate from `own_metrics`, because the agent exports them too and must not import the store. The default
+# of `max_series` is computed at start, so the caller passes it; without it, that limit has no sample.
+
+
+def limit_families(limits: Limits, *groups: str, max_series: int | None = None) -> Iterator[MetricFamily]:
+    """The limits of these groups, or of all groups; `max_series` is the store's effective value."""
+    names = limit_names(*groups)
+    values = {name: getattr(limits, name) for name in names}
+    if max_series is not None and "max_series" in values:
+        values["max_series"] = max_series
+    reached = LIMITS_REACHED.counts()
+    yield MetricFamily(
+        "gpuscope_limit",
+        "gauge",
+        "The limits in force, in bytes, seconds or items; docs/security.md explains each.",
+        [Sample(LabelSet((("limit", name),)), value) for name, value in values.items() if value is not None],
+    )
+    yield MetricFamily(
+        "gpuscope_limit_reached_total",
+        "counter",
+        "How often this limit was reached.",
+        [Sample(LabelSet((("limit", name),)), reached[name]) for name in names],
+    )
+
+
+class HttpLimitBuilder:
+    """A `Builder` for the limits of HTTP listeners, used by the agent."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits = limits
+
+    def to_families(self, snapshot: Snapshot) -> list[MetricFamily]:
+        return list(limit_families(self._limits, "http"))

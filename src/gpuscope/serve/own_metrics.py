@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from gpuscope import __version__
 from gpuscope.history.store.inspection import Stats
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
-from gpuscope.serve.api.engine_stats import EngineStats
+from gpuscope.serve.api.proxy import EngineStats
 
 _ROWS = (
     ("gpuscope_store_series", "gauge", "series", "Series in the store."),

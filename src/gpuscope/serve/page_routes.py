@@ -15,13 +15,21 @@ import orjson
 
 from gpuscope.base.errors import GpuscopeError
 from gpuscope.base.limits import Limits
-from gpuscope.judge.rules.shipped.alert_explanation import EXPLAINED, alert_page
-from gpuscope.judge.rules.shipped.shipped_rule import EXPLAIN_PATH
+from gpuscope.judge.rules.shipped.shipped_rule import EXPLAIN_PATH, EXPLAINED, alert_page
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
 from gpuscope.serve.api_types.session_json import LinksAnswer
-from gpuscope.serve.http.messages import Handler, Header, Request, Response, text
-from gpuscope.serve.http.routing import READS, Route, not_allowed, not_found
+from gpuscope.serve.http.messages import (
+    READS,
+    Handler,
+    Header,
+    Request,
+    Response,
+    Route,
+    not_allowed,
+    not_found,
+    text,
+)
 from gpuscope.serve.live.event_stream import LiveStream
 from gpuscope.serve.live.live_fleet import LiveFleet
 

@@ -16,7 +16,7 @@ from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.judge.notify.notify_state import NotifyState
 from gpuscope.serve.api.alertmanager import AlertmanagerApi
 from gpuscope.serve.api.notification_routes import NotificationRoutes
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from tests.notify.memory_state import MemoryState
 from tests.notify.timeline import START, ManualClock, recording_channels
 from tests.server.client import Client

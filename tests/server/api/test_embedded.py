@@ -15,7 +15,7 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.scrape.target_appender import STALE
 from gpuscope.history.store import Store, Tick
 from gpuscope.serve.api.embedded import ENDPOINTS, METHODS, EmbeddedApi
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from tests.examples import examples
 from tests.server.client import Client
 

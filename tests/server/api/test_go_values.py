@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.history.promql.labels import quote
-from gpuscope.serve.api.go_values import (
+from gpuscope.serve.api.parameters import (
     parse_bool,
     parse_duration_ms,
     parse_float,

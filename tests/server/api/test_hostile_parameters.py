@@ -15,7 +15,7 @@ from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.store import Store
 from gpuscope.serve.api import parameters
 from gpuscope.serve.api.embedded import EmbeddedApi
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from tests.server.client import Client
 
 SELECTING = ["/api/v1/series", "/api/v1/labels", "/api/v1/label/a/values", "/federate"]

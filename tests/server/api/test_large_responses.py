@@ -23,8 +23,7 @@ from gpuscope.history.promql.result import Matrix, RangeVector, Vector
 from gpuscope.serve.api import encode
 from gpuscope.serve.api import responses as answers
 from gpuscope.serve.api.embedded import EmbeddedApi
-from gpuscope.serve.http.messages import Request, RequestBody
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Request, RequestBody, Router
 from tests.integration_api.servers import wait_for
 from tests.promql.memory import MemoryStorage
 from tests.server.http.support import serving

@@ -15,7 +15,7 @@ from gpuscope.judge.notify.channel import SendError
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.serve.api.notification_routes import NotificationRoutes
 from gpuscope.serve.api_types import notifications_json as types
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from tests.notify.memory_state import MemoryState
 from tests.notify.test_notifier import firing
 from tests.notify.timeline import START, ManualClock, Sink, running_sink

@@ -18,10 +18,8 @@ from gpuscope.history.engines.http_connection import EngineConnection
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.serve.api import parameters
 from gpuscope.serve.api.embedded import ENDPOINTS
-from gpuscope.serve.api.engine_stats import EngineStats
-from gpuscope.serve.api.proxy import PATHS, ProxyApi, endpoint_name
-from gpuscope.serve.http.messages import ResponseAborted
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.api.proxy import PATHS, EngineStats, ProxyApi, endpoint_name
+from gpuscope.serve.http.messages import ResponseAborted, Router
 from gpuscope.serve.own_metrics import build_families, engine_families
 from tests.scrape.exporters import Page, serving, text
 from tests.server.client import Client, run

@@ -16,8 +16,8 @@ from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store
 from gpuscope.serve.api.embedded import EmbeddedApi
-from gpuscope.serve.api.query_log import MAX_QUERY_CHARACTERS, QueryLog
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.api.query_threads import MAX_QUERY_CHARACTERS, QueryLog
+from gpuscope.serve.http.messages import Router
 from tests.engines import running_prometheus
 from tests.server.client import Client
 from tests.waiting import wait_for

@@ -13,8 +13,7 @@ from gpuscope.history.remote_write.codec import encode_labels, encode_samples
 from gpuscope.history.remote_write.receiver import Receiver
 from gpuscope.history.store import Store, StoreFullError, StoreOptions
 from gpuscope.serve.api.write_route import write_route
-from gpuscope.serve.http.messages import Request, Response
-from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.http.messages import Request, Response, Route, Router
 from gpuscope.serve.login.access_rules import ClientRole
 from gpuscope.serve.login.authenticator import ClientIdentity
 from gpuscope.serve.login.routes import IDENTITY_KEY

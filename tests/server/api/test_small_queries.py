@@ -13,7 +13,7 @@ import pytest
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
 from gpuscope.serve.api.embedded import EmbeddedApi
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from tests.server.client import Client
 
 START = 1_700_000_000

@@ -8,8 +8,16 @@ import threading
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, TypeVar
 
-from gpuscope.serve.http.messages import BodyTooLarge, ClientDisconnected, Handler, Request, Response, text
-from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.http.messages import (
+    BodyTooLarge,
+    ClientDisconnected,
+    Handler,
+    Request,
+    Response,
+    Route,
+    Router,
+    text,
+)
 from gpuscope.serve.http.server import Server
 
 T = TypeVar("T")

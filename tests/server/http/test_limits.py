@@ -19,16 +19,17 @@ import pytest
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.serve.http import connection
 from gpuscope.serve.http import server as listening
-from gpuscope.serve.http.addresses import Network
-from gpuscope.serve.http.client_log import MINUTE, ClientLog
 from gpuscope.serve.http.connection_limits import (
     FREE_BYTES,
     MIN_RESERVED_FILES,
+    MINUTE,
+    ClientLog,
     ConnectionLimit,
+    FairQueue,
+    Network,
     RequestBodyBudget,
     fit_to_files,
 )
-from gpuscope.serve.http.fair_queue import FairQueue
 from gpuscope.serve.http.messages import Request, Response, text
 from gpuscope.serve.http.request_parser import MAX_READ_AHEAD, SLICE_BYTES, RequestParser
 from gpuscope.serve.http.server import Server

@@ -4,8 +4,7 @@ import asyncio
 
 import pytest
 
-from gpuscope.serve.http.messages import Request, Response, text
-from gpuscope.serve.http.routing import Route, Router
+from gpuscope.serve.http.messages import Request, Response, Route, Router, text
 
 
 def saying(words: str) -> Route:

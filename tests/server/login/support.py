@@ -11,18 +11,16 @@ from typing import Any
 
 from gpuscope.base.limits import Limits
 from gpuscope.serve.app import build_app
-from gpuscope.serve.http.client_log import ClientLog
-from gpuscope.serve.http.messages import Handler, Request, Response, text
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.connection_limits import ClientLog
+from gpuscope.serve.http.messages import Handler, Request, Response, Route, text
 from gpuscope.serve.live.fleet_samples import FleetSamples
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.login.access import AccessPolicy
 from gpuscope.serve.login.access_rules import HostRule, parse_networks
 from gpuscope.serve.login.audit_log import AuditLog
 from gpuscope.serve.login.authenticator import Authenticator
-from gpuscope.serve.login.login_sessions import LoginSessions
 from gpuscope.serve.login.password_checks import LoginAttempts, RateLimit
-from gpuscope.serve.login.user_file import FirstUserSetup, UserFile
+from gpuscope.serve.login.user_file import FirstUserSetup, LoginSessions, UserFile
 from gpuscope.serve.page_routes import page_routes
 from tests.server.client import Client
 

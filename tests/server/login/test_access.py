@@ -15,7 +15,7 @@ from gpuscope.serve.http.messages import Request, Response, text
 from gpuscope.serve.login.access import AccessPolicy, with_access_policy
 from gpuscope.serve.login.access_rules import HostRule, parse_networks
 from gpuscope.serve.login.user_file import UserFile
-from gpuscope.serve.web_config.config_file import load_web_config
+from gpuscope.serve.web_config import load_web_config
 from tests.server.client import Client
 from tests.server.login.support import ANN, CHEAP_ROUNDS, ORIGIN, PASSWORD, Site, app_with, log_in
 

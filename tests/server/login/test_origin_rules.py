@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
-from gpuscope.serve.http import addresses
-from gpuscope.serve.http.addresses import limit_key, parse_address
+from gpuscope.serve.http import connection_limits
+from gpuscope.serve.http.connection_limits import limit_key, parse_address
 from gpuscope.serve.http.messages import Request
 from gpuscope.serve.login.access_rules import (
     ClientRequest,
@@ -179,6 +179,6 @@ def test_addresses_are_parsed_and_long_text_is_not_cached() -> None:
     longest = "0000:0000:0000:0000:0000:ffff:192.168.100.228"
     assert str(parse_address(longest)) == "192.168.100.228"
     assert str(parse_address("fe80::1%" + "z" * 10_000)) == "fe80::1"
-    before = addresses.parse_short_address.cache_info().misses
+    before = connection_limits.parse_short_address.cache_info().misses
     assert parse_address("1" * 10_000) is None
-    assert addresses.parse_short_address.cache_info().misses == before
+    assert connection_limits.parse_short_address.cache_info().misses == before

@@ -11,7 +11,7 @@ import pytest
 from gpuscope.serve.login.access import AccessPolicy
 from gpuscope.serve.login.access_rules import ClientRole, HostRule
 from gpuscope.serve.login.user_file import UserFile
-from gpuscope.serve.web_config.config_file import load_web_config
+from gpuscope.serve.web_config import load_web_config
 from tests.server.client import Client
 from tests.server.login.support import ANN, ORIGIN, PASSWORD, Site, app_with, log_in
 from tests.server.login.test_access import basic, bearer

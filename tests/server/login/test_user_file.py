@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuscope.serve.login.access_rules import ClientRole
-from gpuscope.serve.login.credentials import check_password, digest, hash_password, password_error
+from gpuscope.serve.login.private_file import check_password, digest, hash_password, password_error
 from gpuscope.serve.login.user_file import UserError, UserFile, clean_name
 from tests.examples import examples
 from tests.server.login.support import CHEAP_ROUNDS, PASSWORD

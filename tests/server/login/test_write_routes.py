@@ -17,8 +17,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 from gpuscope.serve.app import build_app
-from gpuscope.serve.http.messages import Request, Response, text
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import Request, Response, Route, text
 from gpuscope.serve.login.access_rules import QUERY_POSTS, SAFE_METHODS, ClientRole
 from tests.server.login.support import ANN, ORIGIN, Site
 

@@ -20,8 +20,7 @@ from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS, FindingLed
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.serve.api_types import findings_json
 from gpuscope.serve.api_types.findings_json import PastFindingsAnswer
-from gpuscope.serve.http.messages import Request
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Request, Router
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.fleet_samples import FleetSamples, by_node
 from gpuscope.serve.live.live_fleet import LiveFleet

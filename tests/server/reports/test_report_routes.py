@@ -13,7 +13,7 @@ from gpuscope.base.time_text import to_rfc3339
 from gpuscope.history.engines.query_engine import EngineUnreachable, QueryEngine
 from gpuscope.history.promql.result import Matrix
 from gpuscope.model.series import Labels, Series
-from gpuscope.serve.http.routing import Router
+from gpuscope.serve.http.messages import Router
 from gpuscope.serve.reports.report_routes import ReportThreads, report_routes
 from tests.reports.test_counter_growth import END_MS
 from tests.reports.test_usage import FLEET, HOSTILE, SampleEngine

@@ -16,7 +16,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.cli.wiring.listeners import build_server
 from gpuscope.serve.http.messages import Handler, Request, Response, text
-from gpuscope.serve.web_config.config_file import (
+from gpuscope.serve.web_config import (
     TokenBucket,
     WebConfig,
     load_web_config,

@@ -27,23 +27,19 @@ from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.serve.api.embedded import EmbeddedApi
-from gpuscope.serve.api.query_log import QueryLog
-from gpuscope.serve.api.reload_route import reload_routes
-from gpuscope.serve.api.status import Targets
+from gpuscope.serve.api.query_threads import QueryLog
+from gpuscope.serve.api.status import ReloadStatus, Targets, reload_routes, server_route
 from gpuscope.serve.api.write_route import write_route
 from gpuscope.serve.app import build_app
-from gpuscope.serve.http.messages import Handler
-from gpuscope.serve.http.routing import Route
-from gpuscope.serve.limit_metrics import limit_families
+from gpuscope.serve.exporter import limit_families
+from gpuscope.serve.http.messages import Handler, Route
 from gpuscope.serve.live.judging import Judging
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.live.pushed_targets import PushedTargets
 from gpuscope.serve.own_metrics import build_families, store_families
 from gpuscope.serve.page_routes import page_routes
-from gpuscope.serve.reload_status import ReloadStatus
 from gpuscope.serve.reports.findings_over_time import FindingsOverTime
 from gpuscope.serve.reports.report_routes import ReportThreads, report_routes
-from gpuscope.serve.server_status import server_route
 
 # Builds the PromQL engine with the limits of the settings, and the answer of `status/flags`.
 #

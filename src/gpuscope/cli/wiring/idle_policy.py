@@ -25,12 +25,12 @@ from gpuscope.base.settings import Settings, home_file, home_path
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.checks.judgement import JudgedMoment
 from gpuscope.judge.notify.idle_policy.idle_holders import IdleReading, IsVerified, read_idle_holders
-from gpuscope.judge.notify.idle_policy.policy_audit import FILE_NAME, PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_file import IdlePolicy, load_policy
+from gpuscope.judge.notify.idle_policy.policy_state import FILE_NAME, PolicyAudit
 from gpuscope.judge.notify.idle_policy.policy_steps import PolicyAction, PolicySteps
-from gpuscope.judge.rules.alert import AlertSink
+from gpuscope.judge.rules.alert_state import AlertSink
 from gpuscope.model.series import Labels
-from gpuscope.serve.reload_status import ReloadStatus
+from gpuscope.serve.api.status import ReloadStatus
 
 log = logging.getLogger("gpuscope.idle_policy")
 INTERVAL_SECONDS: Final = 60.0

@@ -10,11 +10,10 @@ from collections.abc import Sequence
 
 from gpuscope.base.limits import Limits
 from gpuscope.base.settings import Settings
-from gpuscope.serve.http.addresses import Network
-from gpuscope.serve.http.connection_limits import fit_to_files, raise_file_limit
+from gpuscope.serve.http.connection_limits import Network, fit_to_files, raise_file_limit
 from gpuscope.serve.http.messages import Handler
 from gpuscope.serve.http.server import Server
-from gpuscope.serve.web_config.config_file import WebConfig
+from gpuscope.serve.web_config import WebConfig
 
 log = logging.getLogger("gpuscope")
 

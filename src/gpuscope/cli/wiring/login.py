@@ -29,10 +29,9 @@ from gpuscope.serve.login.access_rules import (
 )
 from gpuscope.serve.login.audit_log import AuditLog
 from gpuscope.serve.login.authenticator import Authenticator
-from gpuscope.serve.login.login_sessions import LoginSessions
 from gpuscope.serve.login.password_checks import LoginAttempts
-from gpuscope.serve.login.user_file import FirstUserSetup, UserFile
-from gpuscope.serve.web_config.config_file import WebConfig, load_web_config
+from gpuscope.serve.login.user_file import FirstUserSetup, LoginSessions, UserFile
+from gpuscope.serve.web_config import WebConfig, load_web_config
 
 log = logging.getLogger("gpuscope")
 

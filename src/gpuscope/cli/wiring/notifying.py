@@ -23,7 +23,7 @@ from gpuscope.judge.notify.send_loop import SendLoop
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.serve.api.alertmanager import AlertmanagerApi
 from gpuscope.serve.api.notification_routes import NotificationRoutes
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import Route
 
 log = logging.getLogger("gpuscope.notify")
 

@@ -31,10 +31,16 @@ from gpuscope.judge.notify.alertmanager_sender import (
     AlertmanagerQueue,
     AlertmanagerSender,
 )
-from gpuscope.judge.rules.alert import AlertFanOut, AlertSink
+from gpuscope.judge.rules.alert_state import AlertFanOut, AlertSink
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.evaluated_rules import AlertContext
-from gpuscope.judge.rules.rule_file import RuleFiles, load_rule_set, refuse_recording_rules
+from gpuscope.judge.rules.rule_file import (
+    RuleFiles,
+    load_rule_set,
+    refuse_recording_rules,
+    with_default_groups,
+    with_rollups,
+)
 from gpuscope.judge.rules.rule_group import EvaluationTotals, RuleEnvironment, RuleGroup
 from gpuscope.judge.rules.rule_io import (
     EngineQueries,
@@ -44,14 +50,12 @@ from gpuscope.judge.rules.rule_io import (
     SampleWriter,
     StoreWriter,
 )
-from gpuscope.judge.rules.rule_metrics import rule_families
-from gpuscope.judge.rules.rule_runner import RuleRunner
+from gpuscope.judge.rules.rule_runner import RuleRunner, rule_families
 from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec
 from gpuscope.judge.rules.saved_alerts import RuleStateFile
-from gpuscope.judge.rules.shipped.default_groups import with_default_groups, with_rollups
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.serve.api.rule_routes import RulesView
-from gpuscope.serve.reload_status import ReloadStatus
+from gpuscope.serve.api.status import ReloadStatus
 
 log = logging.getLogger("gpuscope")
 

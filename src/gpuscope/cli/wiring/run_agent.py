@@ -30,11 +30,10 @@ from gpuscope.cli.wiring.service_manager import local_url, tell_systemd_ready
 from gpuscope.model.exposition.textfile_writer import TextfileWriter
 from gpuscope.model.readings import Snapshot
 from gpuscope.model.source import load_source
-from gpuscope.serve.exporter import Exporter
+from gpuscope.serve.exporter import Exporter, HttpLimitBuilder
 from gpuscope.serve.http.messages import with_guard
 from gpuscope.serve.http.server import Server
-from gpuscope.serve.limit_metrics import HttpLimitBuilder
-from gpuscope.serve.web_config.config_file import WebConfig, load_web_config
+from gpuscope.serve.web_config import WebConfig, load_web_config
 
 MAX_SECONDS_FOR_ONE_SHOT = 5.0  # enough for a slow driver or a slow command
 

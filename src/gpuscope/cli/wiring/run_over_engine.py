@@ -30,21 +30,18 @@ from gpuscope.history.scrape.config import ScrapeConfig
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.exposition.text import encode_text
-from gpuscope.serve.api.engine_stats import EngineStats
-from gpuscope.serve.api.proxy import ProxyApi
-from gpuscope.serve.api.reload_route import reload_routes
+from gpuscope.serve.api.proxy import EngineStats, ProxyApi
 from gpuscope.serve.api.rule_routes import rule_routes
+from gpuscope.serve.api.status import ReloadStatus, engine_status, reload_routes, server_route
 from gpuscope.serve.app import build_app
+from gpuscope.serve.exporter import limit_families
 from gpuscope.serve.http.messages import Handler
-from gpuscope.serve.limit_metrics import limit_families
 from gpuscope.serve.live.judging import Judging
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.own_metrics import build_families, engine_families
 from gpuscope.serve.page_routes import page_routes
-from gpuscope.serve.reload_status import ReloadStatus
 from gpuscope.serve.reports.findings_over_time import FindingsOverTime
 from gpuscope.serve.reports.report_routes import ReportThreads, report_routes
-from gpuscope.serve.server_status import engine_status, server_route
 
 log = logging.getLogger("gpuscope")
 

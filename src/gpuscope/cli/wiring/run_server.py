@@ -27,7 +27,7 @@ from gpuscope.history.scrape.config import ScrapeConfig
 from gpuscope.history.scrape.local_feeds import ScrapedAndOwnTargets
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.store import Store
-from gpuscope.serve.api.query_log import QueryLog
+from gpuscope.serve.api.query_threads import QueryLog
 
 log = logging.getLogger("gpuscope")
 

@@ -35,8 +35,8 @@ from gpuscope.history.scrape.config import ScrapeConfig
 from gpuscope.history.scrape.local_feeds import LocalTargets, OwnMetricsFeed, SnapshotFeed
 from gpuscope.history.store import Store
 from gpuscope.judge.checks.states import State
-from gpuscope.serve.api.query_log import QueryLog
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.api.query_threads import QueryLog
+from gpuscope.serve.http.messages import Route
 from gpuscope.serve.live.live_fleet import LiveFleet
 
 # Runs the collectors of many simulated nodes one after the other in one thread.

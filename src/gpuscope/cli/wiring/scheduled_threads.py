@@ -10,8 +10,8 @@ from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.login import Web
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.history.store import Store
+from gpuscope.serve.api.status import ReloadStatus
 from gpuscope.serve.live.judging import Judging
-from gpuscope.serve.reload_status import ReloadStatus
 
 if TYPE_CHECKING:
     from gpuscope.cli.wiring.digest import DigestThread

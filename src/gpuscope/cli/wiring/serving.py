@@ -17,10 +17,10 @@ from gpuscope.cli.wiring.login import Web
 from gpuscope.cli.wiring.service_manager import local_url, tell_systemd_ready
 from gpuscope.history.store import Store, StoreError, StoreOptions
 from gpuscope.history.store.folder import claim_folder
+from gpuscope.serve.api.status import store_status
 from gpuscope.serve.api_types.session_json import ServerAnswer
 from gpuscope.serve.http.messages import Handler
 from gpuscope.serve.http.server import Server
-from gpuscope.serve.server_status import store_status
 
 log = logging.getLogger("gpuscope")
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.promql.labels import quote
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.model.series import Labels
 
 _FNV_OFFSET, _FNV_PRIME, _MASK = 0xCBF29CE484222325, 0x100000001B3, (1 << 64) - 1

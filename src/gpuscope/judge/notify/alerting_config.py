@@ -17,9 +17,21 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.limits import Limits
 from gpuscope.base.yaml_file import TextDumper, load_yaml
 from gpuscope.judge.notify.alert_matchers import AlertMatcher, matchers_text, parse_matchers, sorted_matchers
-from gpuscope.judge.notify.alert_routes import AlertRoute, InhibitRule, child_key
-from gpuscope.judge.notify.channel import SECRET, Channel, ChannelConfig
-from gpuscope.judge.notify.channel_options import finish
+from gpuscope.judge.notify.alert_routes import (
+    AlertRoute,
+    InhibitRule,
+    Range,
+    Ranges,
+    TimeInterval,
+    child_key,
+    parse_clock_range,
+    parse_days_of_month,
+    parse_months,
+    parse_weekdays,
+    parse_years,
+    parse_zone,
+)
+from gpuscope.judge.notify.channel import SECRET, Channel, ChannelConfig, finish
 from gpuscope.judge.notify.channels import (
     ChannelGlobals,
     build_receiver,
@@ -29,17 +41,6 @@ from gpuscope.judge.notify.channels import (
     secret_keys,
 )
 from gpuscope.judge.notify.message_texts import Messages
-from gpuscope.judge.notify.time_intervals import (
-    Range,
-    Ranges,
-    TimeInterval,
-    parse_clock_range,
-    parse_days_of_month,
-    parse_months,
-    parse_weekdays,
-    parse_years,
-    parse_zone,
-)
 from gpuscope.model.series import MatchOp
 
 _UNCLOSED_CLASS = re.compile(r"\[(?![^\]]+\])")

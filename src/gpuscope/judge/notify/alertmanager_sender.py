@@ -28,8 +28,8 @@ from gpuscope.history.remote_write.sender import PostClient
 from gpuscope.history.scrape.discovery import MIN_UPDATE_SECONDS, Discovery, ProviderRunner, build_discoveries
 from gpuscope.history.scrape.relabel import RelabelRule, relabel
 from gpuscope.judge.notify.alertmanager_config import AlertingSection, AlertmanagerGroup
-from gpuscope.judge.rules.alert import Alert
-from gpuscope.judge.rules.timings import Timings, timing_families
+from gpuscope.judge.rules.alert_state import Alert
+from gpuscope.judge.rules.rule_group import Timings, timing_families
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.model.series import Labels
 

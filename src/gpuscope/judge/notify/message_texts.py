@@ -21,17 +21,18 @@ from urllib.parse import quote
 from gpuscope.base.errors import UsageError
 from gpuscope.base.files import read_regular_text
 from gpuscope.base.limits import Limits
-from gpuscope.judge.notify.alert_details import (
+from gpuscope.judge.notify.alert_store import StoredAlert
+from gpuscope.judge.notify.channel import NOBODY_TOLD, SendError, Told
+from gpuscope.judge.notify.notification import (
     MAX_LISTED,
+    RESOLVED,
+    Notification,
     alert_name,
     links_of,
     listed_alerts,
     page_link,
     rows_of,
 )
-from gpuscope.judge.notify.alert_store import StoredAlert
-from gpuscope.judge.notify.channel import NOBODY_TOLD, SendError, Told
-from gpuscope.judge.notify.notification import RESOLVED, Notification
 from gpuscope.judge.rules.templates import (
     AlertList,
     GoFunction,

@@ -17,23 +17,25 @@ from typing import Protocol
 from gpuscope.base.clock import Clock, ConfirmedTime
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.judge.notify.alert_routes import Inhibitor
+from gpuscope.judge.notify.alert_routes import AggregationGroup, AlertGroups, Inhibitor
 from gpuscope.judge.notify.alert_store import AlertStore, StoredAlert, fingerprint, message_order, store_alert
 from gpuscope.judge.notify.alerting_config import AlertingConfig
 from gpuscope.judge.notify.channel import NOBODY_TOLD, Channel, ChannelKey, SendError, Told
-from gpuscope.judge.notify.groups import AggregationGroup, AlertGroups
 from gpuscope.judge.notify.notification import Notification, Reason
-from gpuscope.judge.notify.notification_history import HistoryKeeper, NotificationHistory, NotificationRecord
 from gpuscope.judge.notify.notification_log import (
+    ChannelStatus,
+    HistoryKeeper,
     LogEntry,
     LogKeeper,
     LogKey,
+    NotificationHistory,
     NotificationLog,
+    NotificationRecord,
+    NotifyCounters,
     reason_to_notify,
 )
-from gpuscope.judge.notify.notify_counters import ChannelStatus, NotifyCounters
 from gpuscope.judge.notify.silences import Silence, SilenceKeeper, Silences
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.series import Labels
 

@@ -19,8 +19,7 @@ from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import UsageError
 from gpuscope.judge.notify.alert_matchers import AlertMatcher
 from gpuscope.judge.notify.channel import ChannelKey
-from gpuscope.judge.notify.notification_history import NotificationRecord, NotifiedAlert, Outcome
-from gpuscope.judge.notify.notification_log import LogEntry, LogKey
+from gpuscope.judge.notify.notification_log import LogEntry, LogKey, NotificationRecord, NotifiedAlert, Outcome
 from gpuscope.judge.notify.silences import Silence, SilenceNotStored
 from gpuscope.model.series import MatchOp
 

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from email.message import EmailMessage
 from typing import Any
 
-from gpuscope.judge.notify.channel import NO_SECRET, SecretText, SendError
-from gpuscope.judge.notify.json_post import MAX_ATTEMPT_SECONDS
+from gpuscope.judge.notify.channel import MAX_ATTEMPT_SECONDS, NO_SECRET, SecretText, SendError
 
 log = logging.getLogger("gpuscope.notify")
 CRAM_MD5 = "CRAM-MD5"

@@ -1,4 +1,4 @@
-"""The state of one alert, and its transitions at an evaluation; no queries, no clock.
+"""The state of one alert, its transitions at an evaluation, and what is sent of it; no queries, no clock.
 
 Times are nanoseconds since the epoch; None is Go's zero time. `AlertTable` has the alerts of one rule by their
 labels. It follows Prometheus 3.14, with one addition: alerts restored from our own state file that the first
@@ -7,12 +7,56 @@ evaluations do not return are held as they are, because the data may not be comp
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import logging
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Protocol
 
 from gpuscope.judge.rules.rule_spec import SECOND_NS
 from gpuscope.model.series import Labels
+
+# An alert on its way to an Alertmanager, and what takes it.
+#
+# Times are seconds since the epoch. `ends_at` is None while the alert fires; the sender then writes
+# `valid_until` as `endsAt`, which moves on with each resend: a receiver that hears nothing more resolves the
+# alert at that time.
+
+log = logging.getLogger("gpuscope")
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    """A firing or resolved alert; `labels` and `annotations` are sorted by name."""
+
+    labels: Labels
+    annotations: Labels
+    starts_at: float
+    ends_at: float | None
+    generator_url: str = ""
+    valid_until: float = 0.0
+    """Evaluation time + 4 × max(evaluation interval, resend delay), as in Prometheus."""
+
+
+class AlertSink(Protocol):
+    def take(self, alerts: Sequence[Alert]) -> None:
+        """Take alerts of one evaluation. Called on the evaluation thread: it must not wait."""
+        ...
+
+
+class AlertFanOut:
+    """To several receivers: one that fails takes nothing from the others."""
+
+    def __init__(self, sinks: Sequence[AlertSink]) -> None:
+        self._sinks = tuple(sinks)
+
+    def take(self, alerts: Sequence[Alert]) -> None:
+        for sink in self._sinks:
+            try:
+                sink.take(alerts)
+            except Exception:
+                log.exception("alerts were not taken by %s", type(sink).__name__)
+
 
 RESOLVED_RETENTION_NS = 15 * 60 * SECOND_NS
 """How long a resolved alert is kept and sent again."""

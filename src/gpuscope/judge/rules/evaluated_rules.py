@@ -16,8 +16,7 @@ from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import GpuscopeError
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.promql.labels import assign
-from gpuscope.judge.rules.alert import Alert
-from gpuscope.judge.rules.alert_state import ActiveAlert, AlertState, AlertTable, TooManyAlerts
+from gpuscope.judge.rules.alert_state import ActiveAlert, Alert, AlertState, AlertTable, TooManyAlerts
 from gpuscope.judge.rules.alert_templates import (
     AlertDraft,
     AlertTemplates,

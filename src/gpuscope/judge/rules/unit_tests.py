@@ -21,8 +21,7 @@ from gpuscope.history.promql import Engine, PromQLError
 from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.promql.labels import quote
 from gpuscope.history.store.series_pairs import predicate
-from gpuscope.judge.rules.alert import Alert
-from gpuscope.judge.rules.alert_state import AlertState
+from gpuscope.judge.rules.alert_state import Alert, AlertState
 from gpuscope.judge.rules.alert_templates import TemplateExpander
 from gpuscope.judge.rules.evaluated_rules import AlertContext
 from gpuscope.judge.rules.rule_file import RuleFileError, load_rule_set

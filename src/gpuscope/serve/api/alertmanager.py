@@ -21,8 +21,8 @@ from gpuscope.base.clock import Clock
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.notify.alert_matchers import AlertMatcher
 from gpuscope.judge.notify.alerting_config import AlertReceiver
+from gpuscope.judge.notify.notification_log import ALERTMANAGER_VERSION
 from gpuscope.judge.notify.notifier import AlertStatus, Notifier
-from gpuscope.judge.notify.notify_counters import ALERTMANAGER_VERSION
 from gpuscope.judge.notify.silences import (
     ACTIVE,
     EXPIRED,
@@ -49,9 +49,8 @@ from gpuscope.serve.api.alertmanager_requests import (
     check_silence_id,
     load_body,
 )
-from gpuscope.serve.http.client_log import ClientLog
-from gpuscope.serve.http.messages import BodyTooLarge, Handler, Header, Request, Response
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.connection_limits import ClientLog
+from gpuscope.serve.http.messages import BodyTooLarge, Handler, Header, Request, Response, Route
 from gpuscope.serve.login.audit_log import AUDIT_DETAIL
 from gpuscope.serve.login.routes import IDENTITY_KEY
 

@@ -18,7 +18,7 @@ from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.notify.alert_matchers import AlertMatcher
 from gpuscope.judge.notify.notifier import AlertStatus, GroupStatus
 from gpuscope.judge.notify.silences import Silence
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.model.series import MatchOp
 from gpuscope.serve.api.alertmanager_requests import (
     INVALID_TYPE,

@@ -22,15 +22,12 @@ from gpuscope.serve.api import query_routes as queries
 from gpuscope.serve.api import rule_routes, status
 from gpuscope.serve.api import series_routes as series
 from gpuscope.serve.api.parameters import ApiError, Parameters, read_parameters
-from gpuscope.serve.api.query_log import QueryLog
-from gpuscope.serve.api.query_threads import LargeResponses, QueryThreads
+from gpuscope.serve.api.query_threads import LargeResponses, QueryLog, QueryThreads
 from gpuscope.serve.api.responses import JSON, Body, LargeBody
 from gpuscope.serve.api.responses import error_answer as _error
 from gpuscope.serve.api.rule_routes import RulesView
-from gpuscope.serve.api.status import NoTargets, PushedTargetsJson, Targets, no_pushed_targets
-from gpuscope.serve.http.messages import Request, Response
-from gpuscope.serve.http.routing import Route, not_allowed, not_found, path_pattern
-from gpuscope.serve.reload_status import ReloadStatus
+from gpuscope.serve.api.status import NoTargets, PushedTargetsJson, ReloadStatus, Targets, no_pushed_targets
+from gpuscope.serve.http.messages import Request, Response, Route, not_allowed, not_found, path_pattern
 
 T = TypeVar("T")
 

@@ -16,7 +16,7 @@ import orjson
 from gpuscope.base.clock import Clock
 from gpuscope.judge.notify.channel import Channel, SendError
 from gpuscope.judge.notify.notification import FIRING, RESOLVED, sample_notification
-from gpuscope.judge.notify.notification_history import NotificationRecord, Outcome
+from gpuscope.judge.notify.notification_log import NotificationRecord, Outcome
 from gpuscope.judge.notify.notifier import Notifier
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON, error_answer
@@ -28,8 +28,7 @@ from gpuscope.serve.api_types.notifications_json import (
     NotifyTestAnswer,
     TestedChannelJson,
 )
-from gpuscope.serve.http.messages import BodyTooLarge, Request, Response
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import BodyTooLarge, Request, Response, Route
 
 DEFAULT_LIMIT = 100
 MAX_PARAMETERS = 20

@@ -1,4 +1,4 @@
-"""Prometheus' API over another engine: requests go to it and responses come back unchanged.
+"""Prometheus' API over another engine: requests go to it and are counted, responses come back unchanged.
 
 Only reading endpoints are passed on; nothing that deletes or shuts down is reachable. The client's credentials
 stay here, the engine gets those of `--store-http-config`. An engine that is unreachable, refuses those
@@ -8,15 +8,19 @@ credentials or is not a Prometheus is an error in Prometheus' own format.
 from __future__ import annotations
 
 import functools
+import logging
+from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
 
+from gpuscope.base.limits import Limits
 from gpuscope.history.engines.http_connection import EngineConnection, EngineResponse
-from gpuscope.history.engines.query_engine import EngineError
+from gpuscope.history.engines.query_engine import FAILURE_REASONS, EngineError
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.parameters import ApiError, read_body
 from gpuscope.serve.api.responses import JSON, error_answer
-from gpuscope.serve.http.messages import Request, Response, ResponseAborted
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.connection_limits import ClientLog
+from gpuscope.serve.http.messages import Request, Response, ResponseAborted, Route
 
 PATHS = (
     "/api/v1/query", "/api/v1/query_range", "/api/v1/query_exemplars", "/api/v1/series", "/api/v1/labels",
@@ -72,3 +76,38 @@ async def _pieces(response: EngineResponse) -> AsyncIterator[bytes]:
 def endpoint_name(path: str) -> str:
     """A route's path as a label: `query_range`, `label_values`, `status_tsdb`."""
     return path.removeprefix("/api/v1").strip("/").replace("/{name}/", "_").replace("/", "_")
+
+
+# Requests to the engine of `--store`: counted for /metrics; a log line when it stops or resumes answering.
+#
+# Requests are counted by endpoint and HTTP status. A failure is an answer that no client can use, or none.
+# Before the first answer the engine is neither up nor down.
+
+log = logging.getLogger("gpuscope.api")
+
+
+@dataclass(slots=True)
+class EngineStats:
+    """A server's `EngineObserver`. Belongs to its event loop; only the check at the start runs in another."""
+
+    requests: Counter[tuple[str, int]] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=dict)
+    failures: Counter[str] = field(default_factory=lambda: Counter(dict.fromkeys(FAILURE_REASONS, 0)))
+    up: bool | None = None
+    lines: ClientLog = field(default_factory=lambda: ClientLog(log, Limits().max_client_log_lines))
+    """Bounded: a client can alternate between a query that works and one that times out."""
+
+    def answered(self, endpoint: str, status: int, seconds: float) -> None:
+        self.requests[endpoint, status] += 1
+        self.seconds[endpoint] = self.seconds.get(endpoint, 0.0) + seconds
+
+    def succeeded(self, url: str) -> None:
+        if self.up is False:
+            self.lines.info("changes of the engine", "%s answers again", url)
+        self.up = True
+
+    def failed(self, reason: str, message: str) -> None:
+        self.failures[reason] += 1
+        if self.up is not False:
+            self.lines.error("changes of the engine", "%s", message)
+        self.up = False

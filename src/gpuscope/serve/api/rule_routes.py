@@ -21,11 +21,17 @@ from gpuscope.judge.rules.rule_group import RuleGroup
 from gpuscope.judge.rules.rule_spec import SECOND_NS
 from gpuscope.judge.rules.templates.go_format import float_text
 from gpuscope.model.series import Labels
-from gpuscope.serve.api.go_values import nanosecond_text, parse_bool, parse_int
-from gpuscope.serve.api.parameters import ApiError, Parameters, bad, read_parameters
+from gpuscope.serve.api.parameters import (
+    ApiError,
+    Parameters,
+    bad,
+    nanosecond_text,
+    parse_bool,
+    parse_int,
+    read_parameters,
+)
 from gpuscope.serve.api.responses import data_answer, error_answer
-from gpuscope.serve.http.messages import Request, Response
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import Request, Response, Route
 
 if TYPE_CHECKING:
     from gpuscope.serve.api.embedded import EmbeddedApi

@@ -27,8 +27,7 @@ from gpuscope.model.exposition.text import escape_label_value
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import STALE_NAN_BITS, Labels, Matcher, Series
 from gpuscope.serve.api.encode import labels_pieces, list_pieces, number_text, success_pieces
-from gpuscope.serve.api.go_values import parse_bool, unescape_name
-from gpuscope.serve.api.parameters import ApiError, Parameters, bad
+from gpuscope.serve.api.parameters import ApiError, Parameters, bad, parse_bool, unescape_name
 from gpuscope.serve.api.query_routes import TRUNCATED, now_ms
 from gpuscope.serve.api.responses import Body, LargeBody, data_answer, packer
 from gpuscope.serve.http.messages import Request, Response, text

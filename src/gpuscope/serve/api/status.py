@@ -7,24 +7,32 @@ that send by remote write are listed beside the scrape targets.
 
 from __future__ import annotations
 
+import asyncio
+import os
 import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import orjson
 
 from gpuscope import __version__
 from gpuscope.base.time_text import to_rfc3339
 from gpuscope.history.promql import BadQueryError
 from gpuscope.history.promql.ast_json import parse_selector
+from gpuscope.history.store import Store
 from gpuscope.history.store.series_pairs import predicate
+from gpuscope.judge.notify.notifier import Notifier
+from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.model.series import Matcher
-from gpuscope.serve.api.go_values import parse_int
-from gpuscope.serve.api.parameters import ApiError, Parameters, bad
-from gpuscope.serve.api.responses import data_answer
-from gpuscope.serve.http.messages import Request, Response
+from gpuscope.serve.api.parameters import ApiError, Parameters, bad, parse_int
+from gpuscope.serve.api.responses import JSON, data_answer
+from gpuscope.serve.api_types.session_json import ReloadAnswer, ServerAnswer
+from gpuscope.serve.http.messages import Request, Response, Route, text
 
 if TYPE_CHECKING:
     from gpuscope.serve.api.embedded import EmbeddedApi
@@ -237,3 +245,140 @@ def _target_matchers(parameters: Parameters) -> list[Matcher]:
 
 async def notifications(api: EmbeddedApi, request: Request, parameters: Parameters) -> Response:
     return data_answer([])
+
+
+# Whether the last reload of configuration, rule files and idle policy worked, and why not.
+#
+# Shown by `/api/v1/status/runtimeinfo` and as `prometheus_config_last_reload_*`, which alerts watch.
+
+
+@dataclass(slots=True)
+class ReloadStatus:
+    """Times are those of the last success; None: the start."""
+
+    error: str = ""
+    at: float | None = None
+    policy_error: str = ""
+    """Of the idle policy's file."""
+    policy_at: float | None = None
+
+    @property
+    def is_successful(self) -> bool:
+        return not self.error and not self.policy_error
+
+    def failed(self, reason: str) -> None:
+        self.error = reason
+
+    def succeeded(self) -> None:
+        self.error, self.at = "", time.time()
+
+    def policy_failed(self, reason: str) -> None:
+        self.policy_error = reason
+
+    def policy_succeeded(self) -> None:
+        self.policy_error, self.policy_at = "", time.time()
+
+    def families(self, started_at: float) -> Iterator[MetricFamily]:
+        yield MetricFamily(
+            "prometheus_config_last_reload_successful",
+            "gauge",
+            "1 if the last reload of configuration, rules and idle policy worked, 0 if an older one is in use.",
+            [Sample(NO_LABELS, int(self.is_successful))],
+        )
+        yield MetricFamily(
+            "prometheus_config_last_reload_success_timestamp_seconds",
+            "gauge",
+            "Time of the last successful load of the configuration.",
+            [Sample(NO_LABELS, started_at if self.at is None else self.at)],
+        )
+
+
+# `POST /-/reload`, which reads all files again, and `GET /api/reload`: which of them were refused, and why.
+#
+# The first one answers as Prometheus and Alertmanager do, for the programs that watch configuration files. It
+# is always there, as in Alertmanager; with a login it requires an admin (`login/access_rules.py`).
+# Prometheus' `status/runtimeinfo` only says that a reload failed, and belongs to the engine behind `--store`.
+
+RELOAD_PATH = "/api/reload"
+
+
+def reload_answer(status: ReloadStatus, notifier: Notifier, started_at: float) -> ReloadAnswer:
+    return {
+        "rules": {"error": status.error, "loaded_at": started_at if status.at is None else status.at},
+        "idle_policy": {
+            "error": status.policy_error,
+            "loaded_at": started_at if status.policy_at is None else status.policy_at,
+        },
+        "alerting": {"error": notifier.reload_error, "loaded_at": notifier.counters.reloaded_at},
+    }
+
+
+def reload_routes(
+    status: ReloadStatus, notifier: Notifier, started_at: float, reload: Callable[[], None]
+) -> list[Route]:
+    """`reload` reads the files and leaves the result in `status` and `notifier`."""
+
+    async def answer(request: Request) -> Response:
+        return Response(orjson.dumps(reload_answer(status, notifier, started_at)), 200, JSON)
+
+    async def run(request: Request) -> Response:
+        reload()  # in the event loop, as after SIGHUP: two reloads never overlap
+        problems = [part for part in (status.error, status.policy_error, notifier.reload_error) if part]
+        return text(f"failed to reload config: {'; '.join(problems)}", 500) if problems else Response()
+
+    return [Route(RELOAD_PATH, answer), Route("/-/reload", run, ("POST", "PUT"))]
+
+
+# `GET /api/server`: version, history and disk, as the page's settings show them.
+
+
+def server_route(read: Callable[[], ServerAnswer]) -> Route:
+    async def answer(request: Request) -> Response:
+        return Response(orjson.dumps(await asyncio.to_thread(read)), 200, JSON)
+
+    return Route("/api/server", answer)
+
+
+def engine_status(url: str, *, has_login: bool) -> Callable[[], ServerAnswer]:
+    """Of a server over another engine, which keeps the history."""
+    started_at = time.time()
+    return lambda: {
+        "version": __version__,
+        "started_at": started_at,
+        "has_login": has_login,
+        "engine": url,
+    }
+
+
+def store_status(
+    store: Store, folder: Path, retention_seconds: float, retention_bytes: int | None, *, has_login: bool
+) -> Callable[[], ServerAnswer]:
+    """Of a server with a store of its own."""
+    started_at = time.time()
+
+    def read() -> ServerAnswer:
+        stats = store.stats()
+        answer: ServerAnswer = {
+            "version": __version__,
+            "started_at": started_at,
+            "has_login": has_login,
+            "data_folder": str(folder),
+            "retention_seconds": retention_seconds,
+            "disk_bytes": stats.disk_bytes,
+            "series": stats.series,
+            "counted_series": stats.counted_series,
+        }
+        if stats.max_series is not None:
+            answer["max_series"] = stats.max_series
+        if retention_bytes:
+            answer["retention_bytes"] = retention_bytes
+        if stats.oldest_ms is not None:
+            answer["oldest_at"] = stats.oldest_ms / 1000
+        try:
+            disk = os.statvfs(folder)
+        except OSError:  # the folder is gone; `disk_bytes` says so elsewhere
+            return answer
+        answer["disk_free_bytes"] = disk.f_bavail * disk.f_frsize
+        return answer
+
+    return read

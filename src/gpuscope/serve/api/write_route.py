@@ -13,8 +13,15 @@ from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.base.varint import WireError
 from gpuscope.history.remote_write.receiver import INVALID, Received, Receiver
 from gpuscope.history.store import StoreError
-from gpuscope.serve.http.messages import BodyTooLarge, ClientDisconnected, Header, Request, Response, text
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import (
+    BodyTooLarge,
+    ClientDisconnected,
+    Header,
+    Request,
+    Response,
+    Route,
+    text,
+)
 from gpuscope.serve.login.authenticator import ClientIdentity
 from gpuscope.serve.login.routes import IDENTITY_KEY
 

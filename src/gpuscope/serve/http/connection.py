@@ -15,10 +15,8 @@ from collections.abc import Callable
 from typing import Protocol, cast
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.serve.http.client_log import ClientLog
-from gpuscope.serve.http.connection_limits import RequestBodyBudget, ResponseRate
+from gpuscope.serve.http.connection_limits import ClientLog, FairQueue, RequestBodyBudget, ResponseRate
 from gpuscope.serve.http.eager_task import run_eagerly
-from gpuscope.serve.http.fair_queue import FairQueue
 from gpuscope.serve.http.messages import (
     BodyRefused,
     Handler,

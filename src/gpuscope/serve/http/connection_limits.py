@@ -7,14 +7,58 @@ clients: they are exempt from the limit per address, and their requests are coun
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import ipaddress
+import logging
 import resource
-from collections.abc import Iterator, Sequence
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from functools import lru_cache
+from typing import Protocol, TypeVar
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.serve.http.addresses import Network, is_within, limit_key
+
+# Client addresses: parsed once, compared with networks, and grouped for limits.
+#
+# An address comes from a socket or, behind a trusted proxy, from a header, which is untrusted text. Text that
+# is not an address parses to None. An IPv4 address mapped into IPv6 counts as IPv4.
+
+MAX_ADDRESS_LENGTH = 45  # IPv6 text that ends in a dotted IPv4 address
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def is_within(address: str, networks: Sequence[Network]) -> bool:
+    parsed = parse_address(address) if networks else None
+    return parsed is not None and any(parsed in network for network in networks)
+
+
+def parse_address(text: str) -> Address | None:
+    bare = text.partition("%")[0]
+    return parse_short_address(bare) if len(bare) <= MAX_ADDRESS_LENGTH else None
+
+
+@lru_cache(maxsize=1024)
+def parse_short_address(text: str) -> Address | None:
+    try:
+        address = ipaddress.ip_address(text)
+    except ValueError:
+        return None
+    mapped = getattr(address, "ipv4_mapped", None)  # ::ffff:10.0.0.1 on a dual-stack socket
+    return mapped or address
+
+
+def limit_key(address: str) -> str:
+    """The key under which limits count an address: IPv4 by address, IPv6 by /64, which one customer owns."""
+    parsed = parse_address(address)
+    if isinstance(parsed, ipaddress.IPv6Address):
+        return str(ipaddress.ip_network((parsed, 64), strict=False))
+    return str(parsed) if parsed else address[:64]
+
 
 L = TypeVar("L", bound=Limits)
 
@@ -157,3 +201,128 @@ class ResponseRate:
             return False
         self._received_before, self._waited, self._waiting_since = received, 0.0, now
         return True
+
+
+# A fair queue of connections with pending requests, round-robin by client address.
+#
+# While the event loop is not busy, requests are handled in the order they arrive, without a queue. After
+# `BUSY_SECONDS` of handling requests without a pause, further requests go to one queue per client address,
+# served in turn: a client with 100 connections, or 1,000 pipelined requests, delays another client by one
+# request.
+
+BUSY_SECONDS = 0.005
+PAUSE_SECONDS = 0.0005
+"""A longer gap between two responses means that the loop was idle."""
+
+
+class QueuedConnection(Protocol):
+    limit_key: str
+
+    def serve_one(self) -> None:
+        """Handles one request; joins the queue again if more are pending."""
+
+
+class FairQueue:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._queues: dict[str, deque[QueuedConnection]] = {}  # by address; the first is next
+        self._queued: set[QueuedConnection] = set()
+        self._busy_since = 0.0
+        self._answered_at = 0.0
+        self._is_scheduled = False
+
+    def must_queue(self) -> bool:
+        """True if a new request must wait in the queue."""
+        now = self._loop.time()
+        if now - self._answered_at > PAUSE_SECONDS:
+            self._busy_since = now
+        return bool(self._queues) or now - self._busy_since > BUSY_SECONDS
+
+    def answered(self) -> None:
+        self._answered_at = self._loop.time()
+
+    def join(self, connection: QueuedConnection) -> None:
+        if connection in self._queued:
+            return
+        self._queued.add(connection)
+        self._queues.setdefault(connection.limit_key, deque()).append(connection)
+        if not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._serve_queue)
+
+    def leave(self, connection: QueuedConnection) -> None:
+        self._queued.discard(connection)  # `_serve_queue` skips its entry
+
+    def _serve_queue(self) -> None:
+        """Serves the queue for at most BUSY_SECONDS, then lets the loop read new requests."""
+        until = self._loop.time() + BUSY_SECONDS
+        while self._queues and self._loop.time() < until:
+            key = next(iter(self._queues))
+            queue = self._queues.pop(key)
+            connection = queue.popleft()
+            if queue:
+                self._queues[key] = queue  # last in turn
+            if connection in self._queued:
+                self._queued.remove(connection)
+                connection.serve_one()
+        self._is_scheduled = bool(self._queues)
+        if self._is_scheduled:
+            self._loop.call_soon(self._serve_queue)
+
+
+# A rate-limited log for lines that clients cause: `max_lines` per minute and kind, then one summary line.
+#
+# A kind is a constant of this program, never client text, so the number of kinds is bounded.
+
+MINUTE = 60.0
+
+
+@dataclass(slots=True)
+class _Kind:
+    until: float
+    written: int = 0
+    left_out: int = 0
+
+
+class ClientLog:
+    def __init__(
+        self, log: logging.Logger, max_lines: int, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._log = log
+        self._max_lines = max_lines
+        self._clock = clock
+        self._kinds: dict[str, _Kind] = {}
+
+    def info(self, kind: str, message: str, *arguments: object) -> None:
+        if self._may_write(kind):
+            self._log.info(message, *arguments)
+
+    def warning(self, kind: str, message: str, *arguments: object) -> None:
+        if self._may_write(kind):
+            self._log.warning(message, *arguments)
+
+    def error(self, kind: str, message: str, *arguments: object, error: BaseException | None = None) -> None:
+        """Logs with the traceback of `error`."""
+        if self._may_write(kind):
+            self._log.error(message, *arguments, exc_info=error)
+
+    def _may_write(self, kind: str) -> bool:
+        now = self._clock()
+        self.summarise(now)
+        minute = self._kinds.setdefault(kind, _Kind(now + MINUTE))
+        if minute.written >= self._max_lines:
+            minute.left_out += 1
+            LIMITS_REACHED.count("max_client_log_lines")
+            return False
+        minute.written += 1
+        return True
+
+    def summarise(self, now: float | None = None) -> None:
+        """Logs the count of suppressed lines for each minute that is over. Called by the server's timer."""
+        if not self._kinds:
+            return
+        now = self._clock() if now is None else now
+        for kind, minute in [(kind, minute) for kind, minute in self._kinds.items() if minute.until <= now]:
+            del self._kinds[kind]
+            if minute.left_out:
+                self._log.warning("%s: %d more in the last minute", kind, minute.left_out)

@@ -17,11 +17,15 @@ from typing import TYPE_CHECKING
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
-from gpuscope.serve.http.addresses import Network, limit_key
-from gpuscope.serve.http.client_log import ClientLog
 from gpuscope.serve.http.connection import Connection
-from gpuscope.serve.http.connection_limits import ConnectionLimit, RequestBodyBudget
-from gpuscope.serve.http.fair_queue import FairQueue
+from gpuscope.serve.http.connection_limits import (
+    ClientLog,
+    ConnectionLimit,
+    FairQueue,
+    Network,
+    RequestBodyBudget,
+    limit_key,
+)
 from gpuscope.serve.http.messages import Handler, encode_head, text
 
 if TYPE_CHECKING:

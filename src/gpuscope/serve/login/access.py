@@ -12,8 +12,7 @@ from dataclasses import dataclass, field
 
 from gpuscope.base.limits import Limits
 from gpuscope.judge.rules.shipped.shipped_rule import EXPLAIN_PATH
-from gpuscope.serve.http.addresses import Network
-from gpuscope.serve.http.connection_limits import ConnectionLimit
+from gpuscope.serve.http.connection_limits import ConnectionLimit, Network
 from gpuscope.serve.http.messages import Handler, Request, RequestGuard, Response
 from gpuscope.serve.login.access_rules import (
     WRITE_PATH,

@@ -16,7 +16,7 @@ from enum import StrEnum
 from typing import Final
 
 from gpuscope.base.errors import UsageError
-from gpuscope.serve.http.addresses import Network, is_within, parse_address
+from gpuscope.serve.http.connection_limits import Network, is_within, parse_address
 from gpuscope.serve.http.messages import Request
 
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")

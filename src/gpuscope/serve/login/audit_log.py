@@ -25,7 +25,7 @@ from gpuscope.base.files import append_whole_line
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.base.time_text import to_rfc3339
 from gpuscope.serve.api_types.session_json import AuditEntry
-from gpuscope.serve.http.client_log import ClientLog
+from gpuscope.serve.http.connection_limits import ClientLog
 
 log = logging.getLogger("gpuscope.audit")
 

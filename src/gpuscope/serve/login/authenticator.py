@@ -13,7 +13,6 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuscope.serve.login.access_rules import ClientRequest, ClientRole
-from gpuscope.serve.login.login_sessions import LoginSessions
 from gpuscope.serve.login.password_checks import (
     MAX_NAME_LENGTH,
     LoginAttempts,
@@ -21,7 +20,7 @@ from gpuscope.serve.login.password_checks import (
     Refusal,
     too_many,
 )
-from gpuscope.serve.login.user_file import ApiToken, UserFile
+from gpuscope.serve.login.user_file import ApiToken, LoginSessions, UserFile
 
 COOKIE = "gpuscope_session"
 SECURE_COOKIE = "__Host-gpuscope_session"

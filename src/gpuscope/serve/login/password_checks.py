@@ -8,24 +8,28 @@ least recently used key is dropped, which costs an attacker `max_keys` attempts,
 from __future__ import annotations
 
 import asyncio
+import base64
+import binascii
 import hmac
 import logging
 import math
 import os
+import re
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Any
 
 import orjson
 
+from gpuscope.base.errors import UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.serve.api_types.session_json import ErrorAnswer, LoginAnswer, LogoutAnswer, SessionAnswer
-from gpuscope.serve.http.addresses import limit_key
-from gpuscope.serve.http.client_log import ClientLog
-from gpuscope.serve.http.messages import Header, Response
-from gpuscope.serve.login.credentials import MAX_PASSWORD_LENGTH, digest
+from gpuscope.serve.http.connection_limits import ClientLog, limit_key
+from gpuscope.serve.http.messages import Header, Request, RequestGuard, Response, text
+from gpuscope.serve.login.private_file import MAX_PASSWORD_LENGTH, digest
 
 MAX_VERIFIED_PASSWORDS = 1000
 CHECK_THREADS = 2
@@ -216,3 +220,59 @@ def refusal_response(refusal: Refusal, *, setup: bool = False) -> Response:
 
 def json_response(body: LoginJson, status: int = 200, headers: tuple[Header, ...] = ()) -> Response:
     return Response(orjson.dumps(body), status, "application/json", (("cache-control", "no-store"), *headers))
+
+
+# Basic auth for the users of a web configuration file, with the login's rate limits and thread pool.
+
+_CHALLENGE = (("www-authenticate", 'Basic realm="gpuscope"'),)
+_HASH = re.compile(r"\$2[abxy]\$(0[4-9]|[12][0-9]|3[01])\$[./A-Za-z0-9]{53}", re.ASCII)
+# Checked for an unknown user, so that response times do not reveal which users exist.
+_UNKNOWN_USER_HASH = "$2b$10$XGuZIVrvGF5GIZVL/P2aYO9RhqdFH23dIyILOf//2CHFOCmMdQWye"
+MAX_BCRYPT_BYTES = 72
+"""bcrypt ignores the bytes after these."""
+
+
+def password_guard(users: Mapping[Any, Any], limits: Limits) -> RequestGuard:
+    import bcrypt
+
+    hashes = {str(user): str(stored) for user, stored in users.items()}
+    for user, stored in hashes.items():
+        if not _HASH.fullmatch(stored):
+            raise UsageError(f"the password of {user[:80]!r} is not a bcrypt hash")
+
+    def check(user: str, password: str) -> bool:
+        encoded = password.encode("latin-1")[:MAX_BCRYPT_BYTES]
+        try:
+            matches = bcrypt.checkpw(encoded, hashes.get(user, _UNKNOWN_USER_HASH).encode("ascii"))
+        except ValueError:  # the password contains a NUL
+            return False
+        return matches and user in hashes
+
+    checker = PasswordChecker(LoginAttempts.from_limits(limits), check, hashes.get)
+
+    async def guard(request: Request, client: str) -> Response | None:
+        credentials = _basic_credentials(request.header("authorization"))
+        if credentials is None:
+            return text("Unauthorized", 401, _CHALLENGE)
+        refusal = await checker.refusal(client, *credentials)
+        return None if refusal is None else _to_response(refusal)
+
+    return guard
+
+
+def _to_response(refusal: Refusal) -> Response:
+    if refusal.status == 401:
+        return text("Unauthorized", 401, _CHALLENGE)
+    return text(refusal.sentence, refusal.status, (("retry-after", str(math.ceil(refusal.wait_seconds))),))
+
+
+def _basic_credentials(header: str) -> tuple[str, str] | None:
+    """The user, and the password decoded as Latin-1, which preserves its bytes for bcrypt."""
+    scheme, _, encoded = header.partition(" ")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        user, colon, password = base64.b64decode(encoded, validate=True).partition(b":")
+    except binascii.Error:
+        return None
+    return (user.decode("utf-8", "replace"), password.decode("latin-1")) if colon else None

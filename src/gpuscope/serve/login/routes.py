@@ -16,8 +16,7 @@ from typing import Any, get_args
 import orjson
 
 from gpuscope.serve.api_types.session_json import AuditAnswer, NewTokenAnswer, TokenPermits, UsersAnswer
-from gpuscope.serve.http.messages import BodyTooLarge, ClientDisconnected, Request, Response
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import BodyTooLarge, ClientDisconnected, Request, Response, Route
 from gpuscope.serve.login.access_rules import ClientRequest, ClientRole
 from gpuscope.serve.login.audit_log import AUDIT_DETAIL, AuditLog
 from gpuscope.serve.login.authenticator import COOKIE, SECURE_COOKIE, Authenticator, ClientIdentity, session_ids

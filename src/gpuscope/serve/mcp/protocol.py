@@ -14,14 +14,56 @@ from typing import Any, Final
 import orjson
 
 import gpuscope
+from gpuscope.agent.families.native.table import NATIVE_METRICS
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.serve.api.responses import JSON
-from gpuscope.serve.http.messages import BodyTooLarge, Handler, Request, Response
-from gpuscope.serve.http.routing import Route
-from gpuscope.serve.mcp.own_api import Ask, NotAnswered, own_api
-from gpuscope.serve.mcp.resources import RESOURCES, read_resource
-from gpuscope.serve.mcp.tool import Tool, WrongArgument, call_tool
+from gpuscope.serve.http.messages import BodyTooLarge, Handler, Request, Response, Route
+from gpuscope.serve.mcp.tool import Ask, NotAnswered, Tool, WrongArgument, call_tool, own_api
 from gpuscope.serve.mcp.tools import TOOLS
+
+# What an assistant can read beside the tools: the rules that run here, and what every metric means.
+
+MAX_RESOURCE_BYTES: Final = 512 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    name: str
+    description: str
+    mime_type: str
+    read: Callable[[Ask], Awaitable[str]]
+
+
+async def read_resource(resource: Resource, ask: Ask) -> str:
+    """Cut at `MAX_RESOURCE_BYTES`, which is said at its end."""
+    content = await resource.read(ask)
+    if len(content.encode()) <= MAX_RESOURCE_BYTES:
+        return content
+    return content.encode()[:MAX_RESOURCE_BYTES].decode("utf-8", "ignore") + "\n… cut; ask the API for the rest"
+
+
+async def _rules(ask: Ask) -> str:
+    answer = await ask("/api/v1/rules")
+    return orjson.dumps(answer["data"], option=orjson.OPT_INDENT_2).decode()
+
+
+async def _metrics(ask: Ask) -> str:
+    lines = [f"- `{metric.name}` ({metric.type}): {metric.help}" for metric in NATIVE_METRICS]
+    return "\n".join(["# Metrics of gpuscope's own family", "", *lines, ""])
+
+
+RESOURCES: Final = {
+    "gpuscope://rules": Resource(
+        "Rules",
+        "Alerting and recording rules that run on this server, with their state.",
+        "application/json",
+        _rules,
+    ),
+    "gpuscope://metrics": Resource(
+        "Metrics", "What each metric of gpuscope's own family means.", "text/markdown", _metrics
+    ),
+}
+
 
 MCP_PATH: Final = "/mcp"
 HANDSHAKE_VERSIONS: Final = ("2024-11-05", "2025-03-26", "2025-06-18", "2025-11-25")

@@ -14,8 +14,7 @@ from gpuscope.serve.api_types.findings_json import FindingJson
 from gpuscope.serve.api_types.live_json import LiveGpu, LiveSession
 from gpuscope.serve.api_types.report_json import ReportRowJson
 from gpuscope.serve.explanations import KINDS, find_kind
-from gpuscope.serve.mcp.own_api import Ask
-from gpuscope.serve.mcp.tool import Listing, WrongArgument
+from gpuscope.serve.mcp.tool import Ask, Listing, WrongArgument
 
 MAX_POINTS: Final = 240
 MAX_PROCESSES: Final = 20_000

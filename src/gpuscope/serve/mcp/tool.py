@@ -8,13 +8,128 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, NotRequired, Union, get_args, get_origin, get_type_hints, is_typeddict
+from urllib.parse import urlencode
 
 import orjson
 
 from gpuscope.base.errors import GpuscopeError
-from gpuscope.serve.mcp.own_api import Ask, NotAnswered
-from gpuscope.serve.mcp.schemas import Schema, to_schema
+from gpuscope.serve.http.messages import Handler, Request, Response
+
+# Asks this server's own routes, within the process: the same handlers, limits and numbers as over HTTP.
+#
+# A handler that refuses raises `NotAnswered` with its sentence. The answer of a route is bounded: it is read
+# whole before it is decoded.
+
+MAX_ANSWER_BYTES: Final = 32 << 20
+"""Of one route: the live picture of 8,000 GPUs has 8 MB."""
+
+Ask = Callable[..., Awaitable[Any]]
+"""`await ask("/api/report", by="user")` gives the decoded JSON. Parameters that are empty are left out."""
+
+
+class NotAnswered(GpuscopeError):
+    """The route refused; the text says why."""
+
+
+def own_api(handler: Handler, asked_by: Request) -> Ask:
+    """For the client that sent `asked_by`: routes see its identity."""
+
+    async def ask(path: str, **parameters: str) -> Any:
+        query = urlencode({name: value for name, value in parameters.items() if value})
+        request = Request(
+            "GET",
+            path,
+            query=query.encode(),
+            raw_path=path.encode(),
+            peer=asked_by.peer,
+            secure=asked_by.secure,
+            state=dict(asked_by.state),
+        )
+        response = await handler(request)
+        body = await _whole_body(response)
+        try:
+            answer = orjson.loads(body)
+        except orjson.JSONDecodeError:
+            raise NotAnswered(_plain_text(body) or f"{path} gave no JSON (status {response.status})") from None
+        if response.status >= 400:
+            raise NotAnswered(_reason(answer) or f"{path} was refused with status {response.status}")
+        return answer
+
+    return ask
+
+
+async def _whole_body(response: Response) -> bytes:
+    if response.pieces is None:
+        return response.body
+    body = bytearray(response.body)
+    try:
+        async for piece in response.pieces:
+            body += piece
+            if len(body) > MAX_ANSWER_BYTES:
+                raise NotAnswered(f"the answer is larger than {MAX_ANSWER_BYTES >> 20} MiB; ask for less")
+    finally:
+        if response.close is not None:
+            await response.close()
+    return bytes(body)
+
+
+def _reason(answer: Any) -> str:
+    return str(answer.get("error", "")) if isinstance(answer, Mapping) else ""
+
+
+def _plain_text(body: bytes) -> str:
+    return body[:300].decode("utf-8", "replace").strip()
+
+
+# JSON Schema of the TypedDicts that the API answers with.
+#
+# A field that is `NotRequired` may be left out; other fields may come with a later version, so that more
+# properties are allowed.
+
+Schema = dict[str, Any]
+
+_PRIMITIVES: Final[dict[Any, Schema]] = {
+    str: {"type": "string"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    bool: {"type": "boolean"},
+    NoneType: {"type": "null"},
+    Any: {},
+}
+
+
+def to_schema(described: Any) -> Schema:
+    """Raises TypeError for a type that no answer has."""
+    if described in _PRIMITIVES:
+        return dict(_PRIMITIVES[described])
+    if is_typeddict(described):
+        return _object(described)
+    origin, arguments = get_origin(described), get_args(described)
+    if origin is NotRequired:
+        return to_schema(arguments[0])
+    if origin is list:
+        return {"type": "array", "items": to_schema(arguments[0])}
+    if origin is dict:
+        return {"type": "object", "additionalProperties": to_schema(arguments[1])}
+    if origin is Literal:
+        return {"enum": list(arguments)}
+    if origin in (Union, UnionType):
+        return {"anyOf": [to_schema(argument) for argument in arguments]}
+    raise TypeError(f"no JSON schema for {described!r}")
+
+
+def _object(described: Any) -> Schema:
+    fields = get_type_hints(described, include_extras=True)
+    # Not `__required_keys__`: it does not see NotRequired in annotations that are kept as text.
+    required = [name for name, field in fields.items() if get_origin(field) is not NotRequired]
+    return {
+        "type": "object",
+        "properties": {name: to_schema(field) for name, field in fields.items()},
+        "required": required,
+    }
+
 
 MAX_BYTES: Final = 30 << 10
 """Of the data of one answer; with its text and the protocol's own fields it stays below 32 kB."""

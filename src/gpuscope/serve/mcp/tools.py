@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 from gpuscope.serve.api_types.findings_json import FindingJson
-from gpuscope.serve.api_types.job_json import JobGpuJson
 from gpuscope.serve.api_types.live_json import LiveCounts, LiveGpu
-from gpuscope.serve.api_types.report_json import ReportInvariantJson, ReportRowJson
+from gpuscope.serve.api_types.report_json import JobGpuJson, ReportInvariantJson, ReportRowJson
 from gpuscope.serve.explanations import KINDS
 from gpuscope.serve.mcp import questions
 from gpuscope.serve.mcp.questions import (
@@ -19,8 +18,7 @@ from gpuscope.serve.mcp.questions import (
     SummaryNode,
     UsedGpu,
 )
-from gpuscope.serve.mcp.schemas import Schema
-from gpuscope.serve.mcp.tool import Tool
+from gpuscope.serve.mcp.tool import Schema, Tool
 
 
 def _text(description: str, **more: Any) -> Schema:

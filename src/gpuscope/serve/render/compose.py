@@ -15,10 +15,15 @@ from pathlib import Path
 from typing import Final
 
 from gpuscope.serve.render import RenderedFile, read_shipped
-from gpuscope.serve.render.alertmanager_file import AlertmanagerPlan, alertmanager_file
 from gpuscope.serve.render.grafana import GrafanaPlan, grafana_files
 from gpuscope.serve.render.grafana.dashboard_texts import ENGLISH
-from gpuscope.serve.render.prometheus import ScrapePlan, prometheus_files, rule_files
+from gpuscope.serve.render.prometheus import (
+    AlertmanagerPlan,
+    ScrapePlan,
+    alertmanager_file,
+    prometheus_files,
+    rule_files,
+)
 
 STATIC_FILES: Final = (
     "compose.yaml",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuscope.judge.reports.receipt.job_receipt import HOUR, JobReceipt, ReceiptGpu
-from gpuscope.serve.api_types.job_json import JobAnswer, JobGpuJson
+from gpuscope.serve.api_types.report_json import JobAnswer, JobGpuJson
 from gpuscope.serve.reports.usage_answer import sentence_json
 
 

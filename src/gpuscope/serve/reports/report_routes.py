@@ -37,8 +37,7 @@ from gpuscope.judge.reports.usage.usage_text import to_csv
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
 from gpuscope.serve.api_types.report_json import ReportKind
-from gpuscope.serve.http.messages import Request, Response
-from gpuscope.serve.http.routing import Route
+from gpuscope.serve.http.messages import Request, Response, Route
 from gpuscope.serve.reports.job_answer import job_answer
 from gpuscope.serve.reports.usage_answer import usage_answer
 

@@ -25,15 +25,13 @@ from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.limits import Limits
 from gpuscope.judge.notify.channel import (
     MAX_TARGET_CHARACTERS,
+    PLAIN_HTTP,
     Channel,
     ChannelConfig,
     ChannelKey,
     Sender,
     SendError,
     Told,
-)
-from gpuscope.judge.notify.channel_options import (
-    PLAIN_HTTP,
     finish,
     read_channel_http,
 )

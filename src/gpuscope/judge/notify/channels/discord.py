@@ -8,10 +8,17 @@ from urllib.parse import SplitResult
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import SecretText, Told
-from gpuscope.judge.notify.channel_options import PLAIN_HTTP, read_channel_http, read_required_url
+from gpuscope.judge.notify.channel import (
+    PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    Told,
+    cut,
+    post_json,
+    read_channel_http,
+    read_required_url,
+)
 from gpuscope.judge.notify.channels import ChannelKind, UrlForm, url_segments
-from gpuscope.judge.notify.json_post import ComposedMessage, cut, post_json
 from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 

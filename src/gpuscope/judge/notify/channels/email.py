@@ -21,10 +21,18 @@ from urllib.parse import SplitResult, parse_qs, unquote
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import NOBODY_TOLD, SecretText, SendError, Told
-from gpuscope.judge.notify.channel_options import finish, read_channel_tls, read_host_port, read_secret
+from gpuscope.judge.notify.channel import (
+    NOBODY_TOLD,
+    SecretText,
+    SendError,
+    Told,
+    cut,
+    finish,
+    read_channel_tls,
+    read_host_port,
+    read_secret,
+)
 from gpuscope.judge.notify.channels import ChannelKind, UrlForm
-from gpuscope.judge.notify.json_post import cut
 from gpuscope.judge.notify.message_texts import HTML, PLAIN_TEXT, Messages, default_template
 from gpuscope.judge.notify.notification import Notification
 from gpuscope.judge.notify.smtp_client import SmtpServer, deliver_mail

@@ -7,17 +7,22 @@ from typing import Any, ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import NO_SECRET, SecretText, Told
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
+    NO_SECRET,
     PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    Told,
+    attempt_seconds,
+    encode,
     has_authorization,
+    post_json,
     read_channel_http,
     read_required_url,
     read_secret,
 )
 from gpuscope.judge.notify.channels import ChannelKind
 from gpuscope.judge.notify.channels.webhook import webhook_body
-from gpuscope.judge.notify.json_post import ComposedMessage, attempt_seconds, encode, post_json
 from gpuscope.judge.notify.message_texts import Messages
 from gpuscope.judge.notify.notification import Notification
 

@@ -14,11 +14,23 @@ from urllib.parse import urlsplit
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import NOBODY_TOLD, SendError, Told, url_host
-from gpuscope.judge.notify.channel_options import PLAIN_HTTP, finish, read_channel_http, read_plain_url
+from gpuscope.judge.notify.channel import (
+    NOBODY_TOLD,
+    PLAIN_HTTP,
+    ComposedMessage,
+    SendError,
+    Told,
+    cut,
+    encode,
+    finish,
+    join_url,
+    read_channel_http,
+    read_plain_url,
+    request,
+    url_host,
+)
 from gpuscope.judge.notify.channels import ChannelKind
 from gpuscope.judge.notify.channels.webhook import expand_document
-from gpuscope.judge.notify.json_post import ComposedMessage, cut, encode, join_url, request
 from gpuscope.judge.notify.message_texts import Messages, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 

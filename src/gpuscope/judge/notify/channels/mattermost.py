@@ -8,16 +8,19 @@ from typing import Any, ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import SecretText, Told
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
     PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    Told,
+    cut,
     finish,
+    post_json,
     read_channel_http,
     read_secret_url,
     read_texts,
 )
 from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.json_post import ComposedMessage, cut, post_json
 from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
 from gpuscope.judge.notify.notification import Notification
 

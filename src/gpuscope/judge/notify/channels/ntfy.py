@@ -10,13 +10,18 @@ from typing import ClassVar
 from urllib.parse import SplitResult, unquote
 
 from gpuscope.base.http_config import HttpConfig, basic_header
-from gpuscope.judge.notify.alert_details import page_link, web_link
-from gpuscope.judge.notify.channel import NO_SECRET, SecretText, Told
-from gpuscope.judge.notify.channel_options import PLAIN_HTTP
+from gpuscope.judge.notify.channel import (
+    NO_SECRET,
+    PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    Told,
+    cut,
+    post_json,
+)
 from gpuscope.judge.notify.channels import ChannelKind, UrlForm
-from gpuscope.judge.notify.json_post import ComposedMessage, cut, post_json
 from gpuscope.judge.notify.message_texts import PLAIN_TEXT, SUBJECT, Messages
-from gpuscope.judge.notify.notification import FIRING, Notification
+from gpuscope.judge.notify.notification import FIRING, Notification, page_link, web_link
 
 MAX_TITLE_CHARACTERS = 200
 MAX_MESSAGE_BYTES = 3900

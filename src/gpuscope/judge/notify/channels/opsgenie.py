@@ -8,17 +8,24 @@ from typing import ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import NOBODY_TOLD, SecretText, Told, url_host
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
+    NOBODY_TOLD,
     PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    Told,
+    cut,
+    encode,
+    join_url,
     read_channel_http,
     read_plain_url,
     read_secret,
     read_text_tables,
     read_texts,
+    request,
+    url_host,
 )
 from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.json_post import ComposedMessage, cut, encode, join_url, request
 from gpuscope.judge.notify.message_texts import Messages, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 

@@ -9,18 +9,27 @@ from urllib.parse import SplitResult
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import NO_SECRET, NOBODY_TOLD, SecretText, SendError, Told, url_host
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
+    NO_SECRET,
+    NOBODY_TOLD,
     PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    SendError,
+    Told,
+    attempt_seconds,
+    cut,
+    encode,
+    post_json,
     read_channel_http,
     read_plain_url,
     read_secret,
     read_text_tables,
     read_texts,
+    url_host,
 )
 from gpuscope.judge.notify.channels import ChannelKind, UrlForm, url_segments
 from gpuscope.judge.notify.channels.webhook import expand_document
-from gpuscope.judge.notify.json_post import ComposedMessage, attempt_seconds, cut, encode, post_json
 from gpuscope.judge.notify.message_texts import Messages, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 

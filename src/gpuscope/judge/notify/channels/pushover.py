@@ -10,10 +10,18 @@ from urllib.parse import urlencode
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import SecretText, Told, url_host
-from gpuscope.judge.notify.channel_options import PLAIN_HTTP, read_channel_http, read_secret, read_texts
+from gpuscope.judge.notify.channel import (
+    PLAIN_HTTP,
+    SecretText,
+    Told,
+    cut,
+    read_channel_http,
+    read_secret,
+    read_texts,
+    request,
+    url_host,
+)
 from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.json_post import cut, request
 from gpuscope.judge.notify.message_texts import HTML, PLAIN, FittedText, Messages, default_template
 from gpuscope.judge.notify.notification import Notification
 

@@ -13,10 +13,17 @@ from urllib.parse import SplitResult
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import NO_SECRET, SecretText, SendError, Told
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
+    NO_SECRET,
     PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    SendError,
+    Told,
+    attempt_seconds,
+    cut,
     finish,
+    post_json,
     read_channel_http,
     read_plain_url,
     read_secret,
@@ -24,7 +31,6 @@ from gpuscope.judge.notify.channel_options import (
     read_texts,
 )
 from gpuscope.judge.notify.channels import ChannelKind, UrlForm, url_segments
-from gpuscope.judge.notify.json_post import ComposedMessage, attempt_seconds, cut, post_json
 from gpuscope.judge.notify.message_texts import SLACK, Messages, default_template
 from gpuscope.judge.notify.notification import Notification
 

@@ -8,16 +8,21 @@ from typing import ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import SecretText, Told, url_host
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
     PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    Told,
+    cut,
+    join_url,
+    post_json,
     read_channel_http,
     read_plain_url,
     read_secret,
     read_texts,
+    url_host,
 )
 from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.json_post import ComposedMessage, cut, join_url, post_json
 from gpuscope.judge.notify.message_texts import Messages, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 

@@ -7,15 +7,18 @@ from typing import ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import Told, url_host
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
     PLAIN_HTTP,
+    ComposedMessage,
+    Told,
+    cut_bytes,
     has_authorization,
+    post_json,
     read_channel_http,
     read_plain_url,
+    url_host,
 )
 from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.json_post import ComposedMessage, cut_bytes, post_json
 from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
 from gpuscope.judge.notify.notification import Notification
 

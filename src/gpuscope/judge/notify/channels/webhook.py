@@ -12,10 +12,17 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.errors import UsageError
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.yaml_file import parse_yaml
-from gpuscope.judge.notify.channel import SecretText, SendError, Told
-from gpuscope.judge.notify.channel_options import PLAIN_HTTP, read_channel_http, read_required_url
+from gpuscope.judge.notify.channel import (
+    PLAIN_HTTP,
+    SecretText,
+    SendError,
+    Told,
+    attempt_seconds,
+    post_json,
+    read_channel_http,
+    read_required_url,
+)
 from gpuscope.judge.notify.channels import ChannelKind, UrlForm
-from gpuscope.judge.notify.json_post import attempt_seconds, post_json
 from gpuscope.judge.notify.message_texts import Messages
 from gpuscope.judge.notify.notification import Notification
 

@@ -10,16 +10,23 @@ from typing import Any, ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import SecretText, SendError, Told, url_host
-from gpuscope.judge.notify.channel_options import (
+from gpuscope.judge.notify.channel import (
     PLAIN_HTTP,
+    ComposedMessage,
+    SecretText,
+    SendError,
+    Told,
+    cut_bytes,
+    encode,
+    join_url,
     read_channel_http,
     read_plain_url,
     read_secret,
     read_texts,
+    request,
+    url_host,
 )
 from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.json_post import ComposedMessage, cut_bytes, encode, join_url, request
 from gpuscope.judge.notify.message_texts import Messages, default_template
 from gpuscope.judge.notify.notification import Notification
 

@@ -16,16 +16,17 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from gpuscope.base.time_text import duration_text
-from gpuscope.judge.notify.idle_policy.command_obstacles import (
+from gpuscope.judge.notify.idle_policy.idle_holders import MAX_HOLDERS, HolderKey, IdleHolder, IdleReading
+from gpuscope.judge.notify.idle_policy.policy_file import (
+    IdlePolicy,
     command_values,
     command_words,
     exception_of,
+    fill_command,
     obstacle,
     unknown_gpu,
     wrong_name,
 )
-from gpuscope.judge.notify.idle_policy.idle_holders import MAX_HOLDERS, HolderKey, IdleHolder, IdleReading
-from gpuscope.judge.notify.idle_policy.policy_file import IdlePolicy, fill_command
 from gpuscope.judge.notify.idle_policy.policy_state import (
     HeldGpus,
     IdleEpisode,
@@ -33,7 +34,7 @@ from gpuscope.judge.notify.idle_policy.policy_state import (
     read_held_gpus,
     to_json,
 )
-from gpuscope.judge.rules.alert import Alert
+from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.model.series import Labels
 
 ActionKind = Literal[

@@ -1,4 +1,4 @@
-"""The shipped rule files as text, and Alertmanager's inhibition rules that belong to them."""
+"""The shipped rule files as text, also for other exporters, and the inhibition rules that belong to them."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from gpuscope.base.time_text import duration_text
+from gpuscope.judge.checks import thresholds
 from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Subject
 from gpuscope.judge.checks.checks import CHECKS, SERVICE_CHECKS
 from gpuscope.judge.checks.gpu_checks import GPU_CHECKS
@@ -17,8 +18,44 @@ from gpuscope.judge.checks.node_checks import NODE_CHECKS
 from gpuscope.judge.checks.slurm_checks import SLURM_CHECKS
 from gpuscope.judge.checks.use_checks import USE_CHECKS
 from gpuscope.judge.checks.wait_checks import WAIT_CHECKS
-from gpuscope.judge.rules.shipped.other_exporters import exporter_groups
-from gpuscope.judge.rules.shipped.shipped_rule import WATCHDOG, ShippedGroup, ShippedRule, rule_of_check
+from gpuscope.judge.rules.shipped.shipped_rule import (
+    NODE_PLACE,
+    WATCHDOG,
+    ShippedGroup,
+    ShippedRule,
+    rule_of_check,
+)
+from gpuscope.model.vendor import ExporterRules, advices
+
+# The same alerts over the metrics of other exporters, for people who keep those: the vendors have the rows.
+
+
+def exporter_groups() -> tuple[ShippedGroup, ...]:
+    return tuple(
+        ShippedGroup(rules.group, rules.title, _rules(rules), is_default=False)
+        for advice in advices().values()
+        for rules in advice.exporter_rules
+    )
+
+
+def _rules(exporter: ExporterRules) -> tuple[ShippedRule, ...]:
+    limits = {name: f"{value:g}" for name, value in vars(thresholds).items() if isinstance(value, int | float)}
+    limits["XID_ALERT_DURATION"] = duration_text(round(thresholds.XID_ALERT_SECONDS * 1000))
+    rules = []
+    for kind, expression, detail in exporter.rows:
+        is_node = CHECKS[kind].subject is Subject.NODE
+        rules.append(
+            ShippedRule(
+                check=CHECKS[kind],
+                expression=expression % limits,
+                place=NODE_PLACE if is_node else exporter.place,
+                detail=detail,
+                lookups={} if is_node else exporter.lookups,
+                gpu_argument=exporter.gpu_argument,
+            )
+        )
+    return tuple(rules)
+
 
 MAX_COLUMNS: Final = 100
 _SPACE: Final = "\0"

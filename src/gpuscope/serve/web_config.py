@@ -20,7 +20,7 @@ from gpuscope.base.limits import Limits
 from gpuscope.serve.http.messages import Handler, Header, Request, RequestGuard, Response, text
 
 if TYPE_CHECKING:
-    from gpuscope.serve.web_config.tls import TlsConfig
+    from gpuscope.serve.http.tls import TlsConfig
 
 
 _GO_UNITS = {
@@ -111,8 +111,8 @@ class WebConfig:
 
 
 def load_web_config(path: Path, limits: Limits | None = None) -> WebConfig:
-    from gpuscope.serve.web_config.passwords import password_guard
-    from gpuscope.serve.web_config.tls import TLS_KEYS, build_tls
+    from gpuscope.serve.http.tls import TLS_KEYS, build_tls
+    from gpuscope.serve.login.password_checks import password_guard
 
     table = _mapping(_read_yaml(path), path, "the file")
     _refuse_unknown(table, SECTIONS, path, "")

@@ -1,13 +1,23 @@
-"""Helm values that make the node exporter of another chart read gpuscope's text files.
-
-Comes out: YAML for `helm upgrade … -f FILE`. `extraArgs` is a list that Helm replaces as a whole, so it repeats
-the chart's own two arguments. The node exporter's job renames `pod` of a text file to `exported_pod`; for
-kube-prometheus-stack the values rename it back.
-"""
+"""Helm values that make the node exporter of another chart read gpuscope's text files."""
 
 from __future__ import annotations
 
+from typing import Final
+
 import yaml
+
+from gpuscope.serve.render import RenderedFile
+from gpuscope.vendors.nvidia.families.dcgm.table import (
+    OLD_OPT_IN_COUNTERS,
+    OPT_IN_COUNTERS,
+    SHIPPED_FILES,
+    Counter,
+)
+
+# Helm values that make the node exporter of another chart read gpuscope's text files: YAML for `helm upgrade
+# … -f FILE`. `extraArgs` is a list that Helm replaces as a whole, so it repeats the chart's own two
+# arguments. The node exporter's job renames `pod` of a text file to `exported_pod`; for kube-prometheus-stack
+# the values rename it back.
 
 CHARTS = ("kube-prometheus-stack", "prometheus")
 DEFAULT_FOLDER = "/var/lib/node_exporter/textfile_collector"
@@ -47,3 +57,34 @@ def _restored_labels() -> list[dict[str, object]]:
         {"sourceLabels": [f"exported_{name}"], "regex": "(.+)", "targetLabel": name} for name in _CLASHING
     ]
     return [*rules, {"action": "labeldrop", "regex": f"exported_({'|'.join(_CLASHING)})"}]
+
+
+# The counters files of /etc/dcgm-exporter, written from gpuscope's own lists.
+#
+# The image for dcgm-exporter's role has them: `-f /etc/dcgm-exporter/dcp-metrics-included.csv`, and scripts
+# that copy or edit these files, keep working.
+
+HEADER: Final = """# Format: name, Prometheus type, help. Lines that start with # are comments.
+# A row of type `label` becomes a label of all other metrics.
+
+"""
+OPT_IN_HEADER: Final = "\n# Further fields: remove the # to export them.\n"
+
+
+def counters_files() -> list[RenderedFile]:
+    return [RenderedFile(name, _text(name, counters)) for name, counters in SHIPPED_FILES.items()]
+
+
+def _text(name: str, counters: tuple[Counter, ...]) -> str:
+    opt_in = OLD_OPT_IN_COUNTERS if name.startswith("1.x") else OPT_IN_COUNTERS
+    rows = "".join(_row(counter) + "\n" for counter in counters)
+    comments = "".join(f"# {_row(counter)}\n" for counter in opt_in)
+    return HEADER + rows + OPT_IN_HEADER + comments
+
+
+def _row(counter: Counter) -> str:
+    help_text = counter.help
+    if "," in help_text or '"' in help_text:
+        help_text = '"' + help_text.replace('"', '""') + '"'
+        return f"{counter.name},{counter.type},{help_text}"
+    return f"{counter.name}, {counter.type}, {help_text}"

@@ -1,1 +1,0 @@
-"""The web configuration file of Prometheus' exporter-toolkit: `config_file` reads it, the others apply it."""
