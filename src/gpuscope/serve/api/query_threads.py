@@ -1,4 +1,4 @@
-"""The threads in which large queries are evaluated and large responses are encoded.
+"""The threads in which large queries are evaluated and large responses are encoded, and the log of queries.
 
 One client address may use a fifth of them at once; its further queries wait for its own to end. So other
 clients find a thread, however many queries one client sends. Between its pieces a large response holds no

@@ -1,4 +1,4 @@
-"""Endpoints about the server itself: its targets, configuration, flags, build, state, and what its store holds.
+"""Endpoints about the server itself: targets, configuration, reloads, flags, build, state, and its store.
 
 The keys are Prometheus', because clients read them, also where the thing is another one here: series are in one
 store, not in a head, and `goroutineCount` is the number of threads. Keys that only Go has are left out. Nodes

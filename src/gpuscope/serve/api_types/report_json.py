@@ -1,4 +1,4 @@
-"""The answer of `GET /api/report`, which `gpuscope report --json` prints too."""
+"""The answers of `GET /api/report` and `GET /api/job`, which the commands print too with `--json`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The limit on a listener's connections, in total and per client address.
+"""What one client may take: connections in total and per address, memory, time, turns and log lines.
 
 A connection counts from the moment it is accepted, before its TLS handshake. Trusted proxies serve many
 clients: they are exempt from the limit per address, and their requests are counted by client instead

@@ -1,4 +1,4 @@
-"""Requests and responses: the arguments and results of handlers."""
+"""Requests and responses, the arguments and results of handlers; and which handler a request goes to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A small JSON document with mode 0600, shared by the server and the `user` command.
+"""A small JSON document with mode 0600, shared by the server and the `user` command; and hashes of secrets.
 
 A write replaces the whole file under a lock: readers see the old or the new document, and concurrent writers do
 not lose changes. A reader checks inode, time and size on each read and parses the file only if they changed. If

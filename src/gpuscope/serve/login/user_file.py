@@ -1,4 +1,4 @@
-"""The users and API tokens of one data folder: `users.json`, mode 0600, which holds only hashes.
+"""Users, API tokens and login sessions of one data folder, in files with mode 0600, which hold only hashes.
 
 Users are not in the store's SQLite file, because the `user` command changes them while the server holds the
 store, and because `server --store` has no store. The server sees each change at once.

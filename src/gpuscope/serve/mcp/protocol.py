@@ -1,4 +1,4 @@
-"""JSON-RPC of the Model Context Protocol: one POST is one message, and its answer is JSON.
+"""JSON-RPC of the Model Context Protocol: one POST is one message, and its answer is JSON. And the resources.
 
 Both forms of the protocol are spoken: with the `initialize` handshake (2024-11-05 to 2025-11-25) and, since
 2026-07-28, without one, where every request names its version. The server keeps nothing between two requests

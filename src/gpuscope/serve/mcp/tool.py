@@ -1,4 +1,4 @@
-"""How a tool is described, called and answered; `tools` is the table of them.
+"""How a tool is described, called and answered from this server's own routes; `tools` is the table of them.
 
 Every answer is one object of at most `MAX_BYTES`: facts, and one list whose rest is asked for with `offset`.
 The text beside it is short and is marked as data, because names in it come from the monitored machines.

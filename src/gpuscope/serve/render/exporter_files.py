@@ -1,4 +1,4 @@
-"""Helm values that make the node exporter of another chart read gpuscope's text files."""
+"""Files for other exporters: Helm values for the node exporter, counters files for dcgm-exporter."""
 
 from __future__ import annotations
 

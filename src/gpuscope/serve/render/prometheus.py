@@ -1,4 +1,4 @@
-"""prometheus.yml for a cluster: jobs `node`, `gpuscope` (or `dcgm`) and `slurm`, with host names as `instance`.
+"""prometheus.yml and alertmanager.yml for a cluster: jobs `node`, `gpuscope` (or `dcgm`) and `slurm`.
 
 Input: a `ScrapePlan`, whose host names are checked: they become targets and labels in YAML files. Output:
 prometheus.yml, one target file per job and the shipped rules that fit the metrics scraped; or prometheus.yml
