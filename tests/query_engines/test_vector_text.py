@@ -10,11 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.history.engines.answer_text import SeriesText
+from gpuscope.history.engines.answer_text import AnswerMemory, SeriesText
 from gpuscope.history.engines.query_engine import EngineBadQuery, EngineResultTooLarge
 from gpuscope.history.engines.vector_text import (
     ANSWERS_PER_GENERATION,
-    AnswerMemory,
     LabelDicts,
     SharedLabels,
     VectorText,
