@@ -58,8 +58,8 @@ THREADS_ELSEWHERE = {
 
 TOUCHES_OUTSIDE = (
     "agent/sources", "agent/owners", "vendors/nvidia/nvml", "vendors/nvidia/nvidia_smi", "vendors/nvidia/dcgm",
-    "vendors/nvidia/nccl_ras", "vendors/nvidia/load", "vendors/amd/amdgpu", "vendors/drm", "history/scrape",
-    "history/remote_write", "history/engines", "judge/notify", "serve",
+    "vendors/nvidia/nccl_ras", "vendors/nvidia/load", "vendors/amd/amdgpu", "vendors/intel/intel_gpu",
+    "vendors/drm", "history/scrape", "history/remote_write", "history/engines", "judge/notify", "serve",
 )  # fmt: skip
 FOLDERS_WITH_A_REASON = {
     "history/store": "keeps its files: the SQLite database, its lock and its folder",

@@ -60,6 +60,12 @@ class CoreSettings(Limits):
         "source of GPU data; auto uses every available source",
         "NAME",
     )
+    integrated_gpus: str = _setting(
+        "auto",
+        one_of("auto", "always", "never"),
+        "read GPUs that are part of a processor; auto: only on machines without another GPU",
+        "WHEN",
+    )
     stand_in: tuple[str, ...] = _setting((), parse_words, "exporters to replace, each on its own port", "NAME")
     families: tuple[str, ...] = _setting(
         (), parse_words, "metric families to export instead of the default ones", "A,B"

@@ -59,7 +59,8 @@ EXIT_CODES = """exit codes:
   0 success   1 problem found   2 wrong usage or settings   3 no GPU readable   4 server unreachable"""
 
 COLLECTING_SETTINGS = (
-    "source", "node", "expected_gpus", "full_commands", "state_dir", *source_setting_names(),
+    "source", "node", "expected_gpus", "full_commands", "state_dir", "integrated_gpus",
+    *source_setting_names(),
     "path_procfs", "path_sysfs", "path_rootfs",
     "idle_after", "kubelet_socket", "pods_socket", "path_pod_logs", "kubelet_url", "kubelet_insecure",
     "kubernetes_api", "kubelet_interval", "pod_labels", "resource_names", "container_sockets", "cri_sockets",

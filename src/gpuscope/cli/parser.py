@@ -22,7 +22,7 @@ from gpuscope.base.source_plan import source_setting_names
 GROUPS: tuple[tuple[str, tuple[str, ...]], ...] = (
     (SOURCE_GROUP, (
         "source", "families", "interval", "counters", "fields", "node", "expected_gpus", "full_commands",
-        "idle_after", "state_dir", *source_setting_names(SOURCE_GROUP), "dcgm_interval",
+        "idle_after", "state_dir", "integrated_gpus", *source_setting_names(SOURCE_GROUP), "dcgm_interval",
         "dcgm_fields", "dcgm_hostname_label", "path_procfs", "path_sysfs", "path_rootfs",
     )),
     ("GPU owners: containers, pods, jobs", (

@@ -138,3 +138,34 @@ def test_a_machine_without_processes(tmp_path: Path, clock: FakeClock) -> None:
     clients = DrmClients(str(tmp_path / "none"), {"amdgpu"}, clock.monotonic)
     assert clients.walk() == []
     assert clients.unreadable == 0
+
+
+def test_cycles_against_the_clock_of_the_card(machine: AmdMachine, clock: FakeClock) -> None:
+    clients = clients_of(machine, clock)
+    ratios = []
+    for own, total in ((1_000, 10_000), (3_000, 20_000), (2_500, 30_000), (3_500, 40_000), (9_000, 500),
+                       (9_100, 1_500), (9_100, 1_500)):  # fmt: skip
+        machine.add_drm_client(
+            20, 5, pdev=PDEV, client=4, drm_cycles_ccs=str(own), drm_total_cycles_ccs=str(total),
+            drm_engine_capacity_ccs="2",
+        )  # fmt: skip
+        (use,) = clients.walk()
+        ratios.append(use.engine_ratio if use.engine_ratio is ABSENT else use.engine_ratio["ccs"])
+        clock.pass_seconds(1.0)
+    # What went back counts once; after the clock has begun again, nothing is known; it may stand still.
+    assert ratios == [ABSENT, pytest.approx(0.1), 0.0, pytest.approx(0.025), ABSENT, pytest.approx(0.05), 0.0]
+
+
+def test_clients_of_a_sleeping_card_are_not_read(machine: AmdMachine, clock: FakeClock) -> None:
+    machine.add_drm_client(20, 5, pdev=PDEV, client=4, drm_resident_vram="8 MiB", drm_engine_gfx="100 ns")
+    clients = clients_of(machine, clock)
+    clients.walk()
+    clients.asleep = {"renderD128"}
+    (machine.proc / "20/fdinfo/5").unlink()
+    clock.pass_seconds(1.0)
+    for uses in (clients.read_known(), clients.walk()):
+        assert [(use.pid, use.client.memory_bytes, use.engine_ratio) for use in uses] == [
+            (20, {"vram": 8 << 20}, {})
+        ]
+    clients.asleep = ()
+    assert clients.walk() == []

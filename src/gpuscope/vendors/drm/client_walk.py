@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
 from gpuscope.model.readings import ABSENT, Maybe, Pid
@@ -51,6 +51,8 @@ class _KnownClient:
     read_at: float
     engine_ns: dict[str, int]
     """The highest so far: the kernel's values may go back."""
+    engine_cycles: dict[str, tuple[int, int]]
+    """The highest so far, and the clock of the card at the last reading."""
     ratio: Maybe[Mapping[str, float]] = ABSENT
 
 
@@ -67,6 +69,9 @@ class DrmClients:
         """PID -> its files of cards."""
         self._known: dict[tuple[str, int], _KnownClient] = {}
         self._walks = 0
+        self.asleep: Collection[str] = ()
+        """Files of cards that sleep, such as `renderD128`: reading about a client would wake the card. What was
+        known of it stays, and it does no work."""
         self.unreadable = 0
         """Processes of the last walk whose files may not be listed."""
 
@@ -123,7 +128,13 @@ class DrmClients:
 
     def _read(self, files: Iterable[tuple[int, _CardFile]]) -> list[ClientUse]:
         known: dict[tuple[str, int], _KnownClient] = {}
+        before = {(client.pid, client.file): client for client in self._known.values()} if self.asleep else {}
         for pid, file in files:
+            if file.device in self.asleep:
+                if (pid, file) in before:
+                    idle = replace(before[pid, file], ratio={})
+                    known.setdefault(idle.client.key, idle)
+                continue
             client = self._read_client(pid, file.fd)
             if client is None or client.driver not in self._drivers:
                 continue
@@ -157,17 +168,33 @@ class DrmClients:
     ) -> _KnownClient:
         now = self._clock()
         if before is None:
-            return _KnownClient(pid, file, client, now, dict(client.engine_ns))
+            return _KnownClient(pid, file, client, now, dict(client.engine_ns), dict(client.engine_cycles))
         elapsed = now - before.read_at
         if elapsed <= 0:
-            return _KnownClient(pid, file, client, before.read_at, before.engine_ns, before.ratio)
+            return replace(before, pid=pid, file=file, client=client)
         highest, ratio = dict(before.engine_ns), {}
         for engine, nanoseconds in client.engine_ns.items():
             last = highest.get(engine, 0)
             highest[engine] = max(nanoseconds, last)
             busy = (highest[engine] - last) / 1e9 / max(1, client.engine_capacity.get(engine, 1))
             ratio[engine] = min(1.0, busy / elapsed)
-        return _KnownClient(pid, file, client, now, highest, ratio)
+        cycles, of_cycles = _advance_cycles(before.engine_cycles, client)
+        known = ABSENT if of_cycles is ABSENT else {**ratio, **of_cycles}
+        return _KnownClient(pid, file, client, now, highest, cycles, known)
+
+
+def _advance_cycles(
+    before: Mapping[str, tuple[int, int]], client: DrmClient
+) -> tuple[dict[str, tuple[int, int]], Maybe[dict[str, float]]]:
+    """The cycles to keep, and the share of the card's clock by engine; ABSENT if the clock has begun again."""
+    kept, ratio, began_again = dict(before), {}, False
+    for engine, (own, clock) in client.engine_cycles.items():
+        last, last_clock = before.get(engine, (own, clock))
+        kept[engine] = max(own, last), clock
+        began_again = began_again or clock < last_clock
+        gained, passed = kept[engine][0] - last, max(1, clock - last_clock)
+        ratio[engine] = min(1.0, gained / passed / max(1, client.engine_capacity.get(engine, 1)))
+    return kept, ABSENT if began_again else ratio
 
 
 def _to_use(known: _KnownClient) -> ClientUse:

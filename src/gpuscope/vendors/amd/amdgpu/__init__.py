@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from gpuscope.base.settings import Settings
 from gpuscope.model.source import Source, SourceSpec
-from gpuscope.vendors.amd.amdgpu.plan import AmdgpuSettings
 
 
 def open_amdgpu(settings: Settings) -> Source:
@@ -19,7 +18,7 @@ def open_amdgpu(settings: Settings) -> Source:
         Roots(sysfs=settings.path_sysfs, procfs=settings.path_procfs, rootfs=settings.path_rootfs),
         reading_seconds=max(0.5, 0.8 * settings.interval),
         stale_seconds=SOURCE.deadline_seconds(settings),
-        integrated=settings.view(AmdgpuSettings).integrated_gpus,
+        integrated=settings.integrated_gpus,
     )
 
 
