@@ -50,7 +50,7 @@ THREADS_ELSEWHERE = {
     "serve/api/status.py": "reading the size of the data folder touches the disk",
     "agent/sources/host/mounts.py": "a dead NFS server blocks statvfs for ever: a thread per mount",
     "agent/sources/kernel_log/log_readers.py": "a timer kills a command that does not end",
-    "vendors/nvidia/nccl_ras/connect.py": "only a thread of its own may enter a container's network namespace",
+    "vendors/nvidia/nccl_ras/ras_protocol.py": "only a new thread may enter a container's network namespace",
     "agent/job_runner.py": "a driver call may never return: a thread per GPU",
     "history/store/background.py": "the store seals, merges and forgets in the background",
     "history/store/writer.py": "the store's single writer",

@@ -21,8 +21,8 @@ from gpuscope.base.settings import Settings
 from gpuscope.model.source import SourceSpec, load_source
 from gpuscope.serve.exporter import Exporter
 from gpuscope.serve.http.messages import Request
-from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
+from gpuscope.vendors.nvidia.nvml.tiers import Clocks
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fakes import FakeClock
 

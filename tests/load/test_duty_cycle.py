@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.vendors.nvidia.load.cuda import CudaDevice
-from gpuscope.vendors.nvidia.load.duty_cycle import DutyCycle, Progress
+from gpuscope.vendors.nvidia.load.device_process import DutyCycle, Progress
 
 
 class SimulatedGpu:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.vendors.nvidia.load.kinds import KINDS, PROFTESTER_FIELDS
-from gpuscope.vendors.nvidia.load.ptx import KERNELS, Kernel
+from gpuscope.vendors.nvidia.load.kinds import KERNELS, KINDS, PROFTESTER_FIELDS, Kernel
 
 OPERATIONS = {
     "fma.rn.f32 ": 2,

@@ -9,7 +9,7 @@ import pytest
 
 from gpuscope.model.readings import ABSENT, Device, Uuid
 from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
-from gpuscope.vendors.nvidia.load.duty_cycle import Progress
+from gpuscope.vendors.nvidia.load.device_process import Progress
 from gpuscope.vendors.nvidia.load.kinds import KINDS
 from gpuscope.vendors.nvidia.load.load_table import agrees, comparison_lines, header, second_line, to_json
 from gpuscope.vendors.nvidia.nvidia_values import make_device

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.vendors.nvidia.load.ptx import KERNELS
+from gpuscope.vendors.nvidia.load.kinds import KERNELS
 
 pytestmark = pytest.mark.slow
 

@@ -16,10 +16,10 @@ from gpuscope.demo.demo_routes import demo_routes
 from gpuscope.demo.simulated_load import COPY_DIRECTIONS, LOAD_PROFILES, MAX_LOADS
 from gpuscope.model.readings import ABSENT, Device
 from gpuscope.serve.http.messages import Request, RequestBody, Response
+from gpuscope.vendors.nvidia.load.comparison import follow_demo_load, loaded_gpus
 from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
 from gpuscope.vendors.nvidia.load.kinds import KINDS, TENSOR
 from gpuscope.vendors.nvidia.load.load_table import agrees
-from gpuscope.vendors.nvidia.load.simulated import follow_demo_load, loaded_gpus
 from gpuscope.vendors.nvidia.nvidia_values import own
 
 BEGAN_AT = 1_790_000_000.0

@@ -12,7 +12,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import Device
-from gpuscope.vendors.nvidia.families.dcgm_legacy.table import LEGACY_METRICS, counts_up
+from gpuscope.vendors.nvidia.families.dcgm_legacy.builder import LEGACY_METRICS, counts_up
 from tests.goldens import check_golden
 from tests.metrics.dcgm_machines import a100_mig, geforce, h100, snapshot, t4
 

@@ -13,7 +13,7 @@ from gpuscope.base.settings import Settings, load_settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import Device, Driver, Snapshot
 from gpuscope.serve.stand_ins import plan_listeners, settings_for
-from gpuscope.vendors.nvidia.dcgm.field_ids import wanted_ids
+from gpuscope.vendors.nvidia.dcgm.devices import wanted_ids
 from gpuscope.vendors.nvidia.families.dcgm.builder import DcgmBuilder
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import parse_counters
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions

@@ -19,7 +19,7 @@ from gpuscope.vendors.nvidia.dcgm_fields import (
     kind_of,
     names_by_id,
 )
-from gpuscope.vendors.nvidia.families.dcgm.device_selector import DcgmEntity
+from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmEntity
 from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues
 from gpuscope.vendors.nvidia.nvidia_values import OWN_NAMES
 from tests.examples import examples

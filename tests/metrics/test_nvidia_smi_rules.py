@@ -12,8 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.model.exposition.number_text import go_float
-from gpuscope.vendors.nvidia.families.nvidia_smi.cell_values import cell_value, plain_uuid
-from gpuscope.vendors.nvidia.families.nvidia_smi.naming import RESERVED, to_metric_name, usable_names
+from gpuscope.vendors.nvidia.families.nvidia_smi.naming import (
+    RESERVED,
+    cell_value,
+    plain_uuid,
+    to_metric_name,
+    usable_names,
+)
 
 HEADERS = [
     ("power.draw [W]", "nvidia_smi_power_draw_watts", 1.0),

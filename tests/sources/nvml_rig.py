@@ -7,8 +7,8 @@ from typing import Self
 
 from gpuscope.model.readings import Device, Reading
 from gpuscope.model.source import Tier
-from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
+from gpuscope.vendors.nvidia.nvml.tiers import Clocks
 from tests.fake_nvml.driver import FakeDriver
 
 FAST = frozenset({Tier.FAST})

@@ -22,15 +22,16 @@ from gpuscope.model.source import Tier, load_source
 from gpuscope.vendors.nvidia import dcgm as dcgm_module
 from gpuscope.vendors.nvidia.dcgm import DcgmSource
 from gpuscope.vendors.nvidia.dcgm import stream as stream_module
-from gpuscope.vendors.nvidia.dcgm.field_ids import (
+from gpuscope.vendors.nvidia.dcgm.devices import (
     DEFAULT_IDS,
     MAX_IDS,
+    MigSlot,
     id_lists,
     parse_field_list,
+    parse_hierarchy,
     usable_ids,
     wanted_ids,
 )
-from gpuscope.vendors.nvidia.dcgm.hierarchy import MigSlot, parse_hierarchy
 from gpuscope.vendors.nvidia.dcgm.plan import DcgmSettings
 from gpuscope.vendors.nvidia.nvidia_values import make_device, own
 from tests.fakes import make_settings

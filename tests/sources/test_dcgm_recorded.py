@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from gpuscope.model.readings import ABSENT, Device
-from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder
+from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder, parse_hierarchy
 from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity, DmonTable, Value
-from gpuscope.vendors.nvidia.dcgm.hierarchy import parse_hierarchy
 from gpuscope.vendors.nvidia.dcgm_fields import dcgm_fields
 from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.recordings import recording

@@ -17,8 +17,8 @@ from gpuscope.model.readings import ABSENT, Pid, Process, Snapshot, Uuid
 from gpuscope.model.readings.collectives import CollectiveJob
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nccl_ras import open_nccl_ras
-from gpuscope.vendors.nvidia.nccl_ras.connect import own_network
 from gpuscope.vendors.nvidia.nccl_ras.endpoints import parse_ipv4_addresses
+from gpuscope.vendors.nvidia.nccl_ras.ras_protocol import own_network
 from tests.fake_nccl import World
 from tests.fakes import gpu
 from tests.ports import free_port

@@ -14,8 +14,7 @@ from gpuscope.base.errors import SourceTimeout, UnusableAnswer
 from gpuscope.model.readings import ABSENT
 from gpuscope.vendors.nvidia.nccl_ras import ras_protocol
 from gpuscope.vendors.nvidia.nccl_ras.ras_protocol import NotNccl, ReplyTooLarge, ask_status
-from gpuscope.vendors.nvidia.nccl_ras.ras_status import parse_json
-from gpuscope.vendors.nvidia.nccl_ras.ras_text import parse_text
+from gpuscope.vendors.nvidia.nccl_ras.ras_status import parse_json, parse_text
 from tests.fake_nccl import FakeRas, RasCommunicator, RasJob, RasRank, World, serving
 
 HOSTS = ("10.0.0.1", "10.0.0.2")

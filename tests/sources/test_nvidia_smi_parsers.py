@@ -10,26 +10,31 @@ from hypothesis import strategies as st
 
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT, Driver, Uuid
-from gpuscope.vendors.nvidia.nvidia_smi.app_rows import parse_compute_apps, short_command
 from gpuscope.vendors.nvidia.nvidia_smi.cells import (
     parse_rows,
     to_compute_mode,
     to_count_or_switch,
+    to_device,
     to_mask,
     to_number,
     to_performance_state,
     to_switch,
     to_text,
 )
-from gpuscope.vendors.nvidia.nvidia_smi.device_cells import to_device
-from gpuscope.vendors.nvidia.nvidia_smi.query_fields import (
+from gpuscope.vendors.nvidia.nvidia_smi.query_text import (
+    parse_compute_apps,
+    parse_list,
+    parse_query_text,
+    short_command,
+    to_instances,
+)
+from gpuscope.vendors.nvidia.nvidia_smi.smi_source import (
     BUILT_IN_FIELDS,
     IDENTITY_FIELDS,
     parse_help,
+    parse_version,
     without_refused,
 )
-from gpuscope.vendors.nvidia.nvidia_smi.query_text import parse_list, parse_query_text, to_instances
-from gpuscope.vendors.nvidia.nvidia_smi.smi_source import parse_version
 from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_smi import CAPTURES
 from tests.fake_smi.replay import read_sections

@@ -13,8 +13,7 @@ from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Driver, Pid, Reading
 from gpuscope.model.source import Source, Tier, load_source
 from gpuscope.vendors.nvidia.nvidia_smi import SOURCE
-from gpuscope.vendors.nvidia.nvidia_smi.query_fields import BUILT_IN_FIELDS
-from gpuscope.vendors.nvidia.nvidia_smi.smi_source import NvidiaSmi, SmiCommand
+from gpuscope.vendors.nvidia.nvidia_smi.smi_source import BUILT_IN_FIELDS, NvidiaSmi, SmiCommand
 from gpuscope.vendors.nvidia.nvidia_values import own
 from tests.fake_smi import CAPTURES, FakeSmi
 from tests.fakes import make_settings

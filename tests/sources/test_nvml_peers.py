@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
+from gpuscope.vendors.nvidia.nvml.tiers import Clocks
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.fakes import present

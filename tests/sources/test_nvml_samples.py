@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gpuscope.agent.collect.counters import Integrator
 from gpuscope.model.readings import ABSENT
-from gpuscope.vendors.nvidia.nvml.samples import MAX_PERIOD_US, weigh
+from gpuscope.vendors.nvidia.nvml.profiling import MAX_PERIOD_US, weigh
 from tests.examples import examples
 from tests.fake_nvml.driver import FakeDriver
 from tests.fake_nvml.fixtures import driver

@@ -30,8 +30,8 @@ from gpuscope.base.errors import NoAnswerYet, SourceError
 from gpuscope.model.readings import ABSENT, Device, Reading
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nvidia_values import own
-from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.nvml_source import NvmlSource
+from gpuscope.vendors.nvidia.nvml.tiers import Clocks
 from tests.fake_nvml.driver import FakeDriver, Mig, Process
 from tests.fake_nvml.fixtures import driver
 from tests.fakes import present

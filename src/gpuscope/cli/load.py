@@ -106,7 +106,7 @@ def _load_real(
 ) -> tuple[Sequence[LoadedGpu], bool]:
     from gpuscope.cli.wiring import run_agent
     from gpuscope.cli.wiring.run_load import run_load
-    from gpuscope.vendors.nvidia.load.gpu_selection import refuse_used, select_gpus
+    from gpuscope.vendors.nvidia.load.comparison import refuse_used, select_gpus
 
     collector = run_agent.build_collector(replace(settings, interval=1.0), ("native",))
     running = run_agent.CollectorThreads(collector)
@@ -130,7 +130,7 @@ def _load_real(
 def _load_simulated(
     args: argparse.Namespace, settings: Settings, load: DeviceLoad, output: _Output
 ) -> Sequence[LoadedGpu]:
-    from gpuscope.vendors.nvidia.load.simulated import TRAFFIC_QUERY, follow_demo_load, loaded_gpus
+    from gpuscope.vendors.nvidia.load.comparison import TRAFFIC_QUERY, follow_demo_load, loaded_gpus
 
     body: dict[str, object] = {
         "kind": load.kind,

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.vendors.nvidia.dcgm.field_ids import DEFAULT_IDS
+from gpuscope.vendors.nvidia.dcgm.devices import DEFAULT_IDS
 from tests.fake_nvml.driver import FakeDriver
 from tests.labs.debian_programs import unpack
 from tests.labs.gpuscope_images import image_archives

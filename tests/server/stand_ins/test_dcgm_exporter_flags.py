@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.base.errors import UsageError
-from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.vendors.nvidia.families.dcgm.device_selector import DeviceSelector, parse_selector
+from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions, DeviceSelector, parse_selector
 from gpuscope.vendors.nvidia.stand_ins.dcgm_exporter import OPTIONS, parse_dcgm_exporter_args
 from tests.examples import examples
 

@@ -16,10 +16,8 @@ from typing import IO
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.cli.wiring.run_agent import CollectorThreads
 from gpuscope.model.readings import Device, Instance
-from gpuscope.vendors.nvidia.load.comparison import LoadedGpu
-from gpuscope.vendors.nvidia.load.device_process import DeviceLoad
-from gpuscope.vendors.nvidia.load.duty_cycle import Progress
-from gpuscope.vendors.nvidia.load.gpu_selection import find_reading
+from gpuscope.vendors.nvidia.load.comparison import LoadedGpu, find_reading
+from gpuscope.vendors.nvidia.load.device_process import DeviceLoad, Progress
 from gpuscope.vendors.nvidia.load.kinds import KINDS
 
 END_SECONDS = 5.0

@@ -20,7 +20,7 @@ from gpuscope.vendors.nvidia.families.dcgm.table import (
     OPT_IN_COUNTERS,
     field_rows,
 )
-from gpuscope.vendors.nvidia.families.dcgm_legacy.table import LEGACY_METRICS
+from gpuscope.vendors.nvidia.families.dcgm_legacy.builder import LEGACY_METRICS
 from gpuscope.vendors.nvidia.families.nvidia_smi.table import SMI_COLUMNS
 from gpuscope.vendors.nvidia.nvidia_values import own, reader
 

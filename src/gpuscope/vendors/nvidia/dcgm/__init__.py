@@ -15,19 +15,21 @@ from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import Reading
 from gpuscope.model.source import SourceSpec, Tier
-from gpuscope.vendors.nvidia.dcgm.dcgmi import dcgmi_command, run
-from gpuscope.vendors.nvidia.dcgm.devices import DeviceBuilder, Values, to_drivers
-from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity
-from gpuscope.vendors.nvidia.dcgm.field_ids import (
+from gpuscope.vendors.nvidia.dcgm.devices import (
+    DeviceBuilder,
+    MigSlot,
+    Values,
     id_lists,
     parse_field_list,
+    parse_hierarchy,
     profiling_steps,
+    to_drivers,
     usable_ids,
     wanted_ids,
 )
-from gpuscope.vendors.nvidia.dcgm.hierarchy import MigSlot, parse_hierarchy
+from gpuscope.vendors.nvidia.dcgm.dmon_table import DmonEntity
 from gpuscope.vendors.nvidia.dcgm.plan import DcgmSettings
-from gpuscope.vendors.nvidia.dcgm.stream import DmonStream
+from gpuscope.vendors.nvidia.dcgm.stream import DmonStream, dcgmi_command, run
 from gpuscope.vendors.nvidia.dcgm_fields import PROFILING_IDS
 
 log = logging.getLogger("gpuscope.source")

@@ -22,12 +22,10 @@ from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Reading, Snapshot, Uuid
 from gpuscope.model.readings.collectives import CollectiveJob, CollectiveReading
 from gpuscope.model.source import SourceSpec, Tier
-from gpuscope.vendors.nvidia.nccl_ras.connect import connect, own_network
 from gpuscope.vendors.nvidia.nccl_ras.endpoints import EndpointFinder, RasEndpoint
 from gpuscope.vendors.nvidia.nccl_ras.job_watch import JobWatch, ThisNode, is_followed_here, job_name
-from gpuscope.vendors.nvidia.nccl_ras.ras_protocol import ReplyTooLarge, ask_status
-from gpuscope.vendors.nvidia.nccl_ras.ras_status import RasStatus, parse_json
-from gpuscope.vendors.nvidia.nccl_ras.ras_text import parse_text
+from gpuscope.vendors.nvidia.nccl_ras.ras_protocol import ReplyTooLarge, ask_status, connect, own_network
+from gpuscope.vendors.nvidia.nccl_ras.ras_status import RasStatus, parse_json, parse_text
 
 log = logging.getLogger("gpuscope.source")
 

@@ -14,7 +14,7 @@ from typing import Any
 from gpuscope.agent.job_runner import JobRunner
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT
-from gpuscope.vendors.nvidia.nvml import codes
+from gpuscope.vendors.nvidia.nvml import library
 from gpuscope.vendors.nvidia.nvml.library import Function, Library
 
 DriverCall = tuple[str, tuple[Any, ...]]
@@ -95,13 +95,13 @@ class DriverCalls:
 
     def handle_error_code(self, key: Hashable, name: str, code: int) -> None:
         """Handles a return code other than success."""
-        if code in codes.REFUSED:
+        if code in library.REFUSED:
             self._refused.add(key)
-        elif code in codes.LOST:
+        elif code in library.LOST:
             raise GpuLostError
-        elif code in codes.DRIVER_GONE and (reason := self._driver_failure()) is not None:
+        elif code in library.DRIVER_GONE and (reason := self._driver_failure()) is not None:
             raise SourceError(reason)
-        elif code not in codes.NO_VALUE_NOW:
+        elif code not in library.NO_VALUE_NOW:
             self.runner.failures[name] += 1
 
     def _driver_failure(self) -> str | None:
@@ -112,7 +112,7 @@ class DriverCalls:
             try:
                 self.call(name, name, self.library.function(name))
             except self.library.nvml.NVMLError as error:
-                return codes.explain(error.value) if error.value in codes.DRIVER_GONE else None
+                return library.explain(error.value) if error.value in library.DRIVER_GONE else None
         return None
 
     def failure_count(self, name: str) -> int:

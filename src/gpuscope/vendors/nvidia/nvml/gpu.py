@@ -18,15 +18,12 @@ from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nvidia_values import make_device
 from gpuscope.vendors.nvidia.nvml import call_table as rows
 from gpuscope.vendors.nvidia.nvml import nvml_fields as fields
-from gpuscope.vendors.nvidia.nvml.clocks import Clocks
 from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCall, DriverCalls, GpuLostError
-from gpuscope.vendors.nvidia.nvml.identity import read_identity
-from gpuscope.vendors.nvidia.nvml.instances import NvmlInstance, find_instances
+from gpuscope.vendors.nvidia.nvml.identity import NvmlInstance, find_instances, read_identity
+from gpuscope.vendors.nvidia.nvml.nvml_fields import TierReader
 from gpuscope.vendors.nvidia.nvml.process_list import FoundProcesses, ProcessLists, ProcessShares
-from gpuscope.vendors.nvidia.nvml.profiling import GpmRequest, Profiler, supports_gpm
-from gpuscope.vendors.nvidia.nvml.samples import UtilizationSamples
-from gpuscope.vendors.nvidia.nvml.tier_reader import TierReader
-from gpuscope.vendors.nvidia.nvml.tiers import P2P_STATUS
+from gpuscope.vendors.nvidia.nvml.profiling import GpmRequest, Profiler, UtilizationSamples, supports_gpm
+from gpuscope.vendors.nvidia.nvml.tiers import P2P_STATUS, Clocks
 
 # Whether a GPU can reach each other GPU over NVLink, as the driver's codes: 0 yes, 1 to 6 the reason why not.
 #

@@ -25,10 +25,9 @@ from gpuscope.base.errors import NoAnswerYet, SourceError
 from gpuscope.model.readings import ABSENT, Device, ErrorEvent, Maybe, Process, Reading, Uuid
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nvidia_values import NVIDIA
-from gpuscope.vendors.nvidia.nvml.clocks import SYSTEM, Clocks
 from gpuscope.vendors.nvidia.nvml.gpu import NvmlGpu
 from gpuscope.vendors.nvidia.nvml.session import KERNEL_LIST, Session, kernel_gpus
-from gpuscope.vendors.nvidia.nvml.tiers import NO_REQUESTS, TierPlan
+from gpuscope.vendors.nvidia.nvml.tiers import NO_REQUESTS, SYSTEM, Clocks, TierPlan
 
 LOST_RETRY_SECONDS: Final = 300.0  # interval of new sessions while a GPU is lost
 # Runners start one after another: Python runs one thread at a time, and eight threads that alternate after each

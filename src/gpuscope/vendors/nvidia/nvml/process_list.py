@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gpuscope.model.readings import ABSENT, Maybe, Pid, Process, Uuid
-from gpuscope.vendors.nvidia.nvml import codes
+from gpuscope.vendors.nvidia.nvml import library
 from gpuscope.vendors.nvidia.nvml.call_table import as_is, percent
-from gpuscope.vendors.nvidia.nvml.clocks import SYSTEM, Clocks
 from gpuscope.vendors.nvidia.nvml.driver_calls import DriverCalls
 from gpuscope.vendors.nvidia.nvml.library import Library, plain
+from gpuscope.vendors.nvidia.nvml.tiers import SYSTEM, Clocks
 
 # In nvidia-smi's order: an MPS client is "M+C".
 LISTS: Final = {
@@ -101,7 +101,7 @@ class _Array:
             try:
                 return call()
             except too_small as error:
-                if getattr(error, "value", None) != codes.INSUFFICIENT_SIZE or attempt == 2:
+                if getattr(error, "value", None) != library.INSUFFICIENT_SIZE or attempt == 2:
                     raise
                 # Twice the size: more processes may start before the next attempt.
                 self.items = (self._element * (max(self.count.value, len(self.items)) * 2))()

@@ -6,12 +6,28 @@ Other numbers keep their usual tier, because the slow tier has most of the calls
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import time
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.dcgm_fields import FIELD_READINGS, NVLINK_RATE_IDS, REQUESTED_FIELD_READINGS
+
+# The clocks of the source: wall clock for the driver's sample timestamps, monotonic clock for intervals.
+
+
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    now: Callable[[], float] = time.time  # seconds since the epoch; may jump
+    monotonic: Callable[[], float] = time.monotonic
+
+    def now_us(self) -> int:
+        return int(self.now() * 1e6)
+
+
+SYSTEM = Clocks()
+
 
 Key = str | tuple[str, ...] | None
 Number = tuple[str, Key]

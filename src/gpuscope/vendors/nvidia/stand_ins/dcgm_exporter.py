@@ -11,8 +11,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import parse_argument, parse_listen
 from gpuscope.base.settings import Settings
 from gpuscope.vendors.nvidia.families.dcgm.builder import DcgmBuilder, build_with
-from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.vendors.nvidia.families.dcgm.device_selector import DeviceSelector, parse_selector
+from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions, DeviceSelector, parse_selector
 
 # Parses dcgm-exporter's flags and environment variables.
 #

@@ -10,7 +10,7 @@ from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import parse_argument, parse_duration, parse_listen
 from gpuscope.base.settings import Settings
 from gpuscope.vendors.nvidia.families.nvidia_smi.builder import NvidiaSmiBuilder, Options
-from gpuscope.vendors.nvidia.families.nvidia_smi.field_names import KNOWN_FIELDS
+from gpuscope.vendors.nvidia.families.nvidia_smi.columns import KNOWN_FIELDS
 from gpuscope.vendors.nvidia.nvidia_smi.plan import NvidiaSmiSettings
 from gpuscope.vendors.nvidia.nvidia_smi.smi_source import queryable_fields
 

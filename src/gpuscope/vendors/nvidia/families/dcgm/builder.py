@@ -18,16 +18,21 @@ from gpuscope.model.readings import ABSENT, Snapshot
 from gpuscope.vendors.nvidia.dcgm_fields import ENTITY_NUMBER_ID
 from gpuscope.vendors.nvidia.families.dcgm.counters_csv import CountersFile
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmOptions
-from gpuscope.vendors.nvidia.families.dcgm.field_values import FieldValues, is_computed
+from gpuscope.vendors.nvidia.families.dcgm.field_values import (
+    FieldValues,
+    NvlinkRates,
+    is_computed,
+    wants_links,
+)
 from gpuscope.vendors.nvidia.families.dcgm.labelled_entities import (
+    PER_PROCESS,
     Attributes,
     EntityLabeller,
     ExportedSnapshot,
     dcgm_number,
+    own_value,
 )
-from gpuscope.vendors.nvidia.families.dcgm.nvlink_rates import NvlinkRates, wants_links
 from gpuscope.vendors.nvidia.families.dcgm.own_counters import OwnCounters
-from gpuscope.vendors.nvidia.families.dcgm.pod_labels import PER_PROCESS, own_value
 from gpuscope.vendors.nvidia.families.dcgm.table import XID_ID, Counter
 from gpuscope.vendors.nvidia.families.dcgm.xid_messages import xid_message
 from gpuscope.vendors.nvidia.nvidia_values import of_nvidia, own

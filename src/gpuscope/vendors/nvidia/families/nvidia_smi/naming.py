@@ -6,10 +6,15 @@ digits, an unknown unit in the name) are kept. A field never gets a name that th
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
+
+from gpuscope.model.exposition.number_text import go_float
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 
 PREFIX: Final = "nvidia_smi_"
 
@@ -75,3 +80,121 @@ def usable_names(headers: Iterable[str]) -> dict[str, MetricName]:
         for header, name in names.items()
         if claims[name.name] == 1 and name.name not in RESERVED and name.name != PREFIX
     }
+
+
+# Converts a cell to a number as nvidia_gpu_exporter does; None if it is not a number.
+#
+# For compatibility any text with exactly one number is accepted: the model name "NVIDIA L40S" is 40 and the
+# driver version "591.86" is 591.86, while "590.48.01" (two numbers) is None.
+
+_NUMBER = re.compile(r"[+-]?(?:[0-9]*[.])?[0-9]+")
+_HEX = re.compile(r"0x([0-9a-fA-F]+)\Z")
+
+_WORDS: Final = {
+    **dict.fromkeys(("enabled", "yes", "active"), 1.0),
+    **dict.fromkeys(("disabled", "no", "not active", "default"), 0.0),
+    "exclusive_thread": 1.0,
+    "prohibited": 2.0,
+    "exclusive_process": 3.0,
+}
+_STATES: Final = {  # fields with an NVML state: only these words are accepted
+    "gpu_recovery_action": {
+        "none": 0.0,
+        "gpu reset": 1.0,
+        "reset": 1.0,
+        "node reboot": 2.0,
+        "reboot": 2.0,
+        "drain p2p": 3.0,
+        "drain and reset": 4.0,
+    },
+    "fabric.state": {"not supported": 0.0, "not started": 1.0, "in progress": 2.0, "completed": 3.0},
+}
+
+
+@lru_cache(maxsize=4096)  # cells repeat between GPUs and cycles
+def cell_value(header: str, cell: str, multiplier: float) -> float | None:
+    text = cell.strip()
+    if header in _STATES:
+        return _STATES[header].get(text.lower())
+    if text.startswith("0x"):
+        return _hex_value(text)
+    words = text.lower()
+    return _WORDS[words] if words in _WORDS else _only_number(words, multiplier)
+
+
+def _hex_value(text: str) -> float | None:
+    match = _HEX.match(text)
+    if match is None:
+        return None
+    number = int(match[1], 16)
+    return float(number) if number < 1 << 64 else None
+
+
+def _only_number(text: str, multiplier: float) -> float | None:
+    found = _NUMBER.findall(text)
+    if len(found) != 1:
+        return None
+    value = float(found[0]) * multiplier
+    return value if math.isfinite(value) else None
+
+
+def plain_uuid(uuid: str) -> str:
+    """The UUID in labels: lower case, without `GPU-`."""
+    return uuid.strip().lower().removeprefix("gpu-")
+
+
+# Collects samples and sorts them like Go's client library: families, labels and series alphabetically.
+
+
+@dataclass(slots=True)
+class _Family:
+    type: str
+    help: str
+    samples: dict[tuple[tuple[str, str], ...], float] = field(default_factory=dict)
+
+
+class GoRegistry:
+    """Collects samples in any order; the first sample of a series is used."""
+
+    def __init__(self) -> None:
+        self._families: dict[str, _Family] = {}
+
+    def add(
+        self,
+        name: str,
+        help_text: str,
+        value: float,
+        labels: Iterable[tuple[str, str]] = (),
+        kind: str = "gauge",
+    ) -> None:
+        family = self._families.get(name)
+        if family is None:
+            family = self._families[name] = _Family(kind, help_text)
+        family.samples.setdefault(tuple(sorted(labels)), value)
+
+    def families(self, label_sets: LabelSets) -> list[MetricFamily]:
+        return [
+            MetricFamily(
+                name,
+                family.type,
+                family.help,
+                [Sample(label_sets.of(pairs), value) for pairs, value in sorted(family.samples.items())],
+                go_float,
+            )
+            for name, family in sorted(self._families.items())
+        ]
+
+
+class LabelSets:
+    """Returns the same label set for the same labels, so that its text is built once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[tuple[str, str], ...], LabelSet] = {}
+
+    def of(self, pairs: tuple[tuple[str, str], ...]) -> LabelSet:
+        known = self._known.get(pairs)
+        if known is None:
+            if len(self._known) > 10_000:  # new processes keep appearing
+                self._known.clear()
+            known = self._known[pairs] = LabelSet(pairs)
+        return known

@@ -13,8 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gpuscope.model.readings import ABSENT, Device, Driver
-from gpuscope.vendors.nvidia.driver_releases import removed_smi_fields
-from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, reader
+from gpuscope.vendors.nvidia.nvidia_values import THROTTLE_BITS, reader, removed_smi_fields
 
 MIB: Final = 1 << 20
 MAX_NUMBER: Final = 1e18  # larger, infinite and NaN values are not measurements
