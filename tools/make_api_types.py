@@ -22,6 +22,7 @@ from gpuscope.judge.reports.report_sentence import texts_without_formats
 from gpuscope.serve.api_types import (
     findings_json,
     live_json,
+    live_stream_json,
     notifications_json,
     report_json,
     session_json,
@@ -30,6 +31,7 @@ from gpuscope.serve.api_types import (
 MODULES: tuple[ModuleType, ...] = (
     findings_json,
     live_json,
+    live_stream_json,
     notifications_json,
     report_json,
     session_json,

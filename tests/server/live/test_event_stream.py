@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from gpuscope.base.errors import GpuscopeError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.checks.facts import Sample
-from gpuscope.serve.api_types.live_json import LiveDifference
+from gpuscope.serve.api_types.live_stream_json import LiveDifference
 from gpuscope.serve.http.messages import Request, Response
 from gpuscope.serve.live.event_stream import LiveStream
 from gpuscope.serve.live.fleet_samples import FleetSamples, by_node

@@ -25,7 +25,7 @@ from gpuscope.base.errors import GpuscopeError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
-from gpuscope.serve.api_types.live_json import LiveDifference, StreamClock, StreamPicture, StreamProblem
+from gpuscope.serve.api_types.live_stream_json import LiveDifference, StreamClock, StreamPicture, StreamProblem
 from gpuscope.serve.http.messages import Header, Request, Response
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.live.picture_differences import LiveTables, difference, to_picture, to_tables

@@ -17,17 +17,8 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuscope.serve.api_types.findings_json import FindingJson
-from gpuscope.serve.api_types.live_json import (
-    ColumnDeltas,
-    LiveDifference,
-    LiveGpu,
-    LiveJob,
-    LiveNode,
-    LivePicture,
-    LiveSession,
-    StreamColumns,
-    StreamPicture,
-)
+from gpuscope.serve.api_types.live_json import LiveGpu, LiveJob, LiveNode, LivePicture, LiveSession
+from gpuscope.serve.api_types.live_stream_json import ColumnDeltas, LiveDifference, StreamColumns, StreamPicture
 
 Row = Mapping[str, Any]
 Steps = npt.NDArray[np.float64]
