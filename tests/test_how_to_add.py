@@ -24,13 +24,26 @@ from tests.architecture_page import PAGE, ROOT, section
 SECTIONS = ("source", "vendor", "metric", "family", "stand-in", "check", "channel", "panel", "doctor's check")
 COPIED = ("src/gpuscope", "tests", "tests/golden/api", "tools", "docs", "web/src", "web/tests")
 COPIED_FILES = ("pyproject.toml", "web/package.json", "web/tsconfig.json", "web/vite.config.ts")
-NOT_COPIED = ("__pycache__", "page", "img", "golden", "fake_nvml", "node_modules", ".*")
+NOT_COPIED = ("__pycache__", "page", "img", "golden", "node_modules", ".*")
 
 SHOW_EXIT_CODE = "echo $?"
+GOLDENS = ("tests/metrics/test_model_goldens.py",)
+"""Those that a new metric changes; all of them take half a minute."""
 COMMANDS = {
     "gpuscope": [sys.executable, "-m", "gpuscope"],
     "pytest": [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"],
     "make docs": [sys.executable, "-m", "tools.make_docs"],
+    "make golden": [
+        "env",
+        "GOLDEN_UPDATE=1",
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        *GOLDENS,
+    ],
 }
 
 
