@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --progress-bar off -c constraints.txt
 
-.PHONY: setup page demo run test test-fast check bench engines golden docs clean
+.PHONY: setup page demo run test test-fast check mutants bench engines golden docs clean
 
 setup: $(VENV)/.ready-to-test page
 
@@ -49,6 +49,10 @@ check: setup
 	$(BIN)/mypy
 	@$(BIN)/python tools/page.py check
 	$(BIN)/python -m pytest -q tests/test_architecture.py tests/test_architecture_doc.py tests/test_docs.py
+
+# Small changes of the pure core, each of which some test must notice; a few minutes.
+mutants: setup
+	$(BIN)/python -m tools.mutants $(MUTANTS)
 
 bench: setup
 	$(BIN)/python -m benchmarks

@@ -47,6 +47,13 @@ def test_what_was_never_read_has_no_counter() -> None:
 def test_a_gap_is_not_filled_with_invented_work() -> None:
     busy = gpu(utilization_ratio=1.0)
     assert integrate([(0, busy), (1, busy), (3600, busy), (1, busy)]).busy_seconds == 2.0
+    assert integrate([(0, busy), (0.5, busy), (30, busy), (30.5, busy)]).busy_seconds == 30.5, (
+        "30 s are no gap yet"
+    )
+
+
+def test_a_lost_gpu_has_no_counters() -> None:
+    assert Integrator(max_gap_seconds=30.0).advance([gpu(lost=True, utilization_ratio=1.0)], 0.0) == {}
 
 
 def test_energy_is_the_drivers_counter_or_power_times_time() -> None:

@@ -111,6 +111,7 @@ SHAPES = {
         f"0::/machine.slice/libpod-{OTHER}.scope/libpod-payload-{ID}", ABSENT, ID, "podman", ABSENT,
     ),
     "a conmon below a folder of Docker's": (f"0::/docker/crio-conmon-{ID}", ABSENT, ABSENT, ABSENT, ABSENT),
+    "a doubled slash": (f"0::/docker//{ID}", ABSENT, ID, "docker", ABSENT),
     "the root": ("0::/", ABSENT, ABSENT, ABSENT, ABSENT),
 }  # fmt: skip
 
@@ -267,3 +268,9 @@ def test_any_text_has_a_place_or_none(text: str) -> None:
 
 def test_nothing_is_nowhere() -> None:
     assert parse_cgroup("") is NO_CGROUP
+
+
+def test_no_more_than_64_kib_are_read() -> None:
+    line = f"0::/docker/{ID}"
+    for before, facts in ((65_536 - len(line), ID), (65_537 - len(line), ABSENT)):
+        assert parse_cgroup("x" * (before - 1) + "\n" + line).container_id == facts

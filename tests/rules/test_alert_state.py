@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.judge.rules.alert_state import RESOLVED_RETENTION_NS, ActiveAlert, AlertState, AlertTable
+from gpuscope.judge.rules.alert_state import ActiveAlert, AlertState, AlertTable, TooManyAlerts
 from gpuscope.judge.rules.rule_spec import SECOND_NS
+from gpuscope.model.series import Labels
 
 LABELS = (("alertname", "A"),)
 
@@ -70,15 +72,24 @@ def test_keep_firing_for_ends_exactly_when_its_time_is_over() -> None:
     assert states == [True] * 5 + [False] * 2  # absent from 10 on; 15 is the first evaluation after 5 s
 
 
+def test_keep_firing_for_counts_from_the_last_time_the_alert_was_present() -> None:
+    table = AlertTable(0, 5 * SECOND_NS)
+    presence = [(0, True), (1, False), (4, True), (5, False), (9, False), (10, False)]
+    states = [bool(update(table, at, present=present)) for at, present in presence]
+    assert states == [True, True, True, True, True, False]
+
+
 def test_a_resolved_alert_is_kept_for_fifteen_minutes_and_comes_back_as_a_new_one() -> None:
     table = AlertTable(0, 0)
     update(table, 0, present=True)
     update(table, 1, present=False)
-    last = 1 + RESOLVED_RETENTION_NS // SECOND_NS
+    last = 1 + 15 * 60
     update(table, last, present=False)
     assert len(table) == 1
+    table.has_changed = False
     update(table, last + 1, present=False)
     assert len(table) == 0
+    assert table.has_changed, "the state file must forget it too"
     update(table, last + 2, present=True)
     update(table, last + 3, present=False)
     update(table, last + 9, present=True)
@@ -124,3 +135,41 @@ def test_a_held_pending_alert_does_not_fire_while_it_is_absent() -> None:
     table.restore(iter([ActiveAlert(LABELS, (), 1.0, 0)]))
     assert [alert.state for alert in update(table, 10, present=False)] == [AlertState.PENDING]
     assert [alert.state for alert in update(table, 11, present=True)] == [AlertState.FIRING]
+
+
+def test_a_restored_alert_that_was_seen_is_held_no_longer() -> None:
+    table = AlertTable(0, 0)
+    table.restore(iter([ActiveAlert(LABELS, (), 1.0, 0, AlertState.FIRING, fired_at_ns=0)]))
+    assert update(table, 10, present=True)
+    assert update(table, 11, present=False) == []
+
+
+def test_an_alert_that_came_after_the_restart_is_not_held() -> None:
+    other = (("alertname", "B"),)
+    table = AlertTable(0, 0)
+    table.restore(iter([ActiveAlert(other, (), 1.0, 0, AlertState.FIRING, fired_at_ns=0)]))
+    update(table, 10, present=True)
+    assert [alert.labels for alert in update(table, 11, present=False)] == [other]
+
+
+def test_too_many_alerts_are_forgotten_and_that_is_saved() -> None:
+    table = AlertTable(0, 0)
+    assert not table.has_changed
+    alerts: dict[Labels, ActiveAlert] = {
+        labels: ActiveAlert(labels, (), 1.0, 0) for labels in (LABELS, (("alertname", "B"),))
+    }
+    assert len(table.update(alerts, 0, limit=2)) == 2
+    table.has_changed = False
+    with pytest.raises(TooManyAlerts, match="exceeded limit of 1 with 2 alerts"):
+        table.update(alerts, SECOND_NS, limit=1)
+    assert len(table) == 0
+    assert table.has_changed
+
+
+def test_what_was_taken_to_send_counts_as_sent() -> None:
+    table = AlertTable(0, 0)
+    update(table, 0, present=True)
+    (alert,) = table.take_to_send(0, 60 * SECOND_NS)
+    assert alert.last_sent_at_ns == 0
+    assert table.take_to_send(60 * SECOND_NS, 60 * SECOND_NS) == []
+    assert table.take_to_send(61 * SECOND_NS, 60 * SECOND_NS) == [alert]
