@@ -117,7 +117,7 @@ def test_an_attempt_may_take_the_time_limit_of_its_channel(
         seconds.append(timeout_seconds)
         return HttpResponse(200, b"ok", ())
 
-    monkeypatch.setattr(f"gpuscope.judge.notify.channels.{kind}.post_json", post)
+    monkeypatch.setattr("gpuscope.judge.notify.channels.post_json", post)
     keys = {"webhook": "url: 'http://h/'", "slack": "api_url: 'http://h/'", "pagerduty": "routing_key: k"}[kind]
     for timeout in ("", ", timeout: 3s", ", timeout: 20s"):
         send_all(load(tmp_path, "", one_receiver(f"{kind}_configs: [{{{keys}{timeout}}}]")), notification())

@@ -12,7 +12,7 @@ import ssl
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit, urlunsplit
 
 from gpuscope.base.blocking_http import HttpResponse, open_url
@@ -328,7 +328,8 @@ def _quoted(answer: bytes) -> str:
 
 
 class ComposedMessage(NamedTuple):
-    document: dict[str, object]
+    document: Any
+    """What is sent as JSON, or as fields of a form."""
     told: Told
 
 

@@ -13,10 +13,10 @@ import pkgutil
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import MISSING, dataclass, fields
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 from urllib.parse import SplitResult, urlsplit
 
 from gpuscope.base.config_values import ConfigMapping
@@ -29,11 +29,19 @@ from gpuscope.judge.notify.channel import (
     Channel,
     ChannelConfig,
     ChannelKey,
+    ComposedMessage,
+    SecretText,
     Sender,
     SendError,
     Told,
+    attempt_seconds,
     finish,
+    post_json,
     read_channel_http,
+    read_plain_url,
+    read_secret,
+    read_texts,
+    url_host,
 )
 from gpuscope.judge.notify.message_texts import SHARED_DEFAULTS, Messages
 from gpuscope.judge.notify.notification import Notification
@@ -264,3 +272,142 @@ def build_receiver(receiver: str, configs: Sequence[ChannelConfig], messages: Me
 def url_segments(parts: SplitResult) -> list[str]:
     """Of a URL whose host is one of them: `discord://ID/TOKEN`."""
     return [part for part in (parts.netloc, *parts.path.split("/")) if part]
+
+
+# What most kinds have in common: an entry with `http_config`, and a JSON document that is posted.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpChannelConfig:
+    kind: ClassVar[str]
+    send_resolved: bool = True
+    http: HttpConfig = PLAIN_HTTP
+    timeout: float = 0.0
+    """Of one attempt; 0 means: until the group's next flush."""
+
+    def endpoint(self) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookUrlConfig(HttpChannelConfig):
+    url: SecretText
+
+    def endpoint(self) -> str:
+        return self.url.reveal()
+
+    def target(self) -> str:
+        return self.url.host()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiUrlConfig(HttpChannelConfig):
+    api_url: str
+
+    def endpoint(self) -> str:
+        return self.api_url
+
+    def target(self) -> str:
+        return url_host(self.api_url)
+
+
+Config = TypeVar("Config", bound=HttpChannelConfig)
+
+
+def read_entry(config: type[Config], table: ConfigMapping, http: HttpConfig, **given: Any) -> Config:
+    """An entry of a receiver: each field that is not given is the key of its name, with the field's default, if
+    it is a text, a switch, a number or a mapping of templates."""
+    values = {"http": read_channel_http(table, http), "timeout": 0.0, **given}
+    for field in fields(config):
+        if field.name in values:
+            continue
+        default: Any = field.default if field.default_factory is MISSING else field.default_factory()
+        if isinstance(default, bool):
+            values[field.name] = table.switch(field.name, default)
+        elif isinstance(default, int):
+            values[field.name] = table.count(field.name, default)
+        elif isinstance(default, str):
+            values[field.name] = table.text(field.name, default)
+        elif field.name == "texts":
+            values[field.name] = read_texts(table, default)
+    return config(**values)
+
+
+@dataclass(frozen=True, slots=True)
+class ApiGlobals:
+    """What an entry may leave out if `global` has it: `KIND_api_url`, and secrets such as `KIND_api_key`."""
+
+    kind: str
+    api_url: str
+    secrets: Mapping[str, SecretText]
+
+    @classmethod
+    def reader(cls, kind: str, api_url: str, *secrets: str) -> Callable[[ConfigMapping], ApiGlobals]:
+        def read(table: ConfigMapping) -> ApiGlobals:
+            url = read_plain_url(table, f"{kind}_api_url", api_url)
+            return cls(kind, url, {key: read_secret(table, f"{kind}_{key}") for key in secrets})
+
+        return read
+
+    def read_url(self, table: ConfigMapping) -> str:
+        return read_plain_url(table, "api_url", self.api_url)
+
+    def read_secret(self, table: ConfigMapping, key: str) -> SecretText:
+        secret = read_secret(table, key) or self.secrets[key]
+        if not secret:
+            table.fail(key, f"is missing, and so is {self.kind}_{key} in global")
+        return secret
+
+
+def read_attachment_fields(table: ConfigMapping, *, are_required: bool = True) -> tuple[dict[str, Any], ...]:
+    """`fields` of Slack and its relatives: title, value and, if it is given, short."""
+    entries = []
+    for part in table.tables("fields"):
+        entry: dict[str, Any] = {key: part.text(key) for key in ("title", "value")}
+        for key, value in entry.items():
+            if are_required and not value:
+                part.fail(key, "is missing")
+        if part.has("short"):
+            entry["short"] = part.switch("short", False)
+        finish(part)
+        entries.append(entry)
+    return tuple(entries)
+
+
+class JsonSender(Generic[Config]):
+    """Posts the document of `compose`; a kind overrides what is different."""
+
+    retried_statuses: tuple[int, ...] = (429,)
+
+    def __init__(self, config: Config, messages: Messages) -> None:
+        self._config = config
+        self._messages = messages
+
+    def compose(self, notification: Notification) -> ComposedMessage:
+        raise NotImplementedError
+
+    def url(self, notification: Notification) -> str:
+        return self._config.endpoint()
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        return ()
+
+    def check_answer(self, body: bytes) -> None:
+        """Raises SendError for an answer that refuses the message although its status is 2xx."""
+
+    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+        document, told = self.compose(notification)
+        response = post_json(
+            self.url(notification),
+            document,
+            self._config.http,
+            attempt_seconds(timeout_seconds, self._config.timeout),
+            retried_statuses=self.retried_statuses,
+            headers=self.headers(),
+        )
+        self.check_answer(response.body)
+        return told
+
+
+def bearer_header(token: SecretText) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {token.reveal()}"),) if token else ()

@@ -8,18 +8,16 @@ from urllib.parse import SplitResult
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
-    ComposedMessage,
-    SecretText,
-    Told,
-    cut,
-    post_json,
-    read_channel_http,
-    read_required_url,
+from gpuscope.judge.notify.channel import ComposedMessage, SecretText, cut, read_required_url
+from gpuscope.judge.notify.channels import (
+    ChannelKind,
+    JsonSender,
+    UrlForm,
+    WebhookUrlConfig,
+    read_entry,
+    url_segments,
 )
-from gpuscope.judge.notify.channels import ChannelKind, UrlForm, url_segments
-from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
+from gpuscope.judge.notify.message_texts import MARKDOWN, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 
 MAX_TITLE_CHARACTERS = 256
@@ -37,11 +35,8 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscordConfig:
+class DiscordConfig(WebhookUrlConfig):
     kind: ClassVar[str] = "discord"
-    url: SecretText
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     title: str = TITLE
     message: str = MESSAGE
     content: str = CONTENT
@@ -50,21 +45,9 @@ class DiscordConfig:
     avatar_url: str = ""
     """Not a template."""
 
-    def target(self) -> str:
-        return self.url.host()
-
 
 def _read(table: ConfigMapping, http: HttpConfig, own: None) -> DiscordConfig:
-    return DiscordConfig(
-        url=read_required_url(table, "webhook_url"),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        title=table.text("title", TITLE),
-        message=table.text("message", MESSAGE),
-        content=table.text("content", CONTENT),
-        username=table.text("username"),
-        avatar_url=table.text("avatar_url"),
-    )
+    return read_entry(DiscordConfig, table, http, url=read_required_url(table, "webhook_url"))
 
 
 def _parse_url(url: str, parts: SplitResult) -> DiscordConfig | None:
@@ -74,11 +57,7 @@ def _parse_url(url: str, parts: SplitResult) -> DiscordConfig | None:
     return DiscordConfig(url=SecretText("https://discord.com/api/webhooks/" + "/".join(words)))
 
 
-class DiscordSender:
-    def __init__(self, config: DiscordConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
+class DiscordSender(JsonSender[DiscordConfig]):
     def compose(self, notification: Notification) -> ComposedMessage:
         config, messages = self._config, self._messages
         message = messages.fit(
@@ -100,13 +79,6 @@ class DiscordSender:
         if config.avatar_url:
             document["avatar_url"] = config.avatar_url
         return ComposedMessage(document, message.told)
-
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        document, told = self.compose(notification)
-        post_json(
-            self._config.url.reveal(), document, self._config.http, timeout_seconds, retried_statuses=(429,)
-        )
-        return told
 
 
 KIND = ChannelKind(

@@ -9,40 +9,26 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
     NO_SECRET,
-    PLAIN_HTTP,
     ComposedMessage,
     SecretText,
-    Told,
-    attempt_seconds,
     encode,
     has_authorization,
-    post_json,
-    read_channel_http,
     read_required_url,
     read_secret,
 )
-from gpuscope.judge.notify.channels import ChannelKind
+from gpuscope.judge.notify.channels import ChannelKind, JsonSender, WebhookUrlConfig, bearer_header, read_entry
 from gpuscope.judge.notify.channels.webhook import webhook_body
-from gpuscope.judge.notify.message_texts import Messages
 from gpuscope.judge.notify.notification import Notification
 
 MAX_BODY_BYTES = 512 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncidentioConfig:
+class IncidentioConfig(WebhookUrlConfig):
     kind: ClassVar[str] = "incidentio"
-    url: SecretText
     token: SecretText = NO_SECRET
     """Sent as a bearer token; empty if `http_config` has the credentials."""
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     max_alerts: int = 0
-    timeout: float = 0.0
-    """Of one attempt; 0 means: until the group's next flush."""
-
-    def target(self) -> str:
-        return self.url.host()
 
 
 def _read(table: ConfigMapping, http: HttpConfig, own: None) -> IncidentioConfig:
@@ -51,20 +37,11 @@ def _read(table: ConfigMapping, http: HttpConfig, own: None) -> IncidentioConfig
         table.fail("alert_source_token", "it is sent as authorization; remove authorization from http_config")
     if not token and not has_own and table.has("http_config"):
         table.fail("alert_source_token", "is missing, and http_config has no authorization")
-    return IncidentioConfig(
-        url=read_required_url(table, "url"),
-        token=token,
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        max_alerts=table.count("max_alerts", 0),
-        timeout=table.duration("timeout", 0.0),
-    )
+    url, timeout = read_required_url(table, "url"), table.duration("timeout", 0.0)
+    return read_entry(IncidentioConfig, table, http, url=url, token=token, timeout=timeout)
 
 
-class IncidentioSender:
-    def __init__(self, config: IncidentioConfig, messages: Messages) -> None:
-        self._config = config
-
+class IncidentioSender(JsonSender[IncidentioConfig]):
     def compose(self, notification: Notification) -> ComposedMessage:
         most = self._config.max_alerts
         document: dict[str, Any] = {**webhook_body(notification, most), "version": "1"}
@@ -76,18 +53,8 @@ class IncidentioSender:
             told = notification.first(1)
         return ComposedMessage(document, told.fingerprints)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        config = self._config
-        document, told = self.compose(notification)
-        post_json(
-            config.url.reveal(),
-            document,
-            config.http,
-            attempt_seconds(timeout_seconds, config.timeout),
-            retried_statuses=(429,),
-            headers=(("authorization", f"Bearer {config.token.reveal()}"),) if config.token else (),
-        )
-        return told
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        return bearer_header(self._config.token)
 
 
 KIND = ChannelKind(

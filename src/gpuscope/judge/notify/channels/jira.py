@@ -16,7 +16,6 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
     NOBODY_TOLD,
-    PLAIN_HTTP,
     ComposedMessage,
     SendError,
     Told,
@@ -24,14 +23,12 @@ from gpuscope.judge.notify.channel import (
     encode,
     finish,
     join_url,
-    read_channel_http,
     read_plain_url,
     request,
-    url_host,
 )
-from gpuscope.judge.notify.channels import ChannelKind
+from gpuscope.judge.notify.channels import ApiUrlConfig, ChannelKind, JsonSender, read_entry
 from gpuscope.judge.notify.channels.webhook import expand_document
-from gpuscope.judge.notify.message_texts import Messages, default_template
+from gpuscope.judge.notify.message_texts import default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 
 MAX_SUMMARY_CHARACTERS = 255
@@ -61,14 +58,11 @@ class JiraField:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JiraConfig:
+class JiraConfig(ApiUrlConfig):
     kind: ClassVar[str] = "jira"
-    api_url: str
     project: str
     issue_type: str
     api_type: str = "auto"
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     summary: JiraField = JiraField(SUMMARY)
     description: JiraField = JiraField(DESCRIPTION)
     priority: str = PRIORITY
@@ -79,9 +73,6 @@ class JiraConfig:
     resolve_transition: str = ""
     wont_fix_resolution: str = ""
     reopen_duration: float = 0.0
-
-    def target(self) -> str:
-        return url_host(self.api_url)
 
 
 def _read_globals(table: ConfigMapping) -> str:
@@ -99,21 +90,18 @@ def _read(table: ConfigMapping, http: HttpConfig, api_url: str) -> JiraConfig:
     fields = table.raw("fields") or {}
     if not isinstance(fields, dict):
         table.fail("fields", "must be a mapping")
-    return JiraConfig(
+    return read_entry(
+        JiraConfig,
+        table,
+        http,
         api_url=read_plain_url(table, "api_url", api_url),
         project=table.text("project"),
         issue_type=table.text("issue_type"),
         api_type=table.one_of("api_type", "auto", API_TYPES),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
         summary=_read_field(table, "summary", SUMMARY),
         description=_read_field(table, "description", DESCRIPTION),
-        priority=table.text("priority", PRIORITY),
         labels=table.strings("labels"),
         fields=fields,
-        reopen_transition=table.text("reopen_transition"),
-        resolve_transition=table.text("resolve_transition"),
-        wont_fix_resolution=table.text("wont_fix_resolution"),
         reopen_duration=table.duration("reopen_duration", 0.0),
     )
 
@@ -128,11 +116,7 @@ def _read_field(table: ConfigMapping, key: str, default: str) -> JiraField:
     return text
 
 
-class JiraSender:
-    def __init__(self, config: JiraConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
+class JiraSender(JsonSender[JiraConfig]):
     def send(self, notification: Notification, timeout_seconds: float) -> Told:
         issue = self._find_issue(notification, timeout_seconds)
         if issue is None and notification.status != FIRING:

@@ -8,20 +8,15 @@ from typing import Any, ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
-    ComposedMessage,
-    SecretText,
-    Told,
-    cut,
-    finish,
-    post_json,
-    read_channel_http,
-    read_secret_url,
-    read_texts,
+from gpuscope.judge.notify.channel import ComposedMessage, SecretText, cut, finish, read_secret_url, read_texts
+from gpuscope.judge.notify.channels import (
+    ChannelKind,
+    JsonSender,
+    WebhookUrlConfig,
+    read_attachment_fields,
+    read_entry,
 )
-from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
+from gpuscope.judge.notify.message_texts import MARKDOWN, default_template
 from gpuscope.judge.notify.notification import Notification
 
 MAX_TEXT_CHARACTERS = 16_383
@@ -67,11 +62,8 @@ class MattermostPriority:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MattermostConfig:
+class MattermostConfig(WebhookUrlConfig):
     kind: ClassVar[str] = "mattermost"
-    url: SecretText
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     own: MattermostAttachment = field(default_factory=lambda: MattermostAttachment(DEFAULTS))
     """The texts of the message, and of its attachment if there are no others."""
     attachments: tuple[MattermostAttachment, ...] = ()
@@ -93,11 +85,12 @@ def _read(table: ConfigMapping, http: HttpConfig, url: SecretText) -> Mattermost
     props = table.table("props")
     card = props.text("card")
     finish(props)
-    return MattermostConfig(
+    return read_entry(
+        MattermostConfig,
+        table,
+        http,
         url=url,
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        own=MattermostAttachment(read_texts(table, DEFAULTS), _read_fields(table)),
+        own=MattermostAttachment(read_texts(table, DEFAULTS), read_attachment_fields(table)),
         attachments=tuple(_read_attachment(entry) for entry in table.tables("attachments")),
         card=card,
         priority=_read_priority(table.table("priority")),
@@ -105,7 +98,9 @@ def _read(table: ConfigMapping, http: HttpConfig, url: SecretText) -> Mattermost
 
 
 def _read_attachment(table: ConfigMapping) -> MattermostAttachment:
-    attachment = MattermostAttachment(read_texts(table, dict.fromkeys(_ATTACHMENT, "")), _read_fields(table))
+    attachment = MattermostAttachment(
+        read_texts(table, dict.fromkeys(_ATTACHMENT, "")), read_attachment_fields(table)
+    )
     finish(table)
     return attachment
 
@@ -120,24 +115,8 @@ def _read_priority(table: ConfigMapping) -> MattermostPriority:
     return priority
 
 
-def _read_fields(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
-    fields = []
-    for part in table.tables("fields"):
-        entry: dict[str, Any] = {key: part.text(key) for key in ("title", "value")}
-        for key, value in entry.items():
-            if not value:
-                part.fail(key, "is missing")
-        if part.has("short"):
-            entry["short"] = part.switch("short", False)
-        finish(part)
-        fields.append(entry)
-    return tuple(fields)
-
-
-class MattermostSender:
-    def __init__(self, config: MattermostConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
+class MattermostSender(JsonSender[MattermostConfig]):
+    retried_statuses = ()
 
     def compose(self, notification: Notification) -> ComposedMessage:
         config, messages = self._config, self._messages
@@ -193,11 +172,6 @@ class MattermostSender:
         if config.persistent_notifications and name == "urgent":
             priority["persistent_notifications"] = True
         return priority
-
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        document, told = self.compose(notification)
-        post_json(self._config.url.reveal(), document, self._config.http, timeout_seconds)
-        return told
 
 
 KIND = ChannelKind(

@@ -7,19 +7,9 @@ from typing import ClassVar
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
-    ComposedMessage,
-    SecretText,
-    Told,
-    cut,
-    encode,
-    post_json,
-    read_channel_http,
-    read_required_url,
-)
-from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
+from gpuscope.judge.notify.channel import ComposedMessage, cut, encode, read_required_url
+from gpuscope.judge.notify.channels import ChannelKind, JsonSender, WebhookUrlConfig, read_entry
+from gpuscope.judge.notify.message_texts import MARKDOWN, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 
 MAX_MESSAGE_BYTES = 27_000
@@ -36,34 +26,19 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MsTeamsConfig:
+class MsTeamsConfig(WebhookUrlConfig):
     kind: ClassVar[str] = "msteams"
-    url: SecretText
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     title: str = TITLE
     summary: str = SUMMARY
     text: str = TEXT
 
-    def target(self) -> str:
-        return self.url.host()
-
 
 def _read(table: ConfigMapping, http: HttpConfig, own: None) -> MsTeamsConfig:
-    return MsTeamsConfig(
-        url=read_required_url(table, "webhook_url"),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        title=table.text("title", TITLE),
-        summary=table.text("summary", SUMMARY),
-        text=table.text("text", TEXT),
-    )
+    return read_entry(MsTeamsConfig, table, http, url=read_required_url(table, "webhook_url"))
 
 
-class MsTeamsSender:
-    def __init__(self, config: MsTeamsConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
+class MsTeamsSender(JsonSender[MsTeamsConfig]):
+    retried_statuses = ()
 
     def compose(self, notification: Notification) -> ComposedMessage:
         card: dict[str, object] = {
@@ -84,11 +59,6 @@ class MsTeamsSender:
 
         fitted = self._messages.fit(self._config.text, notification, shorten, MARKDOWN)
         return ComposedMessage({**card, "text": fitted.text}, fitted.told)
-
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        document, told = self.compose(notification)
-        post_json(self._config.url.reveal(), document, self._config.http, timeout_seconds)
-        return told
 
 
 KIND = ChannelKind(

@@ -8,19 +8,9 @@ from urllib.parse import SplitResult
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
-    ComposedMessage,
-    SecretText,
-    Told,
-    cut,
-    encode,
-    post_json,
-    read_channel_http,
-    read_required_url,
-)
-from gpuscope.judge.notify.channels import ChannelKind, UrlForm
-from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
+from gpuscope.judge.notify.channel import ComposedMessage, SecretText, cut, encode, read_required_url
+from gpuscope.judge.notify.channels import ChannelKind, JsonSender, UrlForm, WebhookUrlConfig, read_entry
+from gpuscope.judge.notify.message_texts import MARKDOWN, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 
 MAX_TITLE_CHARACTERS = 1000
@@ -36,37 +26,21 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MsTeamsV2Config:
+class MsTeamsV2Config(WebhookUrlConfig):
     kind: ClassVar[str] = "msteamsv2"
-    url: SecretText
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     title: str = TITLE
     text: str = TEXT
 
-    def target(self) -> str:
-        return self.url.host()
-
 
 def _read(table: ConfigMapping, http: HttpConfig, own: None) -> MsTeamsV2Config:
-    return MsTeamsV2Config(
-        url=read_required_url(table, "webhook_url"),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        title=table.text("title", TITLE),
-        text=table.text("text", TEXT),
-    )
+    return read_entry(MsTeamsV2Config, table, http, url=read_required_url(table, "webhook_url"))
 
 
 def _parse_url(url: str, parts: SplitResult) -> MsTeamsV2Config | None:
     return MsTeamsV2Config(url=SecretText(url.partition("+")[2])) if parts.hostname else None
 
 
-class MsTeamsV2Sender:
-    def __init__(self, config: MsTeamsV2Config, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
+class MsTeamsV2Sender(JsonSender[MsTeamsV2Config]):
     def compose(self, notification: Notification) -> ComposedMessage:
         title = self._messages.title(self._config.title, notification, MARKDOWN)
         is_firing = notification.status == FIRING
@@ -79,13 +53,6 @@ class MsTeamsV2Sender:
 
         fitted = self._messages.fit(self._config.text, notification, shorten, MARKDOWN)
         return ComposedMessage(_card(title, fitted.text, is_firing=is_firing), fitted.told)
-
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        document, told = self.compose(notification)
-        post_json(
-            self._config.url.reveal(), document, self._config.http, timeout_seconds, retried_statuses=(429,)
-        )
-        return told
 
 
 def _card(title: str, text: str, *, is_firing: bool) -> dict[str, object]:

@@ -9,18 +9,10 @@ from dataclasses import dataclass
 from typing import ClassVar
 from urllib.parse import SplitResult, unquote
 
-from gpuscope.base.http_config import HttpConfig, basic_header
-from gpuscope.judge.notify.channel import (
-    NO_SECRET,
-    PLAIN_HTTP,
-    ComposedMessage,
-    SecretText,
-    Told,
-    cut,
-    post_json,
-)
-from gpuscope.judge.notify.channels import ChannelKind, UrlForm
-from gpuscope.judge.notify.message_texts import PLAIN_TEXT, SUBJECT, Messages
+from gpuscope.base.http_config import basic_header
+from gpuscope.judge.notify.channel import NO_SECRET, ComposedMessage, SecretText, cut
+from gpuscope.judge.notify.channels import ChannelKind, JsonSender, UrlForm, WebhookUrlConfig, bearer_header
+from gpuscope.judge.notify.message_texts import PLAIN_TEXT, SUBJECT
 from gpuscope.judge.notify.notification import FIRING, Notification, page_link, web_link
 
 MAX_TITLE_CHARACTERS = 200
@@ -31,20 +23,15 @@ _DEFAULT_PRIORITY = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NtfyConfig:
+class NtfyConfig(WebhookUrlConfig):
+    """Its URL is the server's, without the topic."""
+
     kind: ClassVar[str] = "ntfy"
-    url: SecretText
-    """The server, without the topic."""
     topic: SecretText
     """A secret: anyone who knows the topic can read its messages."""
     token: SecretText = NO_SECRET
     username: str = ""
     password: SecretText = NO_SECRET
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
-
-    def target(self) -> str:
-        return self.url.host()
 
 
 def _parse_url(url: str, parts: SplitResult) -> NtfyConfig | None:
@@ -62,11 +49,7 @@ def _parse_url(url: str, parts: SplitResult) -> NtfyConfig | None:
     )
 
 
-class NtfySender:
-    def __init__(self, config: NtfyConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
+class NtfySender(JsonSender[NtfyConfig]):
     def compose(self, notification: Notification) -> ComposedMessage:
         is_firing = notification.status == FIRING
         severities = {alert.labels.get("severity", "") for alert in notification.firing}
@@ -83,23 +66,11 @@ class NtfySender:
             document["click"] = link
         return ComposedMessage(document, message.told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+    def headers(self) -> tuple[tuple[str, str], ...]:
         config = self._config
-        headers: tuple[tuple[str, str], ...] = ()
-        if config.token:
-            headers = (("authorization", f"Bearer {config.token.reveal()}"),)
-        elif config.username:
-            headers = (basic_header(config.username, config.password.reveal()),)
-        document, told = self.compose(notification)
-        post_json(
-            config.url.reveal(),
-            document,
-            config.http,
-            timeout_seconds,
-            retried_statuses=(429,),
-            headers=headers,
-        )
-        return told
+        if config.username and not config.token:
+            return (basic_header(config.username, config.password.reveal()),)
+        return bearer_header(config.token)
 
 
 def _shorten(text: str) -> str:

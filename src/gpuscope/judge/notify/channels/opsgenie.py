@@ -10,23 +10,17 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
     NOBODY_TOLD,
-    PLAIN_HTTP,
     ComposedMessage,
     SecretText,
     Told,
     cut,
     encode,
     join_url,
-    read_channel_http,
-    read_plain_url,
-    read_secret,
     read_text_tables,
-    read_texts,
     request,
-    url_host,
 )
-from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.message_texts import Messages, default_template
+from gpuscope.judge.notify.channels import ApiGlobals, ApiUrlConfig, ChannelKind, JsonSender, read_entry
+from gpuscope.judge.notify.message_texts import default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
 
 API_URL = "https://api.opsgenie.com/"
@@ -51,13 +45,10 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpsgenieConfig:
+class OpsgenieConfig(ApiUrlConfig):
     kind: ClassVar[str] = "opsgenie"
     api_key: SecretText
     """A template."""
-    api_url: str = API_URL
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     texts: Mapping[str, str] = field(default_factory=lambda: DEFAULTS)
     details: Mapping[str, str] = field(default_factory=dict)
     """Sent with the common labels."""
@@ -65,35 +56,16 @@ class OpsgenieConfig:
     update_alerts: bool = False
     """Write message and description anew with each notification: Opsgenie only counts a repeated alert."""
 
-    def target(self) -> str:
-        return url_host(self.api_url)
 
-
-@dataclass(frozen=True, slots=True)
-class OpsgenieGlobals:
-    api_url: str
-    api_key: SecretText
-
-
-def _read_globals(table: ConfigMapping) -> OpsgenieGlobals:
-    return OpsgenieGlobals(
-        read_plain_url(table, "opsgenie_api_url", API_URL), read_secret(table, "opsgenie_api_key")
-    )
-
-
-def _read(table: ConfigMapping, http: HttpConfig, own: OpsgenieGlobals) -> OpsgenieConfig:
-    api_key = read_secret(table, "api_key") or own.api_key
-    if not api_key:
-        table.fail("api_key", "is missing, and so is opsgenie_api_key in global")
-    return OpsgenieConfig(
-        api_key=api_key,
-        api_url=read_plain_url(table, "api_url", own.api_url),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        texts=read_texts(table, DEFAULTS),
+def _read(table: ConfigMapping, http: HttpConfig, own: ApiGlobals) -> OpsgenieConfig:
+    return read_entry(
+        OpsgenieConfig,
+        table,
+        http,
+        api_key=own.read_secret(table, "api_key"),
+        api_url=own.read_url(table),
         details=table.labels("details"),
         responders=_read_responders(table),
-        update_alerts=table.switch("update_alerts", False),
     )
 
 
@@ -108,11 +80,7 @@ def _read_responders(table: ConfigMapping) -> tuple[Mapping[str, str], ...]:
     return responders
 
 
-class OpsgenieSender:
-    def __init__(self, config: OpsgenieConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
+class OpsgenieSender(JsonSender[OpsgenieConfig]):
     def compose(self, notification: Notification) -> ComposedMessage:
         """The document that makes the alert."""
         config, messages = self._config, self._messages
@@ -191,7 +159,7 @@ KIND = ChannelKind(
     summary="Opsgenie's alert API",
     sender=OpsgenieSender,
     read=_read,
-    read_globals=_read_globals,
+    read_globals=ApiGlobals.reader("opsgenie", API_URL, "api_key"),
     texts=TEXTS,
     secret_keys=("api_key", "opsgenie_api_key"),
 )

@@ -12,23 +12,25 @@ from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
     NO_SECRET,
     NOBODY_TOLD,
-    PLAIN_HTTP,
     ComposedMessage,
     SecretText,
     SendError,
-    Told,
-    attempt_seconds,
     cut,
     encode,
-    post_json,
-    read_channel_http,
     read_plain_url,
     read_secret,
     read_text_tables,
     read_texts,
     url_host,
 )
-from gpuscope.judge.notify.channels import ChannelKind, UrlForm, url_segments
+from gpuscope.judge.notify.channels import (
+    ChannelKind,
+    HttpChannelConfig,
+    JsonSender,
+    UrlForm,
+    read_entry,
+    url_segments,
+)
 from gpuscope.judge.notify.channels.webhook import expand_document
 from gpuscope.judge.notify.message_texts import Messages, default_template
 from gpuscope.judge.notify.notification import FIRING, Notification
@@ -63,21 +65,17 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PagerDutyConfig:
+class PagerDutyConfig(HttpChannelConfig):
     kind: ClassVar[str] = "pagerduty"
     routing_key: SecretText
     """Of the Events API v2."""
     service_key: SecretText = NO_SECRET
     """Of the older API v1, which is used if both are given, as in Alertmanager."""
     url: str = V2_URL
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     texts: Mapping[str, str] = field(default_factory=lambda: {**DEFAULTS, "source": CLIENT})
     details: Mapping[str, Any] = field(default_factory=lambda: DETAILS)
     images: tuple[Mapping[str, str], ...] = ()
     links: tuple[Mapping[str, str], ...] = ()
-    timeout: float = 0.0
-    """Of one attempt; 0 means: until the group's next flush."""
 
     def target(self) -> str:
         return url_host(self.url)
@@ -97,12 +95,13 @@ def _read(table: ConfigMapping, http: HttpConfig, url: str) -> PagerDutyConfig:
     details = table.raw("details") or {}
     if not isinstance(details, dict):
         table.fail("details", "must be a mapping")
-    return PagerDutyConfig(
+    return read_entry(
+        PagerDutyConfig,
+        table,
+        http,
         routing_key=routing_key,
         service_key=service_key,
         url=read_plain_url(table, "url", url),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
         texts=texts,
         details={**DETAILS, **details},
         images=read_text_tables(table, "images", ("href", "alt", "src")),
@@ -116,10 +115,11 @@ def _parse_url(url: str, parts: SplitResult) -> PagerDutyConfig | None:
     return PagerDutyConfig(routing_key=SecretText(words[0])) if len(words) == 1 else None
 
 
-class PagerDutySender:
+class PagerDutySender(JsonSender[PagerDutyConfig]):
     def __init__(self, config: PagerDutyConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
+        super().__init__(config, messages)
+        if config.service_key:
+            self.retried_statuses = (403,)  # v1's status for too many requests
 
     def compose(self, notification: Notification) -> ComposedMessage:
         config = self._config
@@ -137,6 +137,8 @@ class PagerDutySender:
         if len(encode(document)) > MAX_EVENT_BYTES:
             too_large = {"error": "details are left out: the event would be larger than PagerDuty accepts"}
             document, told = build(texts, too_large, action, key, expand), NOBODY_TOLD
+        if not (document.get("routing_key") or document.get("service_key")):
+            raise SendError("the routing key is empty", may_retry=False)
         return ComposedMessage(document, told)
 
     def _v2(
@@ -180,16 +182,8 @@ class PagerDutySender:
             document |= {"client": texts["client"], "client_url": texts["client_url"]}
         return document
 
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        config = self._config
-        document, told = self.compose(notification)
-        if not (document.get("routing_key") or document.get("service_key")):
-            raise SendError("the routing key is empty", may_retry=False)
-        # Too many requests are a 403 in v1.
-        url, status = (V1_URL, 403) if config.service_key else (config.url, 429)
-        seconds = attempt_seconds(timeout_seconds, config.timeout)
-        post_json(url, document, config.http, seconds, retried_statuses=(status,))
-        return told
+    def url(self, notification: Notification) -> str:
+        return V1_URL if self._config.service_key else self._config.url
 
 
 KIND = ChannelKind(

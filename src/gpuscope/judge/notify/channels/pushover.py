@@ -10,19 +10,9 @@ from urllib.parse import urlencode
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
-    SecretText,
-    Told,
-    cut,
-    read_channel_http,
-    read_secret,
-    read_texts,
-    request,
-    url_host,
-)
-from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.message_texts import HTML, PLAIN, FittedText, Messages, default_template
+from gpuscope.judge.notify.channel import ComposedMessage, SecretText, Told, cut, read_secret, request
+from gpuscope.judge.notify.channels import ApiUrlConfig, ChannelKind, JsonSender, read_entry
+from gpuscope.judge.notify.message_texts import HTML, PLAIN, FittedText, default_template
 from gpuscope.judge.notify.notification import Notification
 
 API_URL = "https://api.pushover.net/1/messages.json"
@@ -50,24 +40,19 @@ _DURATION_PART = re.compile(r"(\d{1,18}(?:\.\d{0,18})?|\.\d{1,18})(ns|us|µs|ms|
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PushoverConfig:
+class PushoverConfig(ApiUrlConfig):
     kind: ClassVar[str] = "pushover"
     user_key: SecretText
     """A template."""
     token: SecretText
     """A template."""
     api_url: str = API_URL
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     texts: Mapping[str, str] = field(default_factory=lambda: DEFAULTS)
     retry: float = 60.0
     expire: float = 3600.0
     ttl: float = 0.0
     is_html: bool = False
     is_monospace: bool = False
-
-    def target(self) -> str:
-        return url_host(self.api_url)
 
 
 def _parse_duration(value: object) -> float:
@@ -90,12 +75,13 @@ def _read(table: ConfigMapping, http: HttpConfig, own: None) -> PushoverConfig:
     is_html, is_monospace = table.switch("html", False), table.switch("monospace", False)
     if is_html and is_monospace:
         table.fail("monospace", "give it or html, not both")
-    return PushoverConfig(
+    return read_entry(
+        PushoverConfig,
+        table,
+        http,
+        api_url=API_URL,
         user_key=user_key,
         token=token,
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        texts=read_texts(table, DEFAULTS),
         retry=table.parsed("retry", 60.0, _parse_duration),
         expire=table.parsed("expire", 3600.0, _parse_duration),
         ttl=table.parsed("ttl", 0.0, _parse_duration),
@@ -104,12 +90,8 @@ def _read(table: ConfigMapping, http: HttpConfig, own: None) -> PushoverConfig:
     )
 
 
-class PushoverSender:
-    def __init__(self, config: PushoverConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
-    def compose(self, notification: Notification) -> tuple[dict[str, str], Told]:
+class PushoverSender(JsonSender[PushoverConfig]):
+    def compose(self, notification: Notification) -> ComposedMessage:
         """The parameters of the query, without the keys."""
         config = self._config
         texts = {key: self._messages.title(text, notification) for key, text in config.texts.items()}
@@ -131,7 +113,7 @@ class PushoverSender:
             parameters["monospace"] = "1"
         if config.ttl >= 1:
             parameters["ttl"] = str(int(config.ttl))
-        return parameters, message.told
+        return ComposedMessage(parameters, message.told)
 
     def _message(self, notification: Notification) -> FittedText:
         def shorten(text: str) -> str:

@@ -10,23 +10,23 @@ from typing import Any, ClassVar
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
     ComposedMessage,
     SecretText,
     SendError,
-    Told,
     cut,
     finish,
     join_url,
-    post_json,
-    read_channel_http,
-    read_plain_url,
-    read_secret,
-    read_texts,
     url_host,
 )
-from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
+from gpuscope.judge.notify.channels import (
+    ApiGlobals,
+    ApiUrlConfig,
+    ChannelKind,
+    JsonSender,
+    read_attachment_fields,
+    read_entry,
+)
+from gpuscope.judge.notify.message_texts import MARKDOWN, default_template
 from gpuscope.judge.notify.notification import Notification
 
 API_URL = "https://open.rocket.chat/"
@@ -57,14 +57,12 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RocketchatConfig:
+class RocketchatConfig(ApiUrlConfig):
     kind: ClassVar[str] = "rocketchat"
     token: SecretText
     token_id: SecretText
     """The id of the token's user."""
-    api_url: str = API_URL
     send_resolved: bool = False
-    http: HttpConfig = PLAIN_HTTP
     texts: Mapping[str, str] = field(default_factory=lambda: DEFAULTS)
     fields: tuple[Mapping[str, Any], ...] = ()
     actions: tuple[Mapping[str, str], ...] = ()
@@ -74,50 +72,18 @@ class RocketchatConfig:
         return self.texts["channel"] or url_host(self.api_url)
 
 
-@dataclass(frozen=True, slots=True)
-class RocketchatGlobals:
-    api_url: str
-    token: SecretText
-    token_id: SecretText
-
-
-def _read_globals(table: ConfigMapping) -> RocketchatGlobals:
-    return RocketchatGlobals(
-        read_plain_url(table, "rocketchat_api_url", API_URL),
-        read_secret(table, "rocketchat_token"),
-        read_secret(table, "rocketchat_token_id"),
-    )
-
-
-def _read(table: ConfigMapping, http: HttpConfig, own: RocketchatGlobals) -> RocketchatConfig:
-    token = read_secret(table, "token") or own.token
-    token_id = read_secret(table, "token_id") or own.token_id
-    for key, secret in (("token", token), ("token_id", token_id)):
-        if not secret:
-            table.fail(key, f"is missing, and so is rocketchat_{key} in global")
+def _read(table: ConfigMapping, http: HttpConfig, own: ApiGlobals) -> RocketchatConfig:
     table.switch("link_names", False)  # Alertmanager reads it and does not send it
-    return RocketchatConfig(
-        token=token,
-        token_id=token_id,
-        api_url=read_plain_url(table, "api_url", own.api_url),
-        send_resolved=table.switch("send_resolved", False),
-        http=read_channel_http(table, http),
-        texts=read_texts(table, DEFAULTS),
-        fields=_read_fields(table),
+    return read_entry(
+        RocketchatConfig,
+        table,
+        http,
+        token=own.read_secret(table, "token"),
+        token_id=own.read_secret(table, "token_id"),
+        api_url=own.read_url(table),
+        fields=read_attachment_fields(table, are_required=False),
         actions=_read_actions(table),
-        short_fields=table.switch("short_fields", False),
     )
-
-
-def _read_fields(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
-    fields = []
-    for part in table.tables("fields"):
-        entry: dict[str, Any] = {key: part.text(key) for key in ("title", "value")}
-        if part.has("short"):
-            entry["short"] = part.switch("short", False)
-        finish(part)
-        fields.append(entry)
-    return tuple(fields)
 
 
 def _read_actions(table: ConfigMapping) -> tuple[Mapping[str, str], ...]:
@@ -131,10 +97,8 @@ def _read_actions(table: ConfigMapping) -> tuple[Mapping[str, str], ...]:
     return tuple(actions)
 
 
-class RocketchatSender:
-    def __init__(self, config: RocketchatConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
+class RocketchatSender(JsonSender[RocketchatConfig]):
+    retried_statuses = ()
 
     def compose(self, notification: Notification) -> ComposedMessage:
         config, messages = self._config, self._messages
@@ -171,29 +135,22 @@ class RocketchatSender:
         document: dict[str, object] = {key: text for key, text in named.items() if text}
         return ComposedMessage({**document, "attachments": [attachment]}, message.told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+    def url(self, notification: Notification) -> str:
+        return join_url(self._config.api_url, "api/v1/chat.postMessage")
+
+    def headers(self) -> tuple[tuple[str, str], ...]:
         config = self._config
-        document, told = self.compose(notification)
-        response = post_json(
-            join_url(config.api_url, "api/v1/chat.postMessage"),
-            document,
-            config.http,
-            timeout_seconds,
-            headers=(("x-auth-token", config.token.reveal()), ("x-user-id", config.token_id.reveal())),
-        )
-        _check_answer(response.body)
-        return told
+        return ("x-auth-token", config.token.reveal()), ("x-user-id", config.token_id.reveal())
 
-
-def _check_answer(body: bytes) -> None:
-    """Rocket.Chat may answer 200 to what it refuses."""
-    try:
-        answer = json.loads(body)
-    except (ValueError, RecursionError):
-        raise SendError("the answer is not JSON", may_retry=True, reason="clientError") from None
-    if not isinstance(answer, dict) or answer.get("success") is not True:
-        reason = answer.get("error") if isinstance(answer, dict) else answer
-        raise SendError(f"Rocket.Chat: {str(reason)[:200]}", may_retry=False, reason="clientError")
+    def check_answer(self, body: bytes) -> None:
+        """Rocket.Chat may answer 200 to what it refuses."""
+        try:
+            answer = json.loads(body)
+        except (ValueError, RecursionError):
+            raise SendError("the answer is not JSON", may_retry=True, reason="clientError") from None
+        if not isinstance(answer, dict) or answer.get("success") is not True:
+            reason = answer.get("error") if isinstance(answer, dict) else answer
+            raise SendError(f"Rocket.Chat: {str(reason)[:200]}", may_retry=False, reason="clientError")
 
 
 KIND = ChannelKind(
@@ -201,7 +158,7 @@ KIND = ChannelKind(
     summary="a user or bot of Rocket.Chat",
     sender=RocketchatSender,
     read=_read,
-    read_globals=_read_globals,
+    read_globals=ApiGlobals.reader("rocketchat", API_URL, "token", "token_id"),
     texts=TEXTS,
     secret_keys=("token", "token_id", "rocketchat_token", "rocketchat_token_id"),
     plain_keys=("token", "token_id"),

@@ -15,23 +15,26 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
     NO_SECRET,
-    PLAIN_HTTP,
     ComposedMessage,
     SecretText,
     SendError,
-    Told,
-    attempt_seconds,
     cut,
     finish,
-    post_json,
-    read_channel_http,
     read_plain_url,
     read_secret,
     read_secret_url,
-    read_texts,
 )
-from gpuscope.judge.notify.channels import ChannelKind, UrlForm, url_segments
-from gpuscope.judge.notify.message_texts import SLACK, Messages, default_template
+from gpuscope.judge.notify.channels import (
+    ChannelKind,
+    JsonSender,
+    UrlForm,
+    WebhookUrlConfig,
+    bearer_header,
+    read_attachment_fields,
+    read_entry,
+    url_segments,
+)
+from gpuscope.judge.notify.message_texts import SLACK, default_template
 from gpuscope.judge.notify.notification import Notification
 
 APP_URL = "https://slack.com/api/chat.postMessage"
@@ -94,13 +97,11 @@ and {{ . }} more{{ end }}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SlackConfig:
+class SlackConfig(WebhookUrlConfig):
     kind: ClassVar[str] = "slack"
-    url: SecretText
     token: SecretText = NO_SECRET
     """An app's token, sent as a bearer token; empty for an incoming webhook."""
     send_resolved: bool = False
-    http: HttpConfig = PLAIN_HTTP
     texts: Mapping[str, str] = field(default_factory=lambda: DEFAULTS)
     """The templates by key: title, text, color, …"""
     fields: tuple[Mapping[str, Any], ...] = ()
@@ -108,8 +109,6 @@ class SlackConfig:
     short_fields: bool = False
     link_names: bool = False
     mrkdwn_in: tuple[str, ...] = ("fallback", "pretext", "text")
-    timeout: float = 0.0
-    """Of one attempt; 0 means: until the group's next flush."""
 
     def target(self) -> str:
         return self.texts["channel"] or self.url.host()
@@ -136,16 +135,14 @@ def _read(table: ConfigMapping, http: HttpConfig, own: SlackGlobals) -> SlackCon
     url, token = _read_target(table, own)
     if table.switch("update_message", False):
         table.not_supported("update_message", "is not supported; each notification is a message of its own")
-    return SlackConfig(
+    return read_entry(
+        SlackConfig,
+        table,
+        http,
         url=url,
         token=token,
-        send_resolved=table.switch("send_resolved", False),
-        http=read_channel_http(table, http),
-        texts=read_texts(table, DEFAULTS),
-        fields=_read_fields(table),
+        fields=read_attachment_fields(table),
         actions=_read_actions(table),
-        short_fields=table.switch("short_fields", False),
-        link_names=table.switch("link_names", False),
         mrkdwn_in=table.strings("mrkdwn_in") or ("fallback", "pretext", "text"),
         timeout=table.duration("timeout", 0.0),
     )
@@ -166,20 +163,6 @@ def _read_target(table: ConfigMapping, own: SlackGlobals) -> tuple[SecretText, S
     if not url and not token:
         table.fail("api_url", "is missing, and so are slack_api_url and slack_app_token in global")
     return (SecretText(app_url) if token else url), token
-
-
-def _read_fields(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
-    fields = []
-    for part in table.tables("fields"):
-        entry: dict[str, Any] = {key: part.text(key) for key in ("title", "value")}
-        for key, value in entry.items():
-            if not value:
-                part.fail(key, "is missing")
-        if part.has("short"):
-            entry["short"] = part.switch("short", False)
-        finish(part)
-        fields.append(entry)
-    return tuple(fields)
 
 
 def _read_actions(table: ConfigMapping) -> tuple[Mapping[str, Any], ...]:
@@ -215,11 +198,7 @@ def _parse_url(url: str, parts: SplitResult) -> SlackConfig | None:
     )
 
 
-class SlackSender:
-    def __init__(self, config: SlackConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
+class SlackSender(JsonSender[SlackConfig]):
     def compose(self, notification: Notification) -> ComposedMessage:
         config, messages = self._config, self._messages
 
@@ -252,20 +231,23 @@ class SlackSender:
         told = fitted["text"].told if texts["text"] else fitted["message_text"].told | fitted["pretext"].told
         return ComposedMessage({**message, "attachments": [attachment]}, told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        config = self._config
-        headers = (("authorization", f"Bearer {config.token.reveal()}"),) if config.token else ()
-        document, told = self.compose(notification)
-        response = post_json(
-            config.url.reveal(),
-            document,
-            config.http,
-            attempt_seconds(timeout_seconds, config.timeout),
-            retried_statuses=(429,),
-            headers=headers,
-        )
-        _check_answer(response.body)
-        return told
+    def headers(self) -> tuple[tuple[str, str], ...]:
+        return bearer_header(self._config.token)
+
+    def check_answer(self, body: bytes) -> None:
+        """Slack answers 200 to what it refuses: `{"ok": false, "error": "…"}`, or a word other than `ok`."""
+        text = body.decode("utf-8", "replace").strip()
+        if text.startswith("{"):
+            try:
+                answer = json.loads(text)
+            except (ValueError, RecursionError):
+                return
+            if isinstance(answer, dict) and answer.get("ok") is False:
+                raise SendError(
+                    f"Slack: {str(answer.get('error'))[:200]}", may_retry=False, reason="clientError"
+                )
+        elif text and text != "ok":
+            raise SendError(f"Slack: {' '.join(text.split())[:200]}", may_retry=False, reason="clientError")
 
 
 def _shorten(text: str) -> str:
@@ -279,20 +261,6 @@ def _expand_action(action: Mapping[str, Any], expand: Callable[[str], str]) -> d
         else expand(value)
         for key, value in action.items()
     }
-
-
-def _check_answer(body: bytes) -> None:
-    """Slack answers 200 also to what it refuses: `{"ok": false, "error": "…"}`, or a word other than `ok`."""
-    text = body.decode("utf-8", "replace").strip()
-    if text.startswith("{"):
-        try:
-            answer = json.loads(text)
-        except (ValueError, RecursionError):
-            return
-        if isinstance(answer, dict) and answer.get("ok") is False:
-            raise SendError(f"Slack: {str(answer.get('error'))[:200]}", may_retry=False, reason="clientError")
-    elif text and text != "ok":
-        raise SendError(f"Slack: {' '.join(text.split())[:200]}", may_retry=False, reason="clientError")
 
 
 KIND = ChannelKind(

@@ -22,18 +22,17 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
     NO_SECRET,
-    PLAIN_HTTP,
+    ComposedMessage,
     SecretText,
     SendError,
     Told,
     cut,
     finish,
-    read_channel_http,
     read_texts,
     request,
 )
-from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.message_texts import Messages, default_template
+from gpuscope.judge.notify.channels import ChannelKind, HttpChannelConfig, JsonSender, read_entry
+from gpuscope.judge.notify.message_texts import default_template
 from gpuscope.judge.notify.notification import Notification
 
 # Signs requests to AWS (Signature Version 4), and finds the credentials for it.
@@ -127,7 +126,7 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SnsConfig:
+class SnsConfig(HttpChannelConfig):
     kind: ClassVar[str] = "sns"
     region: str = ""
     """Of the environment if it is empty."""
@@ -135,8 +134,6 @@ class SnsConfig:
     secret_key: SecretText = NO_SECRET
     profile: str = ""
     role_arn: str = ""
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     texts: Mapping[str, str] = field(default_factory=lambda: DEFAULTS)
     attributes: Mapping[str, str] = field(default_factory=dict)
     """Names and values are templates."""
@@ -157,14 +154,15 @@ def _read(table: ConfigMapping, http: HttpConfig, own: None) -> SnsConfig:
     role_arn = signing.text("role_arn")
     if signing.text("external_id") and not role_arn:
         signing.fail("external_id", "is for role_arn, which is missing")
-    config = SnsConfig(
+    config = read_entry(
+        SnsConfig,
+        table,
+        http,
         region=signing.text("region"),
         access_key=access_key,
         secret_key=SecretText(secret_key),
         profile=signing.text("profile"),
         role_arn=role_arn,
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
         texts=texts,
         attributes=table.labels("attributes"),
     )
@@ -174,12 +172,8 @@ def _read(table: ConfigMapping, http: HttpConfig, own: None) -> SnsConfig:
     return config
 
 
-class SnsSender:
-    def __init__(self, config: SnsConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
-    def compose(self, notification: Notification) -> tuple[dict[str, str], Told]:
+class SnsSender(JsonSender[SnsConfig]):
+    def compose(self, notification: Notification) -> ComposedMessage:
         """The fields of the form."""
         config, messages = self._config, self._messages
         most = MAX_SMS_BYTES if config.texts["phone_number"] else MAX_MESSAGE_BYTES
@@ -210,7 +204,7 @@ class SnsSender:
                 f"{entry}.Value.DataType": "String",
                 f"{entry}.Value.StringValue": value,
             }
-        return form, message.told
+        return ComposedMessage(form, message.told)
 
     def send(self, notification: Notification, timeout_seconds: float) -> Told:
         config = self._config

@@ -11,26 +11,22 @@ from urllib.parse import SplitResult
 
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
-from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
-    ComposedMessage,
-    SecretText,
-    SendError,
-    Told,
-    cut,
-    post_json,
-    read_channel_http,
-    read_plain_url,
-    read_secret,
+from gpuscope.judge.notify.channel import ComposedMessage, SecretText, SendError, cut, read_secret
+from gpuscope.judge.notify.channels import (
+    ApiGlobals,
+    ApiUrlConfig,
+    ChannelKind,
+    JsonSender,
+    UrlForm,
+    read_entry,
+    url_segments,
 )
-from gpuscope.judge.notify.channels import ChannelKind, UrlForm, url_segments
 from gpuscope.judge.notify.message_texts import (
     HTML,
     MARKDOWN,
     PLAIN,
     PLAIN_TEXT,
     SUBJECT,
-    Messages,
     default_template,
     fit_alerts,
 )
@@ -63,14 +59,12 @@ and {{ . }} more{{ end }}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TelegramConfig:
+class TelegramConfig(ApiUrlConfig):
     kind: ClassVar[str] = "telegram"
+    api_url: str = API_URL
     bot_token: SecretText
     chat_id: SecretText
     """A number; no secret, but it may be in a file."""
-    api_url: str = API_URL
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     message_thread_id: int = 0
     message: str = MESSAGE
     disable_notifications: bool = False
@@ -80,36 +74,20 @@ class TelegramConfig:
         return "" if self.chat_id.path else f"chat {self.chat_id.reveal()}"
 
 
-@dataclass(frozen=True, slots=True)
-class TelegramGlobals:
-    api_url: str
-    bot_token: SecretText
-
-
-def _read_globals(table: ConfigMapping) -> TelegramGlobals:
-    return TelegramGlobals(
-        read_plain_url(table, "telegram_api_url", API_URL), read_secret(table, "telegram_bot_token")
-    )
-
-
-def _read(table: ConfigMapping, http: HttpConfig, own: TelegramGlobals) -> TelegramConfig:
-    token = read_secret(table, "bot_token") or own.bot_token
-    if not token:
-        table.fail("bot_token", "is missing, and so is telegram_bot_token in global")
+def _read(table: ConfigMapping, http: HttpConfig, own: ApiGlobals) -> TelegramConfig:
+    token = own.read_secret(table, "bot_token")
     chat_id = read_secret(table, "chat_id")
     if not chat_id:
         table.fail("chat_id", "is missing")
     if chat_id.path is None and re.fullmatch(r"-?[1-9]\d{0,18}", chat_id.reveal(), re.ASCII) is None:
         table.fail("chat_id", f"{chat_id.reveal()!r} is not the number of a chat")
-    return TelegramConfig(
+    return read_entry(
+        TelegramConfig,
+        table,
+        http,
         bot_token=token,
         chat_id=chat_id,
-        api_url=read_plain_url(table, "api_url", own.api_url),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        message_thread_id=table.count("message_thread_id", 0),
-        message=table.text("message", MESSAGE),
-        disable_notifications=table.switch("disable_notifications", False),
+        api_url=own.read_url(table),
         parse_mode=table.one_of("parse_mode", "HTML", ("", "Markdown", "MarkdownV2", "HTML")),
     )
 
@@ -133,11 +111,7 @@ _ESCAPES: Mapping[str, Callable[[str], str]] = {
 _STYLES = {"": PLAIN, "HTML": HTML, "Markdown": MARKDOWN, "MarkdownV2": MARKDOWN}
 
 
-class TelegramSender:
-    def __init__(self, config: TelegramConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
-
+class TelegramSender(JsonSender[TelegramConfig]):
     def compose(self, notification: Notification) -> ComposedMessage:
         config, messages = self._config, self._messages
         escape = _ESCAPES.get(config.parse_mode, str)
@@ -168,14 +142,11 @@ class TelegramSender:
             document["message_thread_id"] = config.message_thread_id
         return ComposedMessage(document, message.told)
 
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
+    def url(self, notification: Notification) -> str:
         token = self._config.bot_token.reveal()
         if re.fullmatch(r"[\w:.-]+", token, re.ASCII) is None:
             raise SendError("the bot token has characters that no token has", may_retry=False)
-        url = f"{self._config.api_url.rstrip('/')}/bot{token}/sendMessage"
-        document, told = self.compose(notification)
-        post_json(url, document, self._config.http, timeout_seconds, retried_statuses=(429,))
-        return told
+        return f"{self._config.api_url.rstrip('/')}/bot{token}/sendMessage"
 
 
 KIND = ChannelKind(
@@ -183,7 +154,7 @@ KIND = ChannelKind(
     summary="a bot of Telegram",
     sender=TelegramSender,
     read=_read,
-    read_globals=_read_globals,
+    read_globals=ApiGlobals.reader("telegram", API_URL, "bot_token"),
     url=UrlForm(("telegram", "tgram"), "telegram://BOT_TOKEN/CHAT_ID", _parse_url),
     texts=TEXTS,
     secret_keys=("bot_token", "telegram_bot_token"),

@@ -10,16 +10,12 @@ from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
     PLAIN_HTTP,
     ComposedMessage,
-    Told,
     cut_bytes,
     has_authorization,
-    post_json,
-    read_channel_http,
     read_plain_url,
-    url_host,
 )
-from gpuscope.judge.notify.channels import ChannelKind
-from gpuscope.judge.notify.message_texts import MARKDOWN, Messages, default_template
+from gpuscope.judge.notify.channels import ApiUrlConfig, ChannelKind, JsonSender, read_entry
+from gpuscope.judge.notify.message_texts import MARKDOWN, default_template
 from gpuscope.judge.notify.notification import Notification
 
 API_URL = "https://webexapis.com/v1/messages"
@@ -31,17 +27,11 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebexConfig:
+class WebexConfig(ApiUrlConfig):
     kind: ClassVar[str] = "webex"
     room_id: str
     """A template."""
-    http: HttpConfig
-    api_url: str = API_URL
-    send_resolved: bool = True
     message: str = MESSAGE
-
-    def target(self) -> str:
-        return url_host(self.api_url)
 
 
 def _read_globals(table: ConfigMapping) -> str:
@@ -54,19 +44,12 @@ def _read(table: ConfigMapping, http: HttpConfig, api_url: str) -> WebexConfig:
         table.fail("room_id", "is missing")
     if not has_authorization(table):
         table.fail("http_config", "authorization is missing: give the bot's token as its credentials")
-    return WebexConfig(
-        room_id=room_id,
-        http=read_channel_http(table, PLAIN_HTTP),
-        api_url=read_plain_url(table, "api_url", api_url),
-        send_resolved=table.switch("send_resolved", True),
-        message=table.text("message", MESSAGE),
-    )
+    url = read_plain_url(table, "api_url", api_url)
+    return read_entry(WebexConfig, table, PLAIN_HTTP, room_id=room_id, api_url=url)
 
 
-class WebexSender:
-    def __init__(self, config: WebexConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
+class WebexSender(JsonSender[WebexConfig]):
+    retried_statuses = ()
 
     def compose(self, notification: Notification) -> ComposedMessage:
         config, messages = self._config, self._messages
@@ -78,11 +61,6 @@ class WebexSender:
         if room_id:
             document["roomId"] = room_id
         return ComposedMessage(document, message.told)
-
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        document, told = self.compose(notification)
-        post_json(self._config.api_url, document, self._config.http, timeout_seconds)
-        return told
 
 
 KIND = ChannelKind(

@@ -12,17 +12,8 @@ from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.errors import UsageError
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.yaml_file import parse_yaml
-from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
-    SecretText,
-    SendError,
-    Told,
-    attempt_seconds,
-    post_json,
-    read_channel_http,
-    read_required_url,
-)
-from gpuscope.judge.notify.channels import ChannelKind, UrlForm
+from gpuscope.judge.notify.channel import ComposedMessage, SecretText, SendError, read_required_url
+from gpuscope.judge.notify.channels import ChannelKind, JsonSender, UrlForm, WebhookUrlConfig, read_entry
 from gpuscope.judge.notify.message_texts import Messages
 from gpuscope.judge.notify.notification import Notification
 
@@ -30,31 +21,18 @@ _URL_SEPARATORS: Final = re.compile(r"[\s/:@?#\\\[\]]")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WebhookConfig:
+class WebhookConfig(WebhookUrlConfig):
+    """Its URL is a template."""
+
     kind: ClassVar[str] = "webhook"
-    url: SecretText
-    """A template."""
-    send_resolved: bool = True
-    http: HttpConfig = PLAIN_HTTP
     max_alerts: int = 0
-    timeout: float = 0.0
-    """Of one attempt; 0 means: until the group's next flush."""
     payload: Any = None
     """A document whose texts are templates; None for Alertmanager's version 4."""
 
-    def target(self) -> str:
-        return self.url.host()
-
 
 def _read(table: ConfigMapping, http: HttpConfig, own: None) -> WebhookConfig:
-    return WebhookConfig(
-        url=read_required_url(table, "url"),
-        send_resolved=table.switch("send_resolved", True),
-        http=read_channel_http(table, http),
-        max_alerts=table.count("max_alerts", 0),
-        timeout=table.duration("timeout", 0.0),
-        payload=table.raw("payload"),
-    )
+    url, timeout = read_required_url(table, "url"), table.duration("timeout", 0.0)
+    return read_entry(WebhookConfig, table, http, url=url, timeout=timeout, payload=table.raw("payload"))
 
 
 def _parse_url(url: str, parts: SplitResult) -> WebhookConfig | None:
@@ -99,24 +77,18 @@ def _typed(text: str) -> object:
     return text if isinstance(value, str) else value
 
 
-class WebhookSender:
-    def __init__(self, config: WebhookConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
+class WebhookSender(JsonSender[WebhookConfig]):
+    retried_statuses = ()
 
-    def send(self, notification: Notification, timeout_seconds: float) -> Told:
-        config = self._config
-        told = notification
-        if config.payload is not None:
-            document = expand_document(config.payload, self._messages, notification)
-        else:
-            document = webhook_body(notification, config.max_alerts)
-            told = notification.first(config.max_alerts) if config.max_alerts else notification
-        url = self._url(notification)
-        post_json(url, document, config.http, attempt_seconds(timeout_seconds, config.timeout))
-        return told.fingerprints
+    def compose(self, notification: Notification) -> ComposedMessage:
+        payload, most = self._config.payload, self._config.max_alerts
+        if payload is not None:
+            document = expand_document(payload, self._messages, notification)
+            return ComposedMessage(document, notification.fingerprints)
+        told = notification.first(most) if most else notification
+        return ComposedMessage(webhook_body(notification, most), told.fingerprints)
 
-    def _url(self, notification: Notification) -> str:
+    def url(self, notification: Notification) -> str:
         template = self._config.url.reveal()
         url = self._messages.expand(template, notification)
         if not url:

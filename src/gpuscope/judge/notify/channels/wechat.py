@@ -11,7 +11,6 @@ from typing import Any, ClassVar
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import HttpConfig
 from gpuscope.judge.notify.channel import (
-    PLAIN_HTTP,
     ComposedMessage,
     SecretText,
     SendError,
@@ -19,14 +18,9 @@ from gpuscope.judge.notify.channel import (
     cut_bytes,
     encode,
     join_url,
-    read_channel_http,
-    read_plain_url,
-    read_secret,
-    read_texts,
     request,
-    url_host,
 )
-from gpuscope.judge.notify.channels import ChannelKind
+from gpuscope.judge.notify.channels import ApiGlobals, ApiUrlConfig, ChannelKind, JsonSender, read_entry
 from gpuscope.judge.notify.message_texts import Messages, default_template
 from gpuscope.judge.notify.notification import Notification
 
@@ -51,59 +45,41 @@ TEXTS = """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WechatConfig:
+class WechatConfig(ApiUrlConfig):
     kind: ClassVar[str] = "wechat"
     api_secret: SecretText
     """A template."""
     corp_id: str
     """A template."""
-    api_url: str = API_URL
     send_resolved: bool = False
-    http: HttpConfig = PLAIN_HTTP
     texts: Mapping[str, str] = field(default_factory=lambda: DEFAULTS)
     message_type: str = "text"
 
-    def target(self) -> str:
-        return url_host(self.api_url)
+
+def _read_globals(table: ConfigMapping) -> tuple[ApiGlobals, str]:
+    read_api = ApiGlobals.reader("wechat", API_URL, "api_secret")
+    return read_api(table), table.text("wechat_api_corp_id")
 
 
-@dataclass(frozen=True, slots=True)
-class WechatGlobals:
-    api_url: str
-    api_secret: SecretText
-    corp_id: str
-
-
-def _read_globals(table: ConfigMapping) -> WechatGlobals:
-    return WechatGlobals(
-        read_plain_url(table, "wechat_api_url", API_URL),
-        read_secret(table, "wechat_api_secret"),
-        table.text("wechat_api_corp_id"),
-    )
-
-
-def _read(table: ConfigMapping, http: HttpConfig, own: WechatGlobals) -> WechatConfig:
-    api_secret = read_secret(table, "api_secret") or own.api_secret
-    corp_id = table.text("corp_id") or own.corp_id
-    if not api_secret:
-        table.fail("api_secret", "is missing, and so is wechat_api_secret in global")
+def _read(table: ConfigMapping, http: HttpConfig, own: tuple[ApiGlobals, str]) -> WechatConfig:
+    api, corp_id = own
+    api_secret, corp_id = api.read_secret(table, "api_secret"), table.text("corp_id") or corp_id
     if not corp_id:
         table.fail("corp_id", "is missing, and so is wechat_api_corp_id in global")
-    return WechatConfig(
+    return read_entry(
+        WechatConfig,
+        table,
+        http,
         api_secret=api_secret,
         corp_id=corp_id,
-        api_url=read_plain_url(table, "api_url", own.api_url),
-        send_resolved=table.switch("send_resolved", False),
-        http=read_channel_http(table, http),
-        texts=read_texts(table, DEFAULTS),
+        api_url=api.read_url(table),
         message_type=table.one_of("message_type", "text", ("", "text", "markdown")) or "text",
     )
 
 
-class WechatSender:
+class WechatSender(JsonSender[WechatConfig]):
     def __init__(self, config: WechatConfig, messages: Messages) -> None:
-        self._config = config
-        self._messages = messages
+        super().__init__(config, messages)
         self._token = ""
         self._token_until = 0.0
 
