@@ -61,6 +61,8 @@ OPERATORS: Final[Mapping[type[ast.operator], type[ast.operator]]] = {
 REMOVED: Final = "(removed)"
 REMOVABLE: Final = frozenset({(ast.Call, "keywords"), (ast.comprehension, "ifs")})
 """Nodes without which the code still compiles, by parent and attribute."""
+UNTESTED_KEYWORDS: Final = frozenset({"strict"})
+"""`zip(…, strict=True)` says what is so anyway."""
 UNTESTED_CALLS: Final = frozenset({"log", "LOG", "logging"})
 """What a log line says is tested where it matters; that each line exists is not."""
 
@@ -178,6 +180,8 @@ def _is_untested(node: ast.AST) -> bool:
     """A log line, an import, a definition of types only."""
     if isinstance(node, ast.Import | ast.ImportFrom):
         return True
+    if isinstance(node, ast.keyword):
+        return node.arg in UNTESTED_KEYWORDS
     if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
         return True
     if not isinstance(node, ast.Expr) or not isinstance(node.value, ast.Call):

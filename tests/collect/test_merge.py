@@ -82,3 +82,10 @@ def test_processes_of_gpus_of_several_vendors_come_together() -> None:
         merged = merge_readings(readings).processes
         assert merged is not ABSENT
         assert [one.pid for one in merged] == pids
+
+
+def test_a_gpu_is_split_if_any_source_says_so() -> None:
+    whole, split = Reading(devices=(gpu(),)), Reading(devices=(gpu(mig_enabled=1.0),))
+    for readings in ([whole, split], [split, whole], [split, split]):
+        assert merge_readings(readings).devices[0].is_split
+    assert not merge_readings([whole, Reading(devices=(gpu(power_watts=1.0),))]).devices[0].is_split

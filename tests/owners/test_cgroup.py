@@ -151,6 +151,14 @@ def test_a_sluid_says_the_step_but_not_the_job() -> None:
     assert (place.sluid, place.job_step, place.job) == ("s8FXKTA79XAR00", "batch", ABSENT)
 
 
+def test_a_line_without_a_job_takes_no_sluid_away_and_one_with_a_job_says_more() -> None:
+    sluid = "sABCDEFGHIJKLM"
+    first = f"5:devices:/slurm/{sluid}/step_0"
+    assert parse_cgroup(f"{first}\n4:memory:/user.slice\n").sluid == sluid
+    both = parse_cgroup(f"{first}\n4:memory:/slurm/uid_1/job_24/step_0\n")
+    assert (both.job, both.sluid) == ("24", ABSENT)
+
+
 def test_a_slurm_job_inside_a_pod_keeps_both() -> None:
     place = parse_cgroup(f"0::/kubepods/pod{UID}/{ID}/slurmstepd.scope/job_5/step_0\n")
     assert (place.pod_uid, place.container_id, place.job) == (UID, ID, "5")
