@@ -61,8 +61,9 @@ def doctor_page() -> Iterator[str]:
 
 def doctor_files() -> dict[str, Path]:
     """The modules with checks, by their titles: vendors first."""
+    titles = {name: vendor.title for name, vendor in vendors().items()} | {"drm": "AMD, Intel"}
     of_vendors = {
-        f"Driver and GPUs: {vendors()[path.parent.name].title}": path
+        f"Driver and GPUs: {titles[path.parent.name]}": path
         for path in sorted(PACKAGE.glob("vendors/*/doctor.py"))
     }
     of_machine = {

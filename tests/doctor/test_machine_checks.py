@@ -74,7 +74,7 @@ def test_one_of_eight_visible(tmp_path: Path) -> None:
     assert lost.startswith("problem: GPU 3 does not answer")
     assert "nvidia-smi -r" not in lost, "a reset does not reach a lost GPU"
     told = words(gpus.visible_gpus(context(tmp_path, expected_gpus=0)))
-    assert told.startswith("problem: this machine has no AMD or NVIDIA GPU")
+    assert told.startswith("problem: this machine has no GPU of a known vendor (AMD, Intel, NVIDIA)")
     assert "lspci -d 10de: lists NVIDIA devices" in told
     assert "up --demo" in told
 

@@ -7,13 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.agent.owners.allocation_matching import DeviceIndex, id_forms
-from gpuscope.model.readings import ABSENT, Uuid
+from gpuscope.model.readings import ABSENT, Device, Uuid
+from gpuscope.vendors.intel.intel_values import IntelValues
 from gpuscope.vendors.nvidia.nvidia_values import make_device, make_instance
 
 FIRST = "GPU-5a5a7118-e550-79a1-597e-7631e126c57a"
 SPLIT = "GPU-5c89852c-d268-c3f3-1b07-005d5ae1dc3f"
 MIG_7 = "MIG-42f0f413-f7b0-58cc-aced-c1d1fb54db26"
 MIG_12 = "MIG-0ba78a14-3ac2-55ab-8a26-8ab5bb1c1a5b"
+ARC = Uuid("GPU-6ace35b239012369")
 
 # nvidia-smi's order (index) and the device files' (minor) are not the same here, as on many real machines.
 DEVICES = (
@@ -27,6 +29,9 @@ DEVICES = (
             make_instance(uuid=Uuid(MIG_7), gpu_instance=7, compute_instance=0, profile="2g.47gb"),
             make_instance(uuid=Uuid(MIG_12), gpu_instance=12, compute_instance=0, profile="1g.24gb"),
         ),
+    ),
+    Device(
+        uuid=ARC, index=2, vendor="intel", minor_number=2, vendor_values=IntelValues(device_ids={"card7": ARC})
     ),
 )
 
@@ -49,6 +54,7 @@ FORMS = {
     "0000:c5:00.0": (FIRST, ABSENT, ABSENT),
     "1": (FIRST, ABSENT, ABSENT),
     "0.7": (SPLIT, MIG_7, ABSENT),
+    "card7-1": (ARC, ABSENT, "1"),
 }
 UNKNOWN = (
     "GPU-00000000-0000-0000-0000-000000000000",

@@ -186,6 +186,8 @@ export const steps: Record<StepTextKey, string> = {
   slurm_drained: "sinfo -R を実行し、修理済みならノードを戻します。",
   slurm_nodes_down: "sinfo -R で理由を確認します。",
   slurm_queue_stuck: "squeue の理由を見てから sdiag を見ます。",
+  "source.amdgpu": "ドライバ amdgpu が読み込まれているか（lspci -k -d 1002:）確かめ、dmesg を読みます。",
+  "source.intel-gpu": "ドライバ xe または i915 が読み込まれているか（lspci -k -d 8086:）確かめ、dmesg を読みます。",
   "source.containers": "Docker、Podman、containerd、CRI-O を確認し、エージェントがソケットを開けるか確認します。",
   "source.dcgm": "DCGM のサービスを確認します: systemctl status nvidia-dcgm, dcgmi discovery -l",
   "source.host": "エージェントがホストの /proc と /sys を読めるか確認します。コンテナならマウントします。",

@@ -184,6 +184,8 @@ export const steps: Record<StepTextKey, string> = {
   slurm_drained: "sinfo -R을 실행하고, 고쳤다면 노드를 다시 여세요.",
   slurm_nodes_down: "sinfo -R로 이유를 확인하세요.",
   slurm_queue_stuck: "squeue의 이유를 보고 sdiag를 확인하세요.",
+  "source.amdgpu": "드라이버 amdgpu가 로드되었는지(lspci -k -d 1002:) 확인하고 dmesg를 읽으세요.",
+  "source.intel-gpu": "드라이버 xe 또는 i915가 로드되었는지(lspci -k -d 8086:) 확인하고 dmesg를 읽으세요.",
   "source.containers": "Docker, Podman, containerd, CRI-O를 확인하고, 에이전트가 소켓을 열 수 있는지 확인하세요.",
   "source.dcgm": "DCGM 서비스를 확인하세요: systemctl status nvidia-dcgm, dcgmi discovery -l",
   "source.host": "에이전트가 호스트의 /proc과 /sys를 읽을 수 있는지 확인하세요. 컨테이너라면 마운트하세요.",

@@ -182,6 +182,8 @@ export const steps: Record<StepTextKey, string> = {
   slurm_drained: "运行 sinfo -R；修好后恢复该节点。",
   slurm_nodes_down: "运行 sinfo -R 查看原因。",
   slurm_queue_stuck: "查看 squeue 中的原因，再看 sdiag。",
+  "source.amdgpu": "检查驱动 amdgpu 是否已加载（lspci -k -d 1002:），并查看 dmesg。",
+  "source.intel-gpu": "检查驱动 xe 或 i915 是否已加载（lspci -k -d 8086:），并查看 dmesg。",
   "source.containers": "检查 Docker、Podman、containerd 或 CRI-O，以及代理能否打开其套接字。",
   "source.dcgm": "检查 DCGM 服务：systemctl status nvidia-dcgm、dcgmi discovery -l",
   "source.host": "检查代理能否读取主机的 /proc 和 /sys；在容器中请挂载它们。",

@@ -43,8 +43,8 @@ def visible_gpus(context: DoctorContext) -> Iterator[CheckResult]:
     else:
         rows = list(vendors().values())
         commands = ", ".join(f"lspci -d {vendor.bus_number}: lists {vendor.title} devices" for vendor in rows)
-        titles = " or ".join(vendor.title for vendor in rows)
-        what = f"this machine has no {titles} GPU on its PCI bus"
+        titles = ", ".join(vendor.title for vendor in rows)
+        what = f"this machine has no GPU of a known vendor ({titles}) on its PCI bus"
         fix = f"{commands}; gpuscope up --demo shows a simulated fleet"
         yield CheckResult(_unless_slurm(context), what, fix)
 
