@@ -23,7 +23,7 @@ from pathlib import Path
 from gpuscope.agent.families import Builder
 from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.agent.families.slurm.builder import SlurmBuilder
-from gpuscope.agent.sources.slurm import sinfo, squeue
+from gpuscope.agent.sources.slurm import cluster_text, job_text
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
 from gpuscope.cli.wiring.heap import keep_one_heap
@@ -66,7 +66,7 @@ def node_lines(count: int) -> Iterator[str]:
         reason = "Xid 79" if number % 50 == 0 else "none"
         for partition in ("gpu", "all"):
             yield (
-                f"{reason:>{sinfo.WIDTHS['Reason']}}gpu{number:04d}|{partition}|{state}|32/32/0/64|262144|1031000|"
+                f"{reason:>{cluster_text.WIDTHS['Reason']}}gpu{number:04d}|{partition}|{state}|32/32/0/64|262144|1031000|"
                 f"512000|12.50|gpu:h100:8(S:0-1)|gpu:h100:5(IDX:0-4)|{START}|root|"
             )
 
@@ -90,7 +90,7 @@ def job_lines(count: int, nodes: int, dice: random.Random) -> Iterator[str]:
 
 
 def _texts(*texts: str) -> str:
-    return "".join(f"{text:>{width}}" for text, width in zip(texts, squeue.WIDTHS.values(), strict=True))
+    return "".join(f"{text:>{width}}" for text, width in zip(texts, job_text.WIDTHS.values(), strict=True))
 
 
 def job_details(count: int, nodes: int) -> Iterator[str]:
@@ -106,8 +106,8 @@ def job_details(count: int, nodes: int) -> Iterator[str]:
 
 def make_clients(folder: Path, nodes: int, jobs: int) -> None:
     dice = random.Random(1)
-    (folder / "sinfo.txt").write_text("\n".join(node_lines(nodes)) + "\n")
-    (folder / "squeue.txt").write_text("\n".join(job_lines(jobs, nodes, dice)) + "\n")
+    (folder / "cluster_text.txt").write_text("\n".join(node_lines(nodes)) + "\n")
+    (folder / "job_text.txt").write_text("\n".join(job_lines(jobs, nodes, dice)) + "\n")
     (folder / "show_job").write_text("\n".join(job_details(jobs, nodes)) + "\n")
     (folder / "sdiag.out").write_text(SDIAG)
     for name in ("squeue", "sinfo", "sdiag", "sshare", "scontrol"):

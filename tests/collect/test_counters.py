@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator
 from gpuscope.model.readings import ABSENT, Counters, Device, Uuid
 from tests.fakes import gpu
 

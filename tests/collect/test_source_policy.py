@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.collect.source_policy import choose_sources
+from gpuscope.agent.collect.source_worker import choose_sources
 from gpuscope.base.settings import Settings
 from gpuscope.base.source_plan import SourcePlan, source_plans
 from gpuscope.model.readings import ABSENT, Device, Maybe, Reading

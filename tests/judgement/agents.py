@@ -14,14 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import gpuscope
-from gpuscope.agent.collect.composer import SnapshotComposer
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator, SnapshotComposer
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.families.host.builder import HostFamily
 from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.agent.families.selection import MetricSelection
-from gpuscope.agent.owners.allocation_claims import AllocationClaim
-from gpuscope.agent.owners.allocation_matching import AllocationMatcher
+from gpuscope.agent.owners.allocation_matching import AllocationClaim, AllocationMatcher
 from gpuscope.agent.owners.owner_accounts import OwnerAccounts
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.owners.pods import Pod, Pods, index_pods

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator
 from gpuscope.agent.families import load_family
 from gpuscope.base.settings import Settings, load_settings
 from gpuscope.demo import DemoFleet

@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.families.slurm.builder import SlurmBuilder
-from gpuscope.agent.families.slurm.table import SLURM_METRICS
+from gpuscope.agent.families.slurm.builder import SLURM_METRICS, SlurmBuilder
 from gpuscope.agent.families.slurm_counts import account_fair_shares
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource

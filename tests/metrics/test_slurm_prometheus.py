@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gpuscope.agent.families.slurm.table import SLURM_METRICS
+from gpuscope.agent.families.slurm.builder import SLURM_METRICS
 from tests.engines import engine, running_prometheus
 from tests.fake_slurm import fake_clients
 from tests.fake_slurm.exporter_command import exporter_command

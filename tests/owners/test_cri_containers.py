@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuscope.agent.owners.attribution import ContainerInfo
-from gpuscope.agent.owners.cri_containers import (
+from gpuscope.agent.owners.container_runtimes import (
     LIST_CONTAINERS,
     CriReader,
     cri_worker,

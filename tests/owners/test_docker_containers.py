@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.agent.owners.attribution import ContainerInfo
-from gpuscope.agent.owners.docker_containers import DockerReader, decode_inspect
+from gpuscope.agent.owners.container_runtimes import DockerReader, decode_inspect
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT
 

@@ -7,10 +7,15 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscope.agent.owners.gpu_work import IDLE_BYTES_PER_SECOND, WORKING_RATIO, working
+from gpuscope.agent.owners.gpu_work import (
+    IDLE_BYTES_PER_SECOND,
+    SERVICE_MATCHERS,
+    WORKING_RATIO,
+    is_service,
+    working,
+)
 from gpuscope.agent.owners.owner_accounts import OwnerAccounts
 from gpuscope.agent.owners.process_enricher import ProcessEnricher
-from gpuscope.agent.owners.services import SERVICE_MATCHERS, is_service
 from gpuscope.judge.checks import thresholds
 from gpuscope.model.readings import (
     ABSENT,

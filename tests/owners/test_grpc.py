@@ -13,16 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.owners.grpc.call import (
+from gpuscope.agent.owners.grpc_call import (
     CallError,
     CallResponse,
     HeaderDecoder,
     HeaderError,
+    ProtobufError,
     call,
     decode_huffman,
     encode_frame,
+    fields,
+    text,
 )
-from gpuscope.agent.owners.grpc.protobuf import ProtobufError, fields, text
 from gpuscope.agent.owners.pod_resources import LIST
 from gpuscope.base.errors import SourceError
 from tests.owners.fake_kubelet import FakeKubelet, field, running_kubelet

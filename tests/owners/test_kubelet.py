@@ -12,9 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.agent.owners.allocation_claims import AllocationClaim
-from gpuscope.agent.owners.allocation_matching import AllocationMatcher
-from gpuscope.agent.owners.lookup_timing import KUBELET_GOOD_FOR_SECONDS
+from gpuscope.agent.owners.allocation_matching import AllocationClaim, AllocationMatcher
 from gpuscope.agent.owners.pod_reader import (
     PodMethod,
     PodReader,
@@ -25,8 +23,8 @@ from gpuscope.agent.owners.pod_reader import (
     read_pod_logs,
 )
 from gpuscope.agent.owners.pod_resources import decode_pod_resources, kubelet_worker, list_pod_resources
-from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, index_pods
-from gpuscope.agent.owners.pods_api import decode_pods
+from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, decode_pods, index_pods
+from gpuscope.agent.worker import KUBELET_GOOD_FOR_SECONDS
 from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Uuid

@@ -12,13 +12,11 @@ from hypothesis import strategies as st
 from gpuscope.agent.owners.allocation_matching import AllocationMatcher
 from gpuscope.agent.owners.attribution import owner_of
 from gpuscope.agent.owners.cgroup import parse_cgroup
-from gpuscope.agent.owners.job_files import read_job_files
-from gpuscope.agent.owners.node_jobs import JobStep, NodeJobs
+from gpuscope.agent.owners.job_files import SlurmClaims, read_job_files
+from gpuscope.agent.owners.node_jobs import JobStep, NodeJobs, SlurmPids, find_scontrol, parse_listpids
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.agent.owners.pods import NO_PODS
 from gpuscope.agent.owners.process_lookup import KernelFacts, ProcessKey, SlurmVariables
-from gpuscope.agent.owners.slurm_claims import SlurmClaims
-from gpuscope.agent.owners.slurm_pids import SlurmPids, find_scontrol, parse_listpids
 from gpuscope.agent.owners.unallocated_use import NEW_SECONDS
 from gpuscope.model.readings import (
     ABSENT,

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 from gpuscope.agent.families.native.process_metrics import ProcessMetrics
+from gpuscope.agent.owners.attribution import OWNER_WAIT_SECONDS
 from gpuscope.agent.owners.cgroup import CgroupFacts
 from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, Pods, index_pods
 from gpuscope.agent.owners.proc import Proc
 from gpuscope.agent.owners.process_enricher import NoNames, ProcessEnricher
-from gpuscope.agent.owners.process_labels import OWNER_WAIT_SECONDS
 from gpuscope.agent.owners.process_lookup import ProcessLookup
 from gpuscope.agent.owners.users import UserNames
 from gpuscope.model.readings import ABSENT, Pid, Process, Snapshot, Uuid

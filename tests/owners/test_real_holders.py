@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.collect.composer import SnapshotComposer
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator, SnapshotComposer
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.families.native.builder import NativeBuilder
 from gpuscope.agent.owners.owner_join import OwnerJoin

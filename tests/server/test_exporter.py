@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gpuscope.agent.families.native.agent_metrics import AgentMetrics
+from gpuscope.agent.families.native.builder import AgentMetrics
 from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
 from gpuscope.model.readings import Snapshot, SourceStatus
 from gpuscope.serve.exporter import Exporter, prefers_openmetrics

@@ -17,7 +17,7 @@ from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.agent.families.native.slurm_table import SLURM_CLUSTER_METRICS
 from gpuscope.agent.sources.slurm.restd import SlurmRest
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
-from gpuscope.agent.sources.slurm.versions import REST_API, SHARD_COUNTS_SINCE
+from gpuscope.agent.sources.slurm.values import REST_API, SHARD_COUNTS_SINCE
 from tests.slurm_lab.cluster import CLIENTS, SlurmCluster
 from tests.slurm_lab.native_truth import NativeTruth, Samples, native_truth, sdiag_samples, series
 from tests.slurm_lab.test_jobs import SHARDS_SINCE

@@ -13,11 +13,11 @@ import pytest
 
 from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.agent.owners.job_files import JobFiles, read_job_files
+from gpuscope.agent.owners.node_jobs import SlurmPids
 from gpuscope.agent.owners.process_lookup import ProcessKey, parse_environment
-from gpuscope.agent.owners.slurm_pids import SlurmPids
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
-from gpuscope.agent.sources.slurm.versions import ACCOUNT_IN_PROLOG_SINCE
+from gpuscope.agent.sources.slurm.values import ACCOUNT_IN_PROLOG_SINCE
 from gpuscope.history.promql import Engine
 from gpuscope.judge.checks.facts import FleetFacts, Sample, sort_samples
 from gpuscope.judge.checks.slurm_checks import STRANGERS

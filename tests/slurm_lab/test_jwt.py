@@ -11,7 +11,7 @@ import pytest
 
 from gpuscope.agent.sources.slurm.restd import SlurmRest
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
-from gpuscope.agent.sources.slurm.versions import REST_API
+from gpuscope.agent.sources.slurm.values import REST_API
 from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import load_settings
 from gpuscope.model.doctor_check import DoctorContext

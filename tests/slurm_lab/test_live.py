@@ -17,7 +17,7 @@ from gpuscope.agent.families.slurm.builder import SlurmBuilder
 from gpuscope.agent.sources.slurm.restd import SlurmRest
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.agent.sources.slurm.slurm_source import Backend, SlurmSource
-from gpuscope.agent.sources.slurm.versions import REST_API
+from gpuscope.agent.sources.slurm.values import REST_API
 from gpuscope.base.errors import SourceError
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Snapshot

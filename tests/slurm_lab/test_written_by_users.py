@@ -14,10 +14,10 @@ import pytest
 
 from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.agent.families.slurm.builder import SlurmBuilder
-from gpuscope.agent.sources.slurm.records import format_argument
+from gpuscope.agent.sources.slurm.job_text import FIELDS, WIDTHS
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
-from gpuscope.agent.sources.slurm.squeue import FIELDS, WIDTHS
+from gpuscope.agent.sources.slurm.values import format_argument
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.readings.slurm import JobPlacement, SlurmFailure, SlurmJob, SlurmState
 from tests.fake_slurm.printed import PrintedJob, print_squeue

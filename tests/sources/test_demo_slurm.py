@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.agent.collect.source_policy import choose_sources
+from gpuscope.agent.collect.source_worker import choose_sources
 from gpuscope.agent.families.slurm.builder import SlurmBuilder
 from gpuscope.agent.families.slurm_counts import gpus_of_node
 from gpuscope.base.settings import Settings

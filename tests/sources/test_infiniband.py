@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.collect.rails import gpu_slots, rails_of_gpus
 from gpuscope.agent.families import load_family
+from gpuscope.agent.families.native.link_metrics import gpu_slots, rails_of_gpus
 from gpuscope.agent.sources.infiniband import SOURCE, InfinibandSource
 from gpuscope.agent.sources.infiniband.adapter_ports import MAX_COUNTERS, MAX_DEVICES
 from gpuscope.agent.sources.infiniband.pci import parse_aer_total

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator
 from gpuscope.model.readings import ABSENT
 from gpuscope.vendors.nvidia.nvml.profiling import MAX_PERIOD_US, weigh
 from tests.examples import examples

@@ -14,11 +14,17 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuscope.agent.sources.slurm.placements import MAX_SINGLE_REQUESTS, PlacementReader, keep_placement_lines
-from gpuscope.agent.sources.slurm.records import format_argument
+from gpuscope.agent.sources.slurm.job_text import (
+    FIELDS,
+    MAX_SINGLE_REQUESTS,
+    WIDTHS,
+    PlacementReader,
+    keep_placement_lines,
+    parse_squeue,
+)
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
-from gpuscope.agent.sources.slurm.squeue import FIELDS, WIDTHS, parse_squeue
+from gpuscope.agent.sources.slurm.values import format_argument
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.readings.slurm import JobPlacement, SlurmJob

@@ -18,8 +18,7 @@ import pytest
 
 from gpuscope.agent.families.native.slurm_metrics import SlurmMetrics
 from gpuscope.agent.families.slurm.builder import SlurmBuilder
-from gpuscope.agent.sources.slurm.gres import MAX_CHARACTERS, gres_of_tres, parse_gres
-from gpuscope.agent.sources.slurm.hostlist import MAX_PLACEMENTS
+from gpuscope.agent.sources.slurm.gres import MAX_CHARACTERS, MAX_PLACEMENTS, gres_of_tres, parse_gres
 from gpuscope.agent.sources.slurm.metrics_pages import SlurmMetricsPages, parse_page
 from gpuscope.agent.sources.slurm.restd import MAX_ROWS, MAX_VALUE_CHARACTERS, SlurmRest, read_rows
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource

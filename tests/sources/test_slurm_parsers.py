@@ -9,22 +9,29 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gpuscope.agent.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
-from gpuscope.agent.sources.slurm.gres import gres_of_tres, parse_gres, parse_tres, uncounted_shares
-from gpuscope.agent.sources.slurm.hostlist import expand_hostlist
+from gpuscope.agent.sources.slurm import cluster_text, job_text, scheduler_text
+from gpuscope.agent.sources.slurm.gres import (
+    expand_hostlist,
+    gres_of_tres,
+    parse_gres,
+    parse_tres,
+    uncounted_shares,
+)
+from gpuscope.agent.sources.slurm.job_text import parse_placements
 from gpuscope.agent.sources.slurm.metrics_pages import parse_page
-from gpuscope.agent.sources.slurm.placements import parse_placements
-from gpuscope.agent.sources.slurm.records import format_argument
 from gpuscope.agent.sources.slurm.restd_json import to_reservation
 from gpuscope.agent.sources.slurm.values import (
+    REST_API,
     count_array_tasks,
+    format_argument,
     parse_duration_text,
     parse_mebibytes,
     parse_node_state,
     parse_number,
     parse_time,
+    parse_version,
+    refused_field,
 )
-from gpuscope.agent.sources.slurm.versions import REST_API, parse_version, refused_field
 from gpuscope.base.errors import SourceError
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.readings.slurm import FairShare, Gres, JobPlacement, SlurmJob, SlurmNode
@@ -223,7 +230,10 @@ RIGHT_TO_LEFT = "\u202e\u05e9\u05dc\u05d5\u05dd \"x\" 'y' \\ | \u2028State=z"
 @example(RIGHT_TO_LEFT.strip())
 def test_an_account_may_have_any_name(name: str) -> None:
     text = f"root||1|0.5|0|1.0|1.0|1.0\n {name}||3|0.5|7|1.0|0.25|1.0\n  {name}|games|1|0.5|7|1.0|0.5|inf\n"
-    found = [(share.account, share.parent, share.user, share.fair_share) for share in sshare.parse_sshare(text)]
+    found = [
+        (share.account, share.parent, share.user, share.fair_share)
+        for share in scheduler_text.parse_sshare(text)
+    ]
     assert found == [("root", "", "", 1.0), (name, "root", "", 0.25), (name, "", "games", 0.5)]
 
 
@@ -235,7 +245,7 @@ def test_a_reservation_may_have_any_name_and_comment(name: str, comment: str) ->
         f"ReservationName={name} StartTime=10 EndTime=20 Duration=00:00:10 Nodes=gpu[1-2] NodeCnt=2 CoreCnt=8 "
         f"Users=games State=ACTIVE Comment={comment}\nReservationName=next StartTime=30 EndTime=40 Nodes=gpu1\n"
     )
-    first, second = scontrol.parse_reservations(text, {})
+    first, second = cluster_text.parse_reservations(text, {})
     assert (first.name, first.starts_at, first.ends_at, first.users) == (name, 10.0, 20.0, "games")
     assert (first.node_list, first.state) == ("gpu[1-2]", "ACTIVE")
     assert (second.name, second.node_list) == ("next", "gpu1")
@@ -245,7 +255,7 @@ def test_a_reservation_may_have_any_name_and_comment(name: str, comment: str) ->
 @pytest.mark.parametrize("name", ["squeue", "sinfo"])
 def test_truncated_output_is_not_used(version: str, name: str) -> None:
     output = recorded_bytes(version, name)
-    parse = squeue.parse_squeue if name == "squeue" else sinfo.parse_sinfo
+    parse = job_text.parse_squeue if name == "squeue" else cluster_text.parse_sinfo
     for cut in range(1, len(output) - 1, 97):
         if output[:cut].endswith(b"|\n"):
             continue
@@ -257,16 +267,16 @@ def test_truncated_output_is_not_used(version: str, name: str) -> None:
 def test_output_with_a_line_of_another_format_is_not_used(line: str) -> None:
     """The columns behind it may be those of another record."""
     with pytest.raises(SourceError, match=r"unknown format|without a number"):
-        squeue.parse_squeue(recorded_bytes("22.05", "squeue") + line.rjust(500).encode())
+        job_text.parse_squeue(recorded_bytes("22.05", "squeue") + line.rjust(500).encode())
 
 
 def test_a_character_that_slurm_cut_in_two_is_left_out() -> None:
     """Slurm counts bytes."""
-    name, width = "\u05e9\u05dc\u05d5\u05dd" * 50, squeue.WIDTHS["Name"]
+    name, width = "\u05e9\u05dc\u05d5\u05dd" * 50, job_text.WIDTHS["Name"]
     cells = {"State": "PENDING", "Partition": "cpu"}
-    fields = "".join(cells.get(field, "1") + "|" for field in squeue.FIELDS)
-    texts = b" " * (sum(squeue.WIDTHS.values()) - width) + b"x" + name.encode()[: width - 1]
-    (job,) = squeue.parse_squeue(texts + fields.encode() + b"\n")
+    fields = "".join(cells.get(field, "1") + "|" for field in job_text.FIELDS)
+    texts = b" " * (sum(job_text.WIDTHS.values()) - width) + b"x" + name.encode()[: width - 1]
+    (job,) = job_text.parse_squeue(texts + fields.encode() + b"\n")
     assert job.name == "x" + name[: (width - 1) // 2]
 
 
@@ -274,18 +284,18 @@ def test_a_character_that_slurm_cut_in_two_is_left_out() -> None:
 def test_no_parser_fails_on_any_text_but_by_saying_so(text: str) -> None:
     for width in (0, 300):
         with contextlib.suppress(SourceError):
-            squeue.parse_squeue(text.rjust(width).encode() + b"\n")
+            job_text.parse_squeue(text.rjust(width).encode() + b"\n")
         with contextlib.suppress(SourceError):
-            sinfo.parse_sinfo(text.rjust(width).encode() + b"\n")
+            cluster_text.parse_sinfo(text.rjust(width).encode() + b"\n")
     with contextlib.suppress(SourceError):
-        sdiag.parse_sdiag(text)
+        scheduler_text.parse_sdiag(text)
     with contextlib.suppress(SourceError):
         parse_page(text)
-    sshare.parse_sshare(text)
+    scheduler_text.parse_sshare(text)
     parse_placements(f"JobId=1 JobName={text}\n   JOB_GRES={text}\n     Nodes={text}\n", {1: running(1)})
-    scontrol.parse_reservations(f"ReservationName={text}", {})
-    scontrol.parse_licenses(f"LicenseName={text} Total=1 Used={text}")
-    scontrol.controllers(text)
+    cluster_text.parse_reservations(f"ReservationName={text}", {})
+    cluster_text.parse_licenses(f"LicenseName={text} Total=1 Used={text}")
+    cluster_text.controllers(text)
 
 
 def running(number: int, nodes: int = 2) -> SlurmJob:
@@ -334,13 +344,13 @@ def test_a_job_whose_gpus_slurm_does_not_know_has_no_placement() -> None:
 
 def test_a_draining_node_with_free_cpus_is_mixed() -> None:
     """scontrol says so; sinfo 22.05 says `allocated+drain`."""
-    nodes = sinfo.parse_sinfo(recorded_bytes("22.05", "sinfo"))
+    nodes = cluster_text.parse_sinfo(recorded_bytes("22.05", "sinfo"))
     (node,) = (node for node in nodes if node.name == "gpu3")
     assert (node.cpus_allocated, node.cpus, node.base_state, node.flags) == (4, 16, "mixed", {"drain"})
 
 
 def test_sshare_keeps_the_tree() -> None:
-    shares = sshare.parse_sshare(recorded("22.05", "sshare"))
+    shares = scheduler_text.parse_sshare(recorded("22.05", "sshare"))
     assert [(s.account, s.parent, s.user) for s in shares] == [
         ("root", "", ""), ("root", "", "root"), ("ml", "root", ""), ("ml", "", "alice"),
         ("physics", "root", ""), ("physics", "", "bob"),
@@ -353,21 +363,21 @@ def test_sshare_keeps_the_tree() -> None:
 
 
 def test_sdiag_keeps_the_two_schedulers_apart() -> None:
-    stats = sdiag.parse_sdiag(recorded("22.05", "sdiag"))
+    stats = scheduler_text.parse_sdiag(recorded("22.05", "sdiag"))
     assert stats.main["Last cycle"] != stats.backfill["Last cycle"]
-    young = sdiag.parse_sdiag(recorded("26.05", "sdiag"))
+    young = scheduler_text.parse_sdiag(recorded("26.05", "sdiag"))
     assert "Mean cycle" not in young.backfill  # not printed before the first cycle: not 0
     assert any(rpc.name == "REQUEST_PING" for rpc in stats.rpcs_by_type)
     assert (stats.answered_at, stats.statistics_since) == (1794842127, 1794841310)
     assert stats.jobs_counted_at == 1794842122
     with pytest.raises(SourceError, match="cut off"):
-        sdiag.parse_sdiag(recorded("22.05", "sdiag")[:200])
+        scheduler_text.parse_sdiag(recorded("22.05", "sdiag")[:200])
 
 
 def test_ping() -> None:
-    assert scontrol.controllers("Slurmctld(primary) at master is UP\n") == {"primary at master": True}
+    assert cluster_text.controllers("Slurmctld(primary) at master is UP\n") == {"primary at master": True}
     two = "Slurmctld(primary) at a is DOWN\nSlurmctld(backup) at b is UP\n"
-    assert list(scontrol.controllers(two).values()) == [False, True]
+    assert list(cluster_text.controllers(two).values()) == [False, True]
 
 
 def test_versions_and_refused_fields() -> None:
@@ -402,7 +412,7 @@ NODES = {
 def test_gpus_of_a_reservation(reservation: str, gpus: object) -> None:
     """As 22.05 and 24.11 print them: GPUs are not in the TRES of whole nodes."""
     text = f"ReservationName=r StartTime=10 EndTime=20 Duration=00:00:10 {reservation} State=ACTIVE\n"
-    (found,) = scontrol.parse_reservations(text, NODES)
+    (found,) = cluster_text.parse_reservations(text, NODES)
     assert found.gpus == gpus
 
 

@@ -7,14 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.collect.source_policy import choose_sources
-from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.source_worker import SourceWorker, choose_sources
 from gpuscope.agent.sources.slurm import SOURCE
 from gpuscope.agent.sources.slurm.backends import choose_mode, open_backend
+from gpuscope.agent.sources.slurm.job_text import WIDTHS
 from gpuscope.agent.sources.slurm.plan import SlurmSettings
 from gpuscope.agent.sources.slurm.slurm_commands import SlurmCommands, client_environment
 from gpuscope.agent.sources.slurm.slurm_source import SlurmSource
-from gpuscope.agent.sources.slurm.squeue import WIDTHS
 from gpuscope.base.errors import SourceMissing, UsageError
 from gpuscope.base.settings import Settings, load_settings
 from gpuscope.base.source_plan import families_without_gpus

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.agent.collect.composer import SnapshotComposer
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator, SnapshotComposer
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.gpu_trends import GpuTrends
 from gpuscope.agent.owners.owner_join import OwnerJoin

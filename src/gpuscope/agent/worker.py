@@ -10,14 +10,16 @@ not part of `collect/`, because `owners/`, which stands above it, has workers to
 from __future__ import annotations
 
 import logging
+import math
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeVar
 
 from gpuscope.base.clock import Clock
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import NoAnswerYet, SourceError
+from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Maybe, SourceStatus
 
 log = logging.getLogger("gpuscope.source")
@@ -310,3 +312,28 @@ class Worker(Generic[T]):
                 reader.close()
             except Exception as error:
                 log.debug("source %s: closing failed: %s", self.name, error)
+
+
+# How often the workers of lookups read, and how long what they found counts.
+
+KUBELET_GOOD_FOR_SECONDS: Final = 60.0
+
+
+def kubelet_timing(settings: Settings) -> Timing:
+    """For what the kubelet says: a kubelet that restarts must not make every pod disappear."""
+    return Timing(
+        interval=settings.kubelet_interval,
+        deadline=KUBELET_GOOD_FOR_SECONDS,
+        slack=0.5 * settings.interval,
+        good_for=KUBELET_GOOD_FOR_SECONDS,
+    )
+
+
+def lasting_timing(settings: Settings, interval: float) -> Timing:
+    """For facts that do not change: a process keeps its cgroup, a container its name, whatever fails later."""
+    return Timing(
+        interval=interval,
+        deadline=max(5.0, 3 * settings.interval),
+        slack=0.5 * settings.interval,
+        good_for=math.inf,
+    )

@@ -16,8 +16,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuscope.agent.collect.composer import SnapshotComposer
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator, SnapshotComposer
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.gpu_events import GpuEvents
 from gpuscope.agent.collect.source_worker import SourceWorker

@@ -12,12 +12,31 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
+from typing import Final
 
-from gpuscope.agent.owners.allocation_claims import JOB, POD, AllocationClaim
 from gpuscope.agent.owners.pods import Pods
 from gpuscope.model.readings import ABSENT, Allocation, Device, Instance, JobFacts, Maybe, Uuid
 from gpuscope.model.readings.device import NO_VALUES
 from gpuscope.model.vendor import DeviceIdForm, vendor_of, vendors
+
+# What a scheduler says it allocated, before the device id is matched with a GPU.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocationClaim:
+    """One device of one container, or one GPU of one job."""
+
+    device_id: str
+    resource: str = ""
+    namespace: Maybe[str] = ABSENT
+    pod: Maybe[str] = ABSENT
+    container: Maybe[str] = ABSENT
+    job: Maybe[str] = ABSENT
+
+
+POD: Final = "pod"
+JOB: Final = "job"
+
 
 # From the device ids that schedulers use to the visible GPUs, by the forms of ids that are known.
 #

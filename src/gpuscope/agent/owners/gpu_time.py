@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.agent.owners.gpu_units import GpuUnit, GpuUnits
-from gpuscope.agent.owners.owner_account import OwnerAccount
-from gpuscope.agent.owners.unit_work import instance_activity, instance_of, whole_part
+from gpuscope.agent.owners.unit_work import OwnerAccount, instance_activity, instance_of, whole_part
 from gpuscope.model.readings import ABSENT, Device, GpuTime, Maybe, UnitTime, Uuid
 from gpuscope.model.vendor import vendor_of
 

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuscope.agent.owners.gpu_work import working
-from gpuscope.agent.owners.services import is_service
+from gpuscope.agent.owners.gpu_work import is_service, working
 from gpuscope.model.readings import (
     ABSENT,
     Allocation,

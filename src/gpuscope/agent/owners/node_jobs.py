@@ -7,11 +7,21 @@ through `scontrol listpids` (`slurm_pids`), and the cluster's own state on the m
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import os
+import re
+import shutil
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from gpuscope.agent.owners.cgroup import CgroupFacts
+from gpuscope.agent.owners.process_lookup import ProcessKey
+from gpuscope.agent.worker import ReadResult, Worker, lasting_timing
+from gpuscope.base.clock import Clock
+from gpuscope.base.command_runner import Command
+from gpuscope.base.errors import SourceError
+from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, JobFacts, Maybe, Owner, Process
 from gpuscope.model.readings.device import NO_VALUES
 
@@ -95,3 +105,102 @@ def jobs_here(
             )
             found[owner.job] = merge_facts(found.get(owner.job) or facts.get(owner.job, JobFacts()), said)
     return found
+
+
+# The Slurm job of a process by `scontrol listpids`, for processes whose cgroup does not name their job.
+#
+# slurmstepd answers, on this node, for any user and also while slurmctld is down: proctrack/linuxproc leaves
+# no trace in cgroups, and from 26.05 on a cgroup has the job's SLUID instead of its number. The command runs
+# only when such a process appears, and once more after ten seconds. A machine without slurmd has no answers,
+# which is not an error.
+
+TIMEOUT_SECONDS: Final = 5.0
+SECOND_TRY_SECONDS: Final = 10.0  # slurmstepd may not know a process yet that has just started
+MAX_LINES: Final = 100_000
+CONFIGURATIONS: Final = (
+    "/etc/slurm/slurm.conf", "/etc/slurm-llnl/slurm.conf", "/run/slurm/conf/slurm.conf",
+)  # fmt: skip
+_LINE = re.compile(r"(\d{1,10})\s+(\d{1,10})\s+(\w{1,20})(?:\s|\Z)", re.ASCII)
+
+JobsByPid = Mapping[int, JobStep]
+
+
+def find_scontrol(bin_dir: str, environment: Mapping[str, str] = os.environ) -> str:
+    """Its path; empty on a machine that does not belong to a Slurm cluster."""
+    found = shutil.which(str(Path(bin_dir) / "scontrol") if bin_dir else "scontrol")
+    named = environment.get("SLURM_CONF")
+    configured = Path(named).exists() if named else any(Path(path).exists() for path in CONFIGURATIONS)
+    return found if found and configured else ""
+
+
+def parse_listpids(text: str) -> dict[int, JobStep]:
+    """From lines `PID JOBID STEPID LOCALID GLOBALID`; a line that is not understood is left out."""
+    found = {}
+    for line in text.split("\n")[:MAX_LINES]:
+        match = _LINE.match(line.strip())
+        if match:
+            found[int(match[1])] = JobStep(match[2], match[3])
+    return found
+
+
+class SlurmPids:
+    """The reader of the worker. Another thread says with `want` which processes need an answer."""
+
+    def __init__(self, scontrol: str, clock: Clock) -> None:
+        self._command = Command(
+            scontrol,
+            TIMEOUT_SECONDS,
+            program="scontrol",
+            if_missing="install slurm-client",
+            environment={**os.environ, "LC_ALL": "C"},
+        )
+        self._clock = clock
+        self._wanted: frozenset[ProcessKey] = frozenset()
+        self._queried: dict[ProcessKey, list[float]] = {}
+        self._known: dict[ProcessKey, JobStep] = {}
+        self._by_pid: JobsByPid = {}
+
+    def want(self, keys: Collection[ProcessKey]) -> None:
+        self._wanted = frozenset(keys)
+
+    def has_answered(self, key: ProcessKey) -> bool:
+        return key in self._queried
+
+    def read(self) -> ReadResult[JobsByPid]:
+        """The same mapping as before unless a process got its job or is gone."""
+        wanted, now = self._wanted, self._clock.monotonic()
+        self._queried = {key: times for key, times in self._queried.items() if key in wanted}
+        due = [key for key in wanted if key not in self._known and self._is_due(key, now)]
+        failures = {}
+        known = {key: step for key, step in self._known.items() if key in wanted}
+        if due:
+            try:
+                answer = self._command.run("listpids")
+            except SourceError:
+                failures["listpids"] = 1
+            else:
+                # Without a step on this node it prints that there is none, and fails.
+                listed = parse_listpids(answer.stdout) if answer.ok else {}
+                known.update({key: listed[key.pid] for key in due if key.pid in listed})
+            self._queried = {**self._queried, **{key: [*self._queried.get(key, ()), now] for key in due}}
+        if known != self._known:
+            self._known = known
+            self._by_pid = {key.pid: step for key, step in known.items()}
+        return ReadResult(self._by_pid, failures)
+
+    def close(self) -> None:
+        pass
+
+    def _is_due(self, key: ProcessKey, now: float) -> bool:
+        times = self._queried.get(key, ())
+        return not times or (len(times) == 1 and now - times[0] >= SECOND_TRY_SECONDS)
+
+
+def slurm_pids_worker(reader: SlurmPids, settings: Settings, clock: Clock) -> Worker[JobsByPid]:
+    return Worker(
+        "slurm-pids",
+        "jobs of processes whose cgroup does not name them, from slurmstepd",
+        lambda: reader,
+        lasting_timing(settings, interval=settings.interval),
+        clock,
+    )

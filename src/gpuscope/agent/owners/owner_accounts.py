@@ -13,8 +13,7 @@ from typing import Final
 
 from gpuscope.agent.owners.gpu_time import KEPT_SECONDS, GpuTimes, UnitEnergy, unit_weight
 from gpuscope.agent.owners.gpu_units import GpuUnit, GpuUnits, Holding, group_by_unit, minus, plus
-from gpuscope.agent.owners.owner_account import OwnerAccount
-from gpuscope.agent.owners.unit_work import owner_parts
+from gpuscope.agent.owners.unit_work import OwnerAccount, owner_parts
 from gpuscope.model.readings import (
     ABSENT,
     Allocation,

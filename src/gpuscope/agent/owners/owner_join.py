@@ -12,13 +12,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from gpuscope.agent.owners.allocation_claims import JOB
-from gpuscope.agent.owners.allocation_matching import Claims
+from gpuscope.agent.owners.allocation_matching import JOB, Claims
 from gpuscope.agent.owners.gpu_units import unlisted_memory
+from gpuscope.agent.owners.job_files import LocalJobs, SlurmClaims
 from gpuscope.agent.owners.node_jobs import JobOwners, jobs_here, merge_facts
 from gpuscope.agent.owners.owner_accounts import OwnerAccounts
 from gpuscope.agent.owners.process_enricher import ProcessEnricher
-from gpuscope.agent.owners.slurm_claims import LocalJobs, SlurmClaims
 from gpuscope.agent.owners.unallocated_use import count_unallocated, used_allocations
 from gpuscope.agent.worker import Worker
 from gpuscope.model.readings import (

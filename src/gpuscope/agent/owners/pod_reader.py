@@ -16,10 +16,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from gpuscope.agent.owners.lookup_timing import kubelet_timing
-from gpuscope.agent.owners.pods import NO_PODS, Pod, PodContainer, Pods, index_pods
-from gpuscope.agent.owners.pods_api import CONFIG_HASH, KeepLabel, bare_id, has_not_ended, list_pods
-from gpuscope.agent.worker import ReadResult, Worker
+from gpuscope.agent.owners.pods import (
+    CONFIG_HASH,
+    NO_PODS,
+    KeepLabel,
+    Pod,
+    PodContainer,
+    Pods,
+    bare_id,
+    has_not_ended,
+    index_pods,
+    list_pods,
+)
+from gpuscope.agent.worker import ReadResult, Worker, kubelet_timing
 from gpuscope.base.clock import Clock
 from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import Settings

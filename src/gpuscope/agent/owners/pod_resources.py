@@ -12,11 +12,9 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
-from gpuscope.agent.owners.allocation_claims import AllocationClaim
-from gpuscope.agent.owners.grpc.call import call
-from gpuscope.agent.owners.grpc.protobuf import fields, message, text
-from gpuscope.agent.owners.lookup_timing import kubelet_timing
-from gpuscope.agent.worker import ReadResult, Worker
+from gpuscope.agent.owners.allocation_matching import AllocationClaim
+from gpuscope.agent.owners.grpc_call import call, fields, message, text
+from gpuscope.agent.worker import ReadResult, Worker, kubelet_timing
 from gpuscope.base.clock import Clock
 from gpuscope.base.settings import Settings
 from gpuscope.model.vendor import vendors

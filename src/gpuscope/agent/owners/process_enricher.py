@@ -12,14 +12,13 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
-from gpuscope.agent.owners.attribution import ContainerInfos, needs_job, owner_of, program_of
+from gpuscope.agent.owners.attribution import ContainerInfos, StableLabels, needs_job, owner_of, program_of
 from gpuscope.agent.owners.cgroup import CgroupFacts
 from gpuscope.agent.owners.gpu_units import unit_of
 from gpuscope.agent.owners.gpu_work import working
 from gpuscope.agent.owners.node_jobs import NO_JOBS, NodeJobs
 from gpuscope.agent.owners.pods import NO_PODS, Pods
 from gpuscope.agent.owners.proc import Proc
-from gpuscope.agent.owners.process_labels import StableLabels
 from gpuscope.agent.owners.process_lookup import FactsByProcess, KernelFacts, ProcessKey, keys_of
 from gpuscope.agent.owners.process_work import ProcessWorkReader
 from gpuscope.base.errors import SourceError

@@ -16,10 +16,9 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gpuscope.agent.owners.cgroup import NO_CGROUP, CgroupFacts, parse_cgroup
-from gpuscope.agent.owners.lookup_timing import lasting_timing
 from gpuscope.agent.owners.proc import Proc, ProcessGone, ProcessRelations, ProcessStatus
 from gpuscope.agent.owners.users import UserNames, read_hostile_text
-from gpuscope.agent.worker import ReadResult, Worker
+from gpuscope.agent.worker import ReadResult, Worker, lasting_timing
 from gpuscope.base.clock import Clock
 from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import Settings

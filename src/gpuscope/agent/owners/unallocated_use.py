@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from gpuscope.agent.owners.gpu_units import allocation_holders, process_owners, unit_of
-from gpuscope.agent.owners.services import is_service
+from gpuscope.agent.owners.gpu_work import is_service
 from gpuscope.model.readings import (
     ABSENT,
     Allocation,

@@ -22,7 +22,7 @@ from gpuscope.model.readings.device import NO_VALUES
 
 if TYPE_CHECKING:
     from gpuscope.agent.owners.job_files import JobFiles
-    from gpuscope.agent.owners.slurm_pids import JobsByPid, SlurmPids
+    from gpuscope.agent.owners.node_jobs import JobsByPid, SlurmPids
 
 _UNNAMED: Final = ContainerInfo()
 _NONE_KNOWN: Final[ContainerInfos] = {}

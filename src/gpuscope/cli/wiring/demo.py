@@ -7,8 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from gpuscope.agent.collect.collector import Collector, PlannedSource
-from gpuscope.agent.collect.composer import SnapshotComposer
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator, SnapshotComposer
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.source_worker import SourceWorker
 from gpuscope.base.clock import Clock, SystemClock

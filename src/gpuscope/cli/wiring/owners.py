@@ -110,14 +110,14 @@ def build_outside(settings: Settings, clock: Clock, environment: Mapping[str, st
         outside.pods = pod_worker(settings, clock)
         outside.workers.append(outside.pods)
     if settings.container_sockets:
-        from gpuscope.agent.owners.docker_containers import DockerReader, docker_worker
+        from gpuscope.agent.owners.container_runtimes import DockerReader, docker_worker
 
         docker = DockerReader(settings.container_sockets)
         worker = docker_worker(docker, settings, clock)
         outside.runtimes.append(ContainerRuntime(docker, worker, knows_pods=False))
         outside.workers.append(worker)
     if settings.cri_sockets:
-        from gpuscope.agent.owners.cri_containers import CriReader, cri_worker
+        from gpuscope.agent.owners.container_runtimes import CriReader, cri_worker
 
         cri = CriReader(settings.cri_sockets, settings.path_rootfs)
         worker = cri_worker(cri, settings, clock)
@@ -150,7 +150,7 @@ def add_slurm_pids(outside: Outside, settings: Settings, clock: Clock) -> None:
     bin_dir = str(getattr(settings, "slurm_bin_dir", ""))
     if not shutil.which(str(Path(bin_dir) / "scontrol") if bin_dir else "scontrol"):
         return
-    from gpuscope.agent.owners.slurm_pids import SlurmPids, find_scontrol, slurm_pids_worker
+    from gpuscope.agent.owners.node_jobs import SlurmPids, find_scontrol, slurm_pids_worker
 
     scontrol = find_scontrol(bin_dir)
     if scontrol:

@@ -14,8 +14,7 @@ from pathlib import Path
 from gpuscope.agent.collect.collector import Collector, PlannedSource
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.collect.expected import expected_gpus
-from gpuscope.agent.collect.source_policy import choose_sources
-from gpuscope.agent.collect.source_worker import SourceWorker
+from gpuscope.agent.collect.source_worker import SourceWorker, choose_sources
 from gpuscope.agent.families.stand_in import ListenerPlan
 from gpuscope.base.clock import Clock, SystemClock
 from gpuscope.base.episode_log import EpisodeLog

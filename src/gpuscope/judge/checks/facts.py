@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.agent.owners.services import is_service_program
+from gpuscope.agent.owners.gpu_work import is_service_program
 from gpuscope.base.errors import GpuscopeError
 from gpuscope.judge.checks.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS, SlurmFacts
 from gpuscope.judge.checks.thresholds import STALE_SECONDS

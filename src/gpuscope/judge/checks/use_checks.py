@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gpuscope.agent.owners.services import SERVICE_MATCHERS
+from gpuscope.agent.owners.gpu_work import SERVICE_MATCHERS
 from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.check import OWNER_LABELS, Check, Severity, Share, Subject
 from gpuscope.judge.checks.thresholds import (

@@ -9,7 +9,7 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuscope.agent.owners.slurm_pids import CONFIGURATIONS
+from gpuscope.agent.owners.node_jobs import CONFIGURATIONS
 from gpuscope.agent.sources.slurm.backends import choose_mode
 from gpuscope.agent.sources.slurm.plan import AUTO, COMMANDS, METRICS, OFF, RESTD, SlurmSettings
 from gpuscope.model.doctor_check import CheckResult, DoctorContext, Verdict

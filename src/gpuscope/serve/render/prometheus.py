@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from gpuscope.agent.sources.slurm.hostlist import expand_hostlist
+from gpuscope.agent.sources.slurm.gres import expand_hostlist
 from gpuscope.base.errors import UsageError
 from gpuscope.judge.rules.shipped import rule_files as shipped_rule_files
 from gpuscope.model.vendor import advices

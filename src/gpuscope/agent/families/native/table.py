@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gpuscope.agent.families.native.collective_table import COLLECTIVE_METRICS
-from gpuscope.agent.families.native.link_table import LINK_METRICS
+from gpuscope.agent.families.native.collective_metrics import COLLECTIVE_METRICS
+from gpuscope.agent.families.native.link_metrics import LINK_METRICS
 from gpuscope.agent.families.native.owner_table import OWNERSHIP_METRICS
 from gpuscope.agent.families.native.slurm_table import SLURM_CLUSTER_METRICS
 from gpuscope.model.native_metric import NativeMetric as NativeMetric

@@ -12,12 +12,12 @@ from dataclasses import replace
 from typing import Final
 
 from gpuscope.agent.sources.host.proc_files import valid_text
-from gpuscope.agent.sources.infiniband.pci import read_pci_function
-from gpuscope.agent.sources.infiniband.sysfs import (
+from gpuscope.agent.sources.infiniband.pci import (
     MAX_TEXT_CHARACTERS,
     list_names,
     read_label,
     read_number,
+    read_pci_function,
     read_text,
 )
 from gpuscope.model.readings import ABSENT, Maybe

@@ -18,13 +18,12 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from gpuscope.agent.sources.slurm import restd_json
-from gpuscope.agent.sources.slurm.hostlist import MAX_PLACEMENTS
+from gpuscope.agent.sources.slurm.gres import MAX_PLACEMENTS
 from gpuscope.agent.sources.slurm.http_client import HttpClient, complaint
 from gpuscope.agent.sources.slurm.plan import MAX_REST_BYTES
 from gpuscope.agent.sources.slurm.restd_json import number
-from gpuscope.agent.sources.slurm.slurm_error import SlurmError
 from gpuscope.agent.sources.slurm.slurm_source import Query, nodes_by_name
-from gpuscope.agent.sources.slurm.versions import REST_API
+from gpuscope.agent.sources.slurm.values import REST_API, SlurmError
 from gpuscope.base.errors import SourceError, UnusableAnswer, UsageError
 from gpuscope.base.files import MAX_SECRET_BYTES, read_regular_text
 from gpuscope.model.readings import ABSENT

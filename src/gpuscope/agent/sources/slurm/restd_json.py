@@ -12,13 +12,14 @@ from itertools import islice
 from typing import Any, Final
 
 from gpuscope.agent.sources.slurm.gres import (
+    MAX_HOSTS,
+    expand_hostlist,
     gres_of_tres,
     parse_gres,
     parse_held,
     reserved_gpus,
     uncounted_shares,
 )
-from gpuscope.agent.sources.slurm.hostlist import MAX_HOSTS, expand_hostlist
 from gpuscope.agent.sources.slurm.values import MAX_TEXT_CHARACTERS, MAX_VALUE, count_array_tasks, node_flags
 from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.model.readings.slurm import (

@@ -7,26 +7,107 @@ version of a command does not have is left out from then on.
 from __future__ import annotations
 
 import os
+import pwd
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from gpuscope.agent.sources.slurm import scontrol, sdiag, sinfo, squeue, sshare
-from gpuscope.agent.sources.slurm.placements import PlacementReader, keep_placement_lines
-from gpuscope.agent.sources.slurm.private_data import PrivateDataCheck
-from gpuscope.agent.sources.slurm.records import format_argument
+from gpuscope.agent.sources.slurm import cluster_text, job_text, scheduler_text
+from gpuscope.agent.sources.slurm.job_text import PlacementReader, keep_placement_lines
 from gpuscope.agent.sources.slurm.slurm_source import Query, nodes_by_name
-from gpuscope.agent.sources.slurm.versions import OPTIONAL_FIELDS, parse_version, refused_field
+from gpuscope.agent.sources.slurm.values import (
+    OPTIONAL_FIELDS,
+    SlurmError,
+    format_argument,
+    parse_version,
+    refused_field,
+)
 from gpuscope.base.command_runner import Command, LineFilter
 from gpuscope.base.errors import SourceError, UnusableAnswer
 from gpuscope.model.readings import ABSENT
-from gpuscope.model.readings.slurm import SlurmJob
+from gpuscope.model.readings.slurm import SlurmFailure, SlurmJob
+
+# Whether a list of Slurm is complete: what PrivateData in slurm.conf hides from the user that reads it.
+#
+# squeue, sshare and `scontrol show reservation` leave out what this user may not see, and say nothing about
+# it. Root, SlurmUser and Slurm's operators see everything. For anybody else the configuration is read after
+# the list, in every round: it may have changed since the last one.
+
+_ALL_RIGHTS: Final = frozenset({"Operator", "Administrator"})
+
+
+@dataclass(frozen=True, slots=True)
+class Privacy:
+    """From `scontrol show config`."""
+
+    hidden: frozenset[str]  # such as `jobs`, `usage`
+    slurm_user_id: int | None
+
+
+def parse_privacy(text: str) -> Privacy:
+    """Raises SourceError for text that is not a configuration."""
+    listed = re.search(r"^PrivateData\s*=\s*(\S+)", text, re.MULTILINE)
+    if listed is None:
+        raise SourceError("scontrol show config printed no PrivateData")
+    user = re.search(r"^SlurmUser\s*=\s*\S*\((\d{1,10})\)", text, re.MULTILINE | re.ASCII)
+    items = frozenset(item.lower() for item in listed[1].split(","))
+    return Privacy(items - {"none"}, None if user is None else int(user[1]))
+
+
+class PrivateDataCheck:
+    def __init__(self, scontrol: Command, sacctmgr: Command, user_id: int | None = None) -> None:
+        self._scontrol, self._sacctmgr = scontrol, sacctmgr
+        self._user_id = os.geteuid() if user_id is None else user_id
+        self._hidden: frozenset[str] | None = None
+
+    def start_round(self) -> None:
+        self._hidden = None
+
+    def require(self, *items: str) -> None:
+        """Raises SlurmError if the list that was just read may lack some of these `items`."""
+        if self._user_id == 0:
+            return
+        if self._hidden is None:
+            self._hidden = self._read_hidden()
+        hidden = sorted(self._hidden.intersection(items))
+        if hidden:
+            raise SlurmError(
+                f"PrivateData in slurm.conf hides other users' {' and '.join(hidden)} from "
+                f"{self._user_name() or f'user {self._user_id}'}, so nothing is shown instead of a part",
+                SlurmFailure.HIDDEN,
+            )
+
+    def _read_hidden(self) -> frozenset[str]:
+        privacy = parse_privacy(self._scontrol.run_checked("show", "config").stdout)
+        if not privacy.hidden or self._user_id == privacy.slurm_user_id or self._is_operator():
+            return frozenset()
+        return privacy.hidden
+
+    def _is_operator(self) -> bool:
+        """False also without slurmdbd, which is where these rights are."""
+        name = self._user_name()
+        if not name:
+            return False
+        try:
+            answer = self._sacctmgr.run("-n", "-P", "show", "user", name, "format=AdminLevel")
+        except SourceError:
+            return False
+        return answer.ok and answer.stdout.strip() in _ALL_RIGHTS
+
+    def _user_name(self) -> str:
+        try:
+            return pwd.getpwuid(self._user_id).pw_name
+        except KeyError:
+            return ""
+
 
 PING_TIMEOUT_SECONDS: Final = 5.0
 MAX_OUTPUT_BYTES: Final = 256 << 20  # `scontrol show job -d` prints 1.4 KB for each job
 IF_MISSING = "install Slurm's client commands (slurm-client), or give their folder with --slurm-bin-dir"
 Parts = Mapping[str, Any]
-R = TypeVar("R", squeue.SqueueRun, sinfo.SinfoRun)
+R = TypeVar("R", job_text.SqueueRun, cluster_text.SinfoRun)
 _PROGRAMS = ("scontrol", "squeue", "sinfo", "sdiag", "sshare", "sacctmgr")
 _SHOW_JOB = ("show", "job", "-a", "-d")  # -a: hidden partitions too
 _MUNGE_HINT = "If munged is up"  # printed before the line that says what is wrong
@@ -49,9 +130,9 @@ class SlurmCommands:
         self._commands = {name: _command(bin_dir, name, timeout_seconds) for name in _PROGRAMS}
         self._ping_command = _command(bin_dir, "scontrol", min(PING_TIMEOUT_SECONDS, timeout_seconds))
         self._fields: dict[str, list[str]] = {
-            "squeue": list(squeue.FIELDS),
-            "sinfo": list(sinfo.FIELDS),
-            "sshare": list(sshare.FIELDS),
+            "squeue": list(job_text.FIELDS),
+            "sinfo": list(cluster_text.FIELDS),
+            "sshare": list(scheduler_text.FIELDS),
         }
         self._known_jobs: Mapping[bytes, SlurmJob] = {}
         self._placement_reader = PlacementReader(self._show_job)
@@ -75,7 +156,7 @@ class SlurmCommands:
     def ping(self) -> str:
         self._private_data.start_round()
         answer = self._ping_command.run("ping")
-        states = scontrol.controllers(answer.stdout)
+        states = cluster_text.controllers(answer.stdout)
         if not states and not answer.ok:
             raise self._ping_command.failure(answer, "ping")
         if states and not any(states.values()):
@@ -95,14 +176,19 @@ class SlurmCommands:
 
     def _jobs(self, parts: Parts) -> Parts:
         run, rest = self._read_records(
-            "squeue", squeue.ARGUMENTS, squeue.WIDTHS, lambda fields: squeue.SqueueRun(self._known_jobs, fields)
+            "squeue",
+            job_text.ARGUMENTS,
+            job_text.WIDTHS,
+            lambda fields: job_text.SqueueRun(self._known_jobs, fields),
         )
         self._known_jobs = run.finish(rest)
         self._private_data.require("jobs")
         return {"jobs": tuple(self._known_jobs.values())}
 
     def _nodes(self, parts: Parts) -> Parts:
-        run, rest = self._read_records("sinfo", sinfo.ARGUMENTS, sinfo.WIDTHS, sinfo.SinfoRun)
+        run, rest = self._read_records(
+            "sinfo", cluster_text.ARGUMENTS, cluster_text.WIDTHS, cluster_text.SinfoRun
+        )
         nodes = run.finish(rest)
         self._private_data.require("nodes", "partitions")
         return {"nodes": nodes}
@@ -140,11 +226,11 @@ class SlurmCommands:
         return answer.stdout
 
     def _scheduler(self, parts: Parts) -> Parts:
-        return {"scheduler": sdiag.parse_sdiag(self._run("sdiag"))}
+        return {"scheduler": scheduler_text.parse_sdiag(self._run("sdiag"))}
 
     def _shares(self, parts: Parts) -> Parts:
-        text = self._run_with_fields("sshare", sshare.ARGUMENTS, ",".join)
-        shares = sshare.parse_sshare(text, self._fields["sshare"])
+        text = self._run_with_fields("sshare", scheduler_text.ARGUMENTS, ",".join)
+        shares = scheduler_text.parse_sshare(text, self._fields["sshare"])
         self._private_data.require("usage")
         return {"shares": shares}
 
@@ -160,10 +246,10 @@ class SlurmCommands:
     def _reservations(self, parts: Parts) -> Parts:
         text = self._run("scontrol", "show", "reservation", "-o")
         self._private_data.require("reservations")
-        return {"reservations": scontrol.parse_reservations(text, nodes_by_name(parts))}
+        return {"reservations": cluster_text.parse_reservations(text, nodes_by_name(parts))}
 
     def _licenses(self, parts: Parts) -> Parts:
-        return {"licenses": scontrol.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))}
+        return {"licenses": cluster_text.parse_licenses(self._run("scontrol", "show", "licenses", "-o"))}
 
 
 def _why_down(controllers: Iterable[str], complaint: str) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 import numpy as np
 
-from gpuscope.agent.owners.owner_account import IDLE_STRETCH_SECONDS
+from gpuscope.agent.owners.unit_work import IDLE_STRETCH_SECONDS
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import (
     EngineBadQuery,
