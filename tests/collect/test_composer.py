@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuscope.agent.collect.composer import SnapshotComposer
-from gpuscope.agent.collect.counters import Integrator
+from gpuscope.agent.collect.composer import Integrator, SnapshotComposer
 from gpuscope.agent.collect.error_ledger import ErrorLedger
 from gpuscope.agent.owners.owner_join import OwnerJoin
 from gpuscope.model.readings import ABSENT, ErrorEvent, HostReading, Reading, SlurmState, Snapshot, Uuid
