@@ -30,3 +30,10 @@ def test_what_cannot_be_known_is_absent() -> None:
     one: dict[tuple[str, ...], float] = {("0", "user"): 1.0, ("0", "idle"): 1.0}
     meter.advance(HostReading(cpu_seconds=one))
     assert meter.advance(HostReading(cpu_seconds={**one, ("1", "user"): 90.0, ("1", "idle"): 9.0})) is ABSENT
+
+
+def test_counters_that_went_back_or_stood_still_say_nothing_and_a_share_is_at_most_1() -> None:
+    for user, idle, ratio in ((10.0, 90.0, ABSENT), (5.0, 90.0, ABSENT), (30.0, 85.0, 1.0), (9.0, 95.0, 0.0)):
+        meter = CpuMeter()
+        meter.advance(host(user=10.0, idle=90.0))
+        assert meter.advance(host(user=user, idle=idle)) == ratio

@@ -77,6 +77,8 @@ def test_processes_of_gpus_of_several_vendors_come_together() -> None:
         ([nvml, fallback, other], [1, 3]),
         ([idle, fallback, other], [3]),
         ([unknown, other], [3]),
+        ([unknown, nvml], [1]),
+        ([unknown, nvml, other], [1, 3]),
         ([other, nvml], [3, 1]),
     ):
         merged = merge_readings(readings).processes
