@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -136,8 +137,13 @@ def test_the_masters_container_shows_what_the_clients_say(cluster: SlurmCluster,
     project.lab.docker(*PROFILE, "up", "-d", "--wait", "--no-deps", SERVICE, cwd=project.folder)
 
     def scrape() -> dict[str, float]:
-        with urllib.request.urlopen("http://127.0.0.1:8080/metrics", timeout=10) as answer:
-            return parsed_samples(answer.read().decode())
+        try:
+            with urllib.request.urlopen("http://127.0.0.1:8080/metrics", timeout=10) as answer:
+                return parsed_samples(answer.read().decode())
+        except urllib.error.HTTPError as error:
+            if error.code != 503:  # 503: there is no snapshot yet
+                raise
+            return {}
 
     wait_for(lambda: "slurm_gpus_total" in scrape(), "Slurm's numbers")
     wait_for(lambda: differing(expected_samples(cluster), scrape()) == {}, "the clients' numbers")
