@@ -6,7 +6,7 @@ import pytest
 
 from gpuscope.history.promql.lexical import MAX_CHARACTERS
 from gpuscope.history.promql.parse import parse
-from gpuscope.history.promql.query_errors import BadQueryError
+from gpuscope.history.promql.syntax import BadQueryError
 
 END = "unexpected end of input"
 

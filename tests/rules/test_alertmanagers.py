@@ -17,7 +17,7 @@ from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.scrape.config import TargetGroup
 from gpuscope.history.scrape.discovery import Discovery
-from gpuscope.history.scrape.provider_configs import DnsProviderConfig
+from gpuscope.history.scrape.job_options import DnsProviderConfig
 from gpuscope.judge.notify.alertmanager_config import (
     AlertingSection,
     AlertmanagerGroup,

@@ -11,7 +11,7 @@ import yaml
 
 from gpuscope.base.yaml_file import TextLoader
 from gpuscope.history.scrape.config import ScrapeConfig, ScrapeJob, read_config
-from gpuscope.history.scrape.provider_configs import DnsProviderConfig, ProviderConfig
+from gpuscope.history.scrape.job_options import DnsProviderConfig, ProviderConfig
 from gpuscope.history.scrape.providers import TargetProvider
 from gpuscope.history.scrape.providers.dns_provider import DnsProvider
 from gpuscope.history.scrape.target import discovered_labels

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from gpuscope.history.scrape.provider_configs import DnsProviderConfig
+from gpuscope.history.scrape.job_options import DnsProviderConfig
 from gpuscope.history.scrape.providers.dns_provider import DnsProvider
 from tests.scrape import fake_dns
 from tests.scrape.provider_scene import addresses, does, failing, finds, run_provider

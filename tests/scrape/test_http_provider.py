@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.cli.wiring.scraper_thread import ScraperThread
 from gpuscope.history.scrape.config import ScrapeConfig
-from gpuscope.history.scrape.provider_configs import HttpProviderConfig
+from gpuscope.history.scrape.job_options import HttpProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError
 from gpuscope.history.scrape.providers.http_provider import HttpProvider, decode_groups
 from gpuscope.history.scrape.scraper import Scraper

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.history.scrape.provider_configs import KubernetesProviderConfig
+from gpuscope.history.scrape.job_options import KubernetesProviderConfig
 from gpuscope.history.scrape.providers.kubernetes_client import KubernetesClient
 from gpuscope.history.scrape.providers.kubernetes_objects import (
     read_endpoint_slice,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gpuscope.base.errors import UsageError
-from gpuscope.history.scrape.provider_configs import (
+from gpuscope.history.scrape.job_options import (
     DnsProviderConfig,
     HttpProviderConfig,
     KubernetesProviderConfig,

@@ -19,7 +19,7 @@ import yaml
 
 from gpuscope.cli.wiring.scraper_thread import ScraperThread
 from gpuscope.history.scrape.config import read_config
-from gpuscope.history.scrape.provider_configs import DnsProviderConfig
+from gpuscope.history.scrape.job_options import DnsProviderConfig
 from gpuscope.history.scrape.scraper import Scraper
 from gpuscope.history.store import Store
 from tests.engines import running_prometheus

@@ -95,7 +95,7 @@ def test_a_read_that_needs_the_file_calls_admit_once(store: Store) -> None:
     store.seal()
     store.reader.use_new_file()  # nothing is cached
     asked: list[tuple[int, int]] = []
-    groups = store.queries.selections.find(X).groups
+    groups = store.selections.find(X).groups
     store.reader.read(groups, *SPAN, lambda *some: asked.append(some))
     assert sum(samples for _, samples in asked) == 6
 

@@ -44,7 +44,7 @@ def queried(store: Store, now_ms: int) -> Contents:
 def test_it_equals_an_instant_query(store: Store, clock: HandClock, seed: int) -> None:
     """Gaps, stale markers, two requests for one time, late and future samples, shared series, seals."""
     rng = np.random.default_rng(seed)
-    newest = store.queries.newest_samples(only_x, LOOKBACK)
+    newest = store.newest_samples(only_x, LOOKBACK)
     targets = [store.target(f"node{number}") for number in range(4)]
     sets = [[labels("x", node=str(n), gpu=str(g)) for g in range(5)] for n in range(4)]
     for n in range(4):
@@ -78,7 +78,7 @@ def test_it_equals_an_instant_query(store: Store, clock: HandClock, seed: int) -
 
 
 def test_only_targets_with_new_samples_are_read_again(store: Store, clock: HandClock) -> None:
-    newest = store.queries.newest_samples(only_x, LOOKBACK)
+    newest = store.newest_samples(only_x, LOOKBACK)
     targets = [store.target(f"node{number}") for number in range(3)]
     series = [store.resolve(one, [labels("x", node=str(one))]) for one in targets]
     for target, ids in zip(targets, series, strict=True):
@@ -91,7 +91,7 @@ def test_only_targets_with_new_samples_are_read_again(store: Store, clock: HandC
 
 
 def test_series_of_one_subject_share_their_labels(store: Store, clock: HandClock) -> None:
-    newest = store.queries.newest_samples(lambda name, found: True, LOOKBACK)
+    newest = store.newest_samples(lambda name, found: True, LOOKBACK)
     target = store.target("node")
     series = store.resolve(target, [labels(name, gpu="0") for name in "abc"])
     store.append(tick(target, NOW, series, np.array([1.0, 2.0, 3.0])))

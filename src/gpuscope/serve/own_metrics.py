@@ -94,7 +94,7 @@ def engine_families(stats: EngineStats) -> Iterator[MetricFamily]:
         "gpuscope_engine_request_seconds_total",
         "counter",
         "Total time to the first byte of the engine's responses, by endpoint.",
-        [Sample(LabelSet((("endpoint", one),)), seconds) for one, seconds in sorted(stats.seconds.items())],
+        [Sample(LabelSet((("endpoint", name),)), seconds) for name, seconds in sorted(stats.seconds.items())],
     )
     yield MetricFamily(
         "gpuscope_engine_failures_total",

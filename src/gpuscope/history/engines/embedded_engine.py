@@ -122,11 +122,11 @@ class EmbeddedEngine:
         *,
         max_series: int | None = None,
     ) -> list[Labels]:
-        found = await self._run(
+        label_sets = await self._run(
             lambda _: sorted(self._store.any_series(_parse_selectors(selectors), start_ms, end_ms))
         )
-        check_size(len(found), max_series, "series")
-        return found
+        check_size(len(label_sets), max_series, "series")
+        return label_sets
 
     async def label_values(
         self,
@@ -140,12 +140,12 @@ class EmbeddedEngine:
         def find(_: threading.Event) -> list[str]:
             if not selectors:
                 return sorted(self._store.label_values(label, (), start_ms, end_ms))
-            found = self._store.any_series(_parse_selectors(selectors), start_ms, end_ms)
-            return sorted(found.values(label) - {""})
+            label_sets = self._store.any_series(_parse_selectors(selectors), start_ms, end_ms)
+            return sorted(label_sets.values(label) - {""})
 
-        found = await self._run(find)
-        check_size(len(found), max_values, "values")
-        return found
+        values = await self._run(find)
+        check_size(len(values), max_values, "values")
+        return values
 
     async def describe(self) -> EngineInfo:
         options = self._store.options

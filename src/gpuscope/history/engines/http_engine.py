@@ -116,17 +116,17 @@ class HttpEngine:
         max_series: int | None = None,
     ) -> list[Labels]:
         form = {"match[]": selectors, **_span(start_ms, end_ms)}
-        found: list[Labels] = []
+        label_sets: list[Labels] = []
 
         def add(elements: list[Any]) -> int:
             labels = list(map(read_labels, elements))
-            found.extend(labels)
-            check_size(len(found), max_series, "series")
+            label_sets.extend(labels)
+            check_size(len(label_sets), max_series, "series")
             return labels_bytes(labels)
 
         response = await self.connection.open("series", "POST", "/api/v1/series", data=form)
         await self._read_list(response, "data", add)
-        return sorted(found)
+        return sorted(label_sets)
 
     async def label_values(
         self,
@@ -143,15 +143,15 @@ class HttpEngine:
         ]  # fmt: skip
         query = "&".join(f"{quote(name)}={quote(value, safe='')}" for name, value in parameters)
         path = f"/api/v1/label/{quote(label, safe='')}/values?{query}"
-        found: list[str] = []
+        values: list[str] = []
 
         def add(elements: list[Any]) -> int:
-            found.extend(map(_text, elements))
-            check_size(len(found), max_values, "values")
+            values.extend(map(_text, elements))
+            check_size(len(values), max_values, "values")
             return sum(_TEXT_BYTES + text_bytes(element) for element in elements)
 
         await self._read_list(await self.connection.open("label_values", "GET", path), "data", add)
-        return sorted(found)
+        return sorted(values)
 
     async def describe(self) -> EngineInfo:
         """Empty fields where the engine has no such endpoint; EngineError if it does not answer at all."""
@@ -177,10 +177,10 @@ class HttpEngine:
 
     async def scrape_errors(self) -> ScrapeErrors:
         """Empty where the engine does not scrape: Thanos and Mimir have no targets."""
-        found: ScrapeErrors = {}
+        errors: ScrapeErrors = {}
 
         def add(elements: list[Any]) -> int:
-            found.update(read_scrape_errors(elements))
+            errors.update(read_scrape_errors(elements))
             return _TARGET_BYTES * len(elements)
 
         try:
@@ -188,7 +188,7 @@ class HttpEngine:
             await self._read_list(response, "activeTargets", add)
         except EngineError:
             return {}
-        return found
+        return errors
 
     async def find_problem(self) -> str:
         """Empty if the engine answers a query, else one sentence."""

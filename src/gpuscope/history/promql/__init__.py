@@ -12,7 +12,9 @@ from __future__ import annotations
 from gpuscope.history.promql.engine import MAX_POINTS_PER_SERIES, Engine
 from gpuscope.history.promql.formatting import format_query
 from gpuscope.history.promql.parse import parse
-from gpuscope.history.promql.query_errors import (
+from gpuscope.history.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
+from gpuscope.history.promql.statistics import Statistics
+from gpuscope.history.promql.syntax import (
     BadQueryError,
     ExecutionError,
     PromQLError,
@@ -20,8 +22,6 @@ from gpuscope.history.promql.query_errors import (
     QueryTimeoutError,
     UnsupportedError,
 )
-from gpuscope.history.promql.result import Matrix, RangeVector, Result, Scalar, Text, Vector
-from gpuscope.history.promql.statistics import Statistics
 
 __all__ = [
     "MAX_POINTS_PER_SERIES",

@@ -19,7 +19,7 @@ from gpuscope.history.promql.budget import Budget
 from gpuscope.history.promql.frame import Bools, Floats, Frame, Ints, SampleColumns
 from gpuscope.history.promql.labels import check_label_name
 from gpuscope.history.promql.numeric import number_text
-from gpuscope.history.promql.query_errors import ExecutionError
+from gpuscope.history.promql.syntax import ExecutionError
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import Labels
 

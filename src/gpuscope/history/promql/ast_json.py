@@ -34,8 +34,7 @@ from gpuscope.history.promql.parse import (
     read_matcher,
     read_matching,
 )
-from gpuscope.history.promql.query_errors import BadQueryError, UnsupportedError
-from gpuscope.history.promql.syntax import SET_OPERATORS
+from gpuscope.history.promql.syntax import SET_OPERATORS, BadQueryError, UnsupportedError
 from gpuscope.model.series import Matcher, MatchOp
 
 Node = dict[str, Any]

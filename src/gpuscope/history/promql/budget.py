@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.base.portioned_sort import sort_in_portions
-from gpuscope.history.promql.query_errors import ExecutionError, QueryCanceledError, QueryTimeoutError
+from gpuscope.history.promql.syntax import ExecutionError, QueryCanceledError, QueryTimeoutError
 
 # The memory that all queries share.
 #

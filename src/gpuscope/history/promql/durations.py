@@ -15,7 +15,7 @@ from functools import lru_cache
 
 from gpuscope.base.time_text import parse_prometheus_duration
 from gpuscope.history.promql.lexical import OPAQUE, check_size, is_offset_modifier
-from gpuscope.history.promql.query_errors import BadQueryError
+from gpuscope.history.promql.syntax import BadQueryError
 
 MAX_SECONDS = 2**63 / 1e9  # the range of Go's time.Duration
 
@@ -93,7 +93,7 @@ _has_expression_cached = lru_cache(maxsize=512)(_has_expression)
 
 def evaluate_durations(text: str, times: QueryTimes) -> str:
     """Replace every duration expression by a number of seconds."""
-    return replace_durations(text, lambda found: _milliseconds(found, times))
+    return replace_durations(text, lambda duration: _milliseconds(duration, times))
 
 
 def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> str:
@@ -102,10 +102,10 @@ def replace_durations(text: str, value_ms: Callable[[FoundDuration], int]) -> st
     try:
         if not has_expression(text):
             return text
-        for found in _find(text):
+        for duration in _find(text):
             # With spaces around it: "offset(2)" must not become "offset2".
-            pieces += [text[end : found.start], f" {value_ms(found) / 1000:.3f} "]
-            end = found.end
+            pieces += [text[end : duration.start], f" {value_ms(duration) / 1000:.3f} "]
+            end = duration.end
     except RecursionError as error:
         raise BadQueryError("parse error: the query is nested too deeply") from error
     return "".join([*pieces, text[end:]])
@@ -122,14 +122,14 @@ def check_literals(text: str) -> None:
         raise BadQueryError("parse error: the query is nested too deeply") from error
 
 
-def _milliseconds(found: FoundDuration, times: QueryTimes) -> int:
-    return checked_ms(_evaluate(found.expr, times), found)
+def _milliseconds(duration: FoundDuration, times: QueryTimes) -> int:
+    return checked_ms(_evaluate(duration.expr, times), duration)
 
 
-def checked_ms(seconds: float, found: FoundDuration) -> int:
+def checked_ms(seconds: float, duration: FoundDuration) -> int:
     if not math.isfinite(seconds):
         raise BadQueryError("duration is NaN or infinite")
-    if seconds <= 0 and not found.is_offset:
+    if seconds <= 0 and not duration.is_offset:
         raise BadQueryError("duration must be greater than 0")
     if abs(seconds) > MAX_SECONDS:
         raise BadQueryError("duration is out of range")
@@ -197,10 +197,10 @@ def _find(text: str) -> Iterator[FoundDuration]:
             continue
         reader = _DurationParser(tokens, at)
         try:
-            found = reader.offset() if is_offset else reader.brackets()
+            durations = reader.offset() if is_offset else reader.brackets()
         except _NoDuration:
             continue
-        yield from found
+        yield from durations
         at = reader.at
 
 
@@ -212,12 +212,12 @@ class _DurationParser:
         self.at = at
 
     def brackets(self) -> list[FoundDuration]:
-        found = self._part(self._sum, is_offset=False)
+        durations = self._part(self._sum, is_offset=False)
         if self._take(":") and self._next() != "]":
-            found += self._part(self._sum, is_offset=False)
+            durations += self._part(self._sum, is_offset=False)
         if self._next() != "]":
             raise _NoDuration
-        return found
+        return durations
 
     def offset(self) -> list[FoundDuration]:
         return self._part(self._offset, is_offset=True)

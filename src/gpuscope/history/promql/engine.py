@@ -22,17 +22,18 @@ from gpuscope.history.promql.durations import INSTANT, QueryTimes
 from gpuscope.history.promql.evaluate import EvaluationSettings, Evaluator, Frames
 from gpuscope.history.promql.frame import Frame, Steps
 from gpuscope.history.promql.parse import parse
-from gpuscope.history.promql.query_errors import BadQueryError, PromQLError
 from gpuscope.history.promql.result import Annotations, Matrix, RangeVector, Result, Scalar, Text, Vector
 from gpuscope.history.promql.statistics import CountingEvaluator, Statistics
 from gpuscope.history.promql.syntax import (
     Aggregate,
+    BadQueryError,
     Binary,
     Expr,
     FunctionCall,
     MatrixSelector,
     Negation,
     Number,
+    PromQLError,
     String,
     Subquery,
     ValueType,

@@ -26,14 +26,15 @@ from gpuscope.history.promql.matching import (
     reaches_back_ms,
     side_filters,
 )
-from gpuscope.history.promql.query_errors import BadQueryError, ExecutionError
 from gpuscope.history.promql.result import Annotations
 from gpuscope.history.promql.syntax import (
     COMPARISONS,
     SET_OPERATORS,
     Aggregate,
     At,
+    BadQueryError,
     Binary,
+    ExecutionError,
     Expr,
     FunctionCall,
     MatrixSelector,

@@ -12,7 +12,7 @@ import re
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.promql.ast_json import Node, describe
 from gpuscope.history.promql.labels import METRIC_NAME, quote
-from gpuscope.history.promql.query_errors import BadQueryError
+from gpuscope.history.promql.syntax import BadQueryError
 
 MAX_BYTES_IN_A_LINE = 100
 

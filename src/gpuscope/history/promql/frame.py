@@ -23,7 +23,7 @@ from gpuscope.history.promql.budget import (
     check_running,
     reserve_running_copy,
 )
-from gpuscope.history.promql.query_errors import ExecutionError
+from gpuscope.history.promql.syntax import ExecutionError
 from gpuscope.model.label_columns import LabelColumns, PairTable, concatenate
 from gpuscope.model.series import Labels
 

@@ -15,8 +15,14 @@ from gpuscope.history.promql import histogram, numeric, range_functions
 from gpuscope.history.promql import labels as label_sets
 from gpuscope.history.promql.frame import Bools, Floats, Frame, Steps
 from gpuscope.history.promql.parse import NATIVE_HISTOGRAM_FUNCTIONS
-from gpuscope.history.promql.query_errors import BadQueryError
-from gpuscope.history.promql.syntax import Expr, FunctionCall, MatrixSelector, String, VectorSelector
+from gpuscope.history.promql.syntax import (
+    BadQueryError,
+    Expr,
+    FunctionCall,
+    MatrixSelector,
+    String,
+    VectorSelector,
+)
 from gpuscope.model.label_columns import LabelColumns
 from gpuscope.model.series import Labels, MatchOp
 

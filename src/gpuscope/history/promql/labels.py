@@ -10,7 +10,7 @@ from gpuscope.base.anchored_regex import compile_anchored
 from gpuscope.base.go_quote import quote as quote
 from gpuscope.history.promql.budget import Budget
 from gpuscope.history.promql.frame import Frame
-from gpuscope.history.promql.query_errors import ExecutionError
+from gpuscope.history.promql.syntax import ExecutionError
 from gpuscope.model.series import Labels
 
 METRIC_NAME = "__name__"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.history.promql.query_errors import BadQueryError
+from gpuscope.history.promql.syntax import BadQueryError
 
 MAX_QUERY_CHARACTERS = 100_000
 MAX_DEPTH = 200
@@ -178,25 +178,25 @@ class Spelling:
 
 
 def read_spelling(text: str) -> Spelling:
-    found = Spelling()
+    spelling = Spelling()
     pieces, end = [], 0
     for before, token, after in _expression_tokens(text):
         kind, word = token.lastgroup, token.group()
         if kind == "number" or (kind == "name" and word.lower() in ("inf", "nan")):
-            found.durations.append(_DURATION.fullmatch(word) is not None)
+            spelling.durations.append(_DURATION.fullmatch(word) is not None)
         elif kind == "sign" and operand_follows(before) and not after:
-            found.signs.append(word)
+            spelling.signs.append(word)
             pieces += [text[end : token.start()], "-"]
             end = token.end()
-    found.text = "".join([*pieces, text[end:]])
-    return found
+    spelling.text = "".join([*pieces, text[end:]])
+    return spelling
 
 
 def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
     """Return the tokens outside brackets and label lists, each with the word before it and, for a sign, whether
     only signs and a number follow."""
     tokens = [token for token in _TOKEN.finditer(text) if token.lastgroup != "comment"]
-    found: list[tuple[str, re.Match[str], bool]] = []
+    plain_tokens: list[tuple[str, re.Match[str], bool]] = []
     before, closing, closed = "", "", ""
     time_follows = False
     for position, token in enumerate(tokens):
@@ -215,9 +215,9 @@ def _expression_tokens(text: str) -> list[tuple[str, re.Match[str], bool]]:
             time_follows, before = token.lastgroup == "sign", "time1"
         else:
             time_follows = word == "@" or is_offset_modifier(tokens, position)
-            found.append((before.lower(), token, _leads_to_a_number(tokens, position)))
+            plain_tokens.append((before.lower(), token, _leads_to_a_number(tokens, position)))
             before = word
-    return found
+    return plain_tokens
 
 
 def _leads_to_a_number(tokens: list[re.Match[str]], position: int) -> bool:
@@ -252,11 +252,11 @@ def describe_error(text: str, is_query: Callable[[str], bool]) -> str:
     """`1:5: parse error: unexpected "bar"`."""
     if len(text) > MAX_CHARACTERS:
         return "parse error: invalid promql query"
-    found = [token for token in _LOOSE_TOKEN.finditer(text) if not token[0].isspace() and token[0][0] != "#"]
-    wrong = bisect_left(found, True, key=lambda one: not _can_go_on(text[: one.end()], is_query))
-    if wrong == len(found):
+    tokens = [token for token in _LOOSE_TOKEN.finditer(text) if not token[0].isspace() and token[0][0] != "#"]
+    wrong = bisect_left(tokens, True, key=lambda one: not _can_go_on(text[: one.end()], is_query))
+    if wrong == len(tokens):
         return f"{_place(text, len(text))}: parse error: unexpected end of input"
-    token = found[wrong]
+    token = tokens[wrong]
     return f'{_place(text, token.start())}: parse error: unexpected "{token[0]}"'
 
 
@@ -272,13 +272,13 @@ def _can_go_on(beginning: str, is_query: Callable[[str], bool]) -> bool:
 
 
 def _open_brackets(text: str) -> list[str]:
-    found: list[str] = []
+    open_ones: list[str] = []
     for token in _LOOSE_TOKEN.findall(text):
         if token in _CLOSING:
-            found.append(token)
-        elif token in _CLOSING.values() and found:
-            found.pop()
-    return found
+            open_ones.append(token)
+        elif token in _CLOSING.values() and open_ones:
+            open_ones.pop()
+    return open_ones
 
 
 def _place(text: str, position: int) -> str:

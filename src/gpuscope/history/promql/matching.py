@@ -17,13 +17,13 @@ from gpuscope.history.promql import labels as label_sets
 from gpuscope.history.promql.budget import Budget
 from gpuscope.history.promql.frame import Bools, Floats, Frame
 from gpuscope.history.promql.numeric import CALENDAR, SIMPLE
-from gpuscope.history.promql.query_errors import ExecutionError
 from gpuscope.history.promql.range_functions import KERNELS
 from gpuscope.history.promql.syntax import (
     COMPARISONS,
     SET_OPERATORS,
     Aggregate,
     Binary,
+    ExecutionError,
     Expr,
     FunctionCall,
     Matching,

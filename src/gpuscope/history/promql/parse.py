@@ -26,10 +26,10 @@ from gpuscope.history.promql.durations import (
     unshift_ms,
 )
 from gpuscope.history.promql.lexical import check_size, describe_error, normalise, read_spelling, restore_bytes
-from gpuscope.history.promql.query_errors import BadQueryError, UnsupportedError
 from gpuscope.history.promql.syntax import (
     Aggregate,
     At,
+    BadQueryError,
     Binary,
     Expr,
     FunctionCall,
@@ -39,6 +39,7 @@ from gpuscope.history.promql.syntax import (
     Number,
     String,
     Subquery,
+    UnsupportedError,
     ValueType,
     VectorSelector,
     value_type,

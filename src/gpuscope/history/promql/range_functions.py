@@ -24,8 +24,7 @@ from gpuscope.history.promql.frame import (
     Steps,
     Windows,
 )
-from gpuscope.history.promql.query_errors import ExecutionError
-from gpuscope.history.promql.syntax import Expr, FunctionCall
+from gpuscope.history.promql.syntax import ExecutionError, Expr, FunctionCall
 
 if TYPE_CHECKING:
     from gpuscope.history.promql.evaluate import Evaluator

@@ -155,9 +155,9 @@ class WriteDecoder(SeriesDecoder):
     """Remote write 1.0. Not for several threads at once."""
 
     def decode(self, body: bytes) -> Decoded:
-        found = Decoded()
+        decoded = Decoded()
         known, times = self._known, _Times()
-        series, stamps, doubles = found.series, found.times, found.values
+        series, stamps, doubles = decoded.series, decoded.times, decoded.values
         position, end = 0, len(body)
         messages = 0
         while position < end:
@@ -190,14 +190,14 @@ class WriteDecoder(SeriesDecoder):
                     doubles.append(0.0)
                     continue
             try:
-                self._series(body[start:position], found)
+                self._series(body[start:position], decoded)
             except OversizedLabels:
-                found.oversized += 1
-            self._limits.check_samples(max(messages, found.size()))
+                decoded.oversized += 1
+            self._limits.check_samples(max(messages, decoded.size()))
         self._limits.check_samples(messages)
-        return found
+        return decoded
 
-    def _series(self, message: bytes, found: Decoded) -> None:
+    def _series(self, message: bytes, decoded: Decoded) -> None:
         labels: list[bytes] = []
         samples: list[tuple[int, float]] = []
         histograms = 0
@@ -211,26 +211,26 @@ class WriteDecoder(SeriesDecoder):
             elif number == 2:
                 samples.append(read_sample(payload))
             elif number == 3:
-                found.exemplars += 1
+                decoded.exemplars += 1
             elif number == 4:
                 histograms += 1
-        found.labels += len(labels)
-        self._limits.check_labels(found.labels)
+        decoded.labels += len(labels)
+        self._limits.check_labels(decoded.labels)
         key = b"".join(_field(1, payload) for payload in labels)
         series = self._known.get(key, _UNKNOWN)
         if series == _UNKNOWN:
             series = self._new(key, labels)
         if series == _INVALID:
-            found.invalid += len(samples)
+            decoded.invalid += len(samples)
             return
         if series in REFUSALS:
-            found.refused[series] += len(samples)
+            decoded.refused[series] += len(samples)
             return
-        found.histograms += histograms
+        decoded.histograms += histograms
         for at, value in samples:
-            found.series.append(series)
-            found.times.append(at)
-            found.values.append(value)
+            decoded.series.append(series)
+            decoded.times.append(at)
+            decoded.values.append(value)
 
     def _new(self, key: bytes, labels: list[bytes]) -> int:
         limits = self._limits

@@ -31,14 +31,14 @@ class WriteDecoderV2(SeriesDecoder):
 
     def decode(self, body: bytes) -> Decoded:
         symbols, messages = self._pieces(body)
-        found = Decoded()
+        decoded = Decoded()
         for start, stop in messages:  # symbols may come after the series that use them
             try:
-                self._series(body, start, stop, symbols, found)
+                self._series(body, start, stop, symbols, decoded)
             except OversizedLabels:
-                found.oversized += 1
-            self._limits.check_samples(found.size())
-        return found
+                decoded.oversized += 1
+            self._limits.check_samples(decoded.size())
+        return decoded
 
     def _pieces(self, body: bytes) -> tuple[list[bytes], list[tuple[int, int]]]:
         """The symbol table, and the start and end offset of each series."""
@@ -73,7 +73,7 @@ class WriteDecoderV2(SeriesDecoder):
                 self._limits.check_samples(others)
         return symbols, messages
 
-    def _series(self, body: bytes, position: int, end: int, symbols: list[bytes], found: Decoded) -> None:
+    def _series(self, body: bytes, position: int, end: int, symbols: list[bytes], decoded: Decoded) -> None:
         refs: list[int] = []
         samples: list[tuple[int, float]] = []
         histograms = count = 0
@@ -94,7 +94,7 @@ class WriteDecoderV2(SeriesDecoder):
             length, start = read_length(body, position, end)
             position = start + length
             if number == _LABELS_REFS:
-                self._limits.check_labels((found.labels + len(refs) + length) // 2)
+                self._limits.check_labels((decoded.labels + len(refs) + length) // 2)
                 self._limits.check_labels_of_series(length // (2 * _MAX_REF_BYTES))
                 refs += _numbers(body, start, position)
                 self._limits.check_labels_of_series(len(refs) // 2)
@@ -103,16 +103,16 @@ class WriteDecoderV2(SeriesDecoder):
             elif number == _HISTOGRAMS:
                 histograms += 1
             elif number == _EXEMPLARS:
-                found.exemplars += 1
-        found.labels += len(refs)
-        self._limits.check_labels(found.labels // 2)
+                decoded.exemplars += 1
+        decoded.labels += len(refs)
+        self._limits.check_labels(decoded.labels // 2)
         raw = _referred(refs, symbols)
-        found.text_bytes += sum(map(len, raw))
-        self._limits.check_text(found.text_bytes)
+        decoded.text_bytes += sum(map(len, raw))
+        self._limits.check_text(decoded.text_bytes)
         if samples or histograms:
-            _add(found, self._number(raw), samples, histograms)
+            _add(decoded, self._number(raw), samples, histograms)
         else:
-            found.no_samples += 1
+            decoded.no_samples += 1
 
     def _number(self, raw: list[bytes]) -> int | None:
         key = _SEPARATOR.join(raw)

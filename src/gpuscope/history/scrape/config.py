@@ -26,11 +26,13 @@ from gpuscope.base.yaml_file import TextDumper
 from gpuscope.history.scrape.job_options import (
     PROTOCOLS,
     UNREADABLE_PROTOCOLS,
+    UNSUPPORTED_KINDS,
     JobLimits,
+    ProviderConfig,
     default_job_limits,
     read_job_limits,
+    read_providers,
 )
-from gpuscope.history.scrape.provider_configs import UNSUPPORTED_KINDS, ProviderConfig, read_providers
 from gpuscope.history.scrape.relabel import ACTIONS, RelabelRule
 
 DEFAULT_INTERVAL = 60.0

@@ -24,7 +24,7 @@ from gpuscope.base.files import read_regular_text
 from gpuscope.base.limits import Limits
 from gpuscope.base.settings import home_path
 from gpuscope.history.scrape.config import TargetGroup, glob_files, read_group
-from gpuscope.history.scrape.provider_configs import (
+from gpuscope.history.scrape.job_options import (
     SUPPORTED_KINDS,
     DnsProviderConfig,
     HttpProviderConfig,

@@ -62,14 +62,14 @@ class ChunkCache:
         self.bytes = 0
 
     def get_many(self, chunks: Iterable[int]) -> dict[int, Samples]:
-        found: dict[int, Samples] = {}
+        by_chunk: dict[int, Samples] = {}
         with self._lock:
             for chunk in chunks:
                 entry = self._entries.get(chunk)
                 if entry is not None:
                     self._entries.move_to_end(chunk)
-                    found[chunk] = entry[0]
-        return found
+                    by_chunk[chunk] = entry[0]
+        return by_chunk
 
     def count(self, chunks: Iterable[int]) -> int | None:
         """Return the number of samples in these chunks; None if a chunk is not cached."""
@@ -136,24 +136,24 @@ class BlockReader:
     def read(self, block: Block, series: Int64s) -> dict[int, Samples]:
         """Return all samples in the block of each given series that is in it."""
         wanted = ((block.id << BLOCK_BITS) | series).tolist()
-        found = {chunk & _MASK: samples for chunk, samples in self._cache.get_many(wanted).items()}
-        if len(found) < len(wanted):
+        by_series = {chunk & _MASK: samples for chunk, samples in self._cache.get_many(wanted).items()}
+        if len(by_series) < len(wanted):
             parts = self._parts(block)
             if parts is not None:
-                missing = np.array([sid for sid in series.tolist() if sid not in found], np.int64)
+                missing = np.array([sid for sid in series.tolist() if sid not in by_series], np.int64)
                 fresh = self._decode(block, parts, missing)
                 self._cache.put_many(
                     {block.id << BLOCK_BITS | sid: samples for sid, samples in fresh.items()}, parts
                 )
-                found.update(fresh)
-        return {sid: samples for sid, samples in found.items() if len(samples[0])}
+                by_series.update(fresh)
+        return {sid: samples for sid, samples in by_series.items() if len(samples[0])}
 
     def _decode(self, block: Block, parts: BlockParts, series: Int64s) -> dict[int, Samples]:
         """Return the samples of each series, empty if it has none; leave out series that cannot be read."""
-        found: dict[int, Samples] = {}
+        by_series: dict[int, Samples] = {}
         series = np.sort(series)
         which = np.searchsorted(parts.starts, series, side="right") - 1
-        found.update(dict.fromkeys(series[which < 0].tolist(), _NO_SAMPLES))
+        by_series.update(dict.fromkeys(series[which < 0].tolist(), _NO_SAMPLES))
         for number in distinct(which[which >= 0]).tolist():
             bundle = block.id << BLOCK_BITS | int(parts.starts[number])
             wanted = series[which == number]
@@ -164,16 +164,16 @@ class BlockReader:
                 self._damaged(bundle, error)
                 continue
             if rows:
-                found.update(dict.fromkeys(wanted.tolist(), _NO_SAMPLES))
+                by_series.update(dict.fromkeys(wanted.tolist(), _NO_SAMPLES))
             for sid, data in chunks:
                 try:
                     where, values = split_chunk(data)
                     times = parts.pick(where)
-                    found[sid] = times, values.decode(len(times))
+                    by_series[sid] = times, values.decode(len(times))
                 except Exception as error:  # pcodec raises exceptions of its own for a truncated blob
-                    del found[sid]
+                    del by_series[sid]
                     self._damaged(block.id << BLOCK_BITS | sid, error)
-        return found
+        return by_series
 
     def _parts(self, block: Block) -> BlockParts | None:
         parts = self._cache.parts.get(block.id)

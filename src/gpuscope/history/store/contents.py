@@ -94,7 +94,7 @@ class NewestRows:
         known = list(map(self._heads.get, targets.tolist()))
         is_usable = (self._versions.take(targets, mode="clip") == before) & (before & 1 == 0)
         if known != heads:
-            is_usable &= np.array([one is other for one, other in zip(known, heads, strict=True)], np.bool_)
+            is_usable &= np.array([head is other for head, other in zip(known, heads, strict=True)], np.bool_)
         return NewestCells(moments, values, is_usable)
 
 
@@ -191,13 +191,13 @@ class Contents:
     def target(self, name: str) -> int:
         """Return the id of a target; assign one if the name is new."""
         with self.lock:
-            found = self._ids.get(name)
-            if found is None:
+            target = self._ids.get(name)
+            if target is None:
                 name.encode()
-                found = self._next_target
-                self.add(found, name, None)
-                self._new.append((found, name))
-            return found
+                target = self._next_target
+                self.add(target, name, None)
+                self._new.append((target, name))
+            return target
 
     def take_new(self) -> list[tuple[int, str]]:
         with self.lock:

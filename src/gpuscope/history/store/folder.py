@@ -79,10 +79,10 @@ def has_room(folder: Path) -> bool:
 def file_identity(path: str) -> tuple[int, int] | None:
     """Return a value that identifies a file independent of its name; None if there is no file."""
     try:
-        found = os.stat(path)  # noqa: PTH116 - called at every commit; Path.stat takes four times as long
+        status = os.stat(path)  # noqa: PTH116 - called at every commit; Path.stat takes four times as long
     except OSError:
         return None
-    return found.st_dev, found.st_ino
+    return status.st_dev, status.st_ino
 
 
 # Allows one writer per data folder, by an advisory lock on a file in it.

@@ -114,11 +114,11 @@ class Head:
             return np.full(len(series), -1, np.int64)
         # Methods, because numpy's functions take as long again: this runs for every target of a new selection.
         at = sorted_series.searchsorted(series)
-        found = columns.take(at, mode="clip")
+        positions = columns.take(at, mode="clip")
         missing = sorted_series.take(at, mode="clip") != series
         if missing.any():
-            found[missing] = -1
-        return found
+            positions[missing] = -1
+        return positions
 
     def append_row(self, time: int, layout: Layout, values: Float64s) -> None:
         """Append a scrape that is newer than all samples here."""
@@ -195,9 +195,9 @@ class Head:
             self._insert_at(moment, series[chosen], columns[chosen], values[chosen])
 
     def _insert_at(self, moment: int, series: Int64s, columns: Int64s, values: Float64s) -> None:
-        found = self._find_row(moment)
-        if found is not None:
-            segment, row = found
+        place = self._find_row(moment)
+        if place is not None:
+            segment, row = place
             if int(columns.max()) < segment.cells.shape[1]:
                 segment.cells[row, columns] = values
                 self.samples += len(values)
@@ -231,7 +231,7 @@ class Head:
 
     def stored_bits(self, series: Int64s, times: Int64s) -> Int64s:
         """Return the bits of the sample stored for each (series, time); `ABSENT_BITS` where there is none."""
-        found = np.full(len(series), ABSENT_BITS, np.int64)
+        stored = np.full(len(series), ABSENT_BITS, np.int64)
         columns = self.find_columns(series)
         for segment in self._segments:
             width = segment.cells.shape[1]
@@ -244,12 +244,12 @@ class Head:
             hit = (ordered[at] == times) & (columns >= 0) & (columns < width)
             if hit.any():
                 bits = segment.cells.view(np.int64)[rows_by_time[at[hit]], columns[hit]]
-                found[hit] = np.where(bits == ABSENT_BITS, found[hit], bits)
+                stored[hit] = np.where(bits == ABSENT_BITS, stored[hit], bits)
         if self._side_used:
-            self._find_in_side(series, times, found)
-        return found
+            self._find_in_side(series, times, stored)
+        return stored
 
-    def _find_in_side(self, series: Int64s, times: Int64s, found: Int64s) -> None:
+    def _find_in_side(self, series: Int64s, times: Int64s, stored: Int64s) -> None:
         used = self._side_used
         near = np.flatnonzero(np.isin(self.side_list.times[:used], times))
         if not len(near):
@@ -265,7 +265,7 @@ class Head:
         }
         for i, key in enumerate(zip(series.tolist(), times.tolist(), strict=True)):
             if key in known:
-                found[i] = known[key]
+                stored[i] = known[key]
 
     def view(self) -> HeadView:
         """Return the current contents for readers; later appends are not visible in it."""

@@ -268,14 +268,14 @@ class Index:
 
     def labels(self, sid: int) -> Labels:
         """Return the label pairs of a series, sorted by name; () if it has been removed."""
-        found = self._labels.get(sid)
-        if found is None:
+        labels = self._labels.get(sid)
+        if labels is None:
             with self._lock:
-                found = tuple([self._table.pairs[number] for number in self._pairs_of.get(sid).tolist()])
+                labels = tuple([self._table.pairs[number] for number in self._pairs_of.get(sid).tolist()])
                 if len(self._labels) > _MAX_CACHED_LABELS:
                     self._labels.clear()
-                self._labels[sid] = found
-        return found
+                self._labels[sid] = labels
+        return labels
 
     def pairs(self, sid: int) -> Labels:
         """As `labels`, for a caller that keeps them itself."""
@@ -300,12 +300,12 @@ class Index:
                 include.append(self._matching(matcher, admit))
         with self._lock:
             include.sort(key=self._postings.estimate)
-            found = self._postings.union(include[0]) if include else self._pairs_of.ids()
+            series = self._postings.union(include[0]) if include else self._pairs_of.ids()
             for numbers in include[1:]:
-                found = found[self._mask(numbers)[found]]
+                series = series[self._mask(numbers)[series]]
             if exclude:
-                found = found[~self._mask(exclude)[found]]
-            return found
+                series = series[~self._mask(exclude)[series]]
+            return series
 
     def _mask(self, numbers: list[int]) -> Bools:
         mask = np.zeros(self._next_series, np.bool_)

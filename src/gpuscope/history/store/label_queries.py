@@ -160,12 +160,12 @@ MIN_TIME_MS, MAX_TIME_MS = -(2**62), 2**62
 
 
 class LabelQueries:
-    """Combines index and reader."""
+    """Everything that a store is asked."""
 
     def __init__(self, index: Index, contents: Contents, reader: Reader) -> None:
         self._index = index
-        self._contents = contents
-        self._reader = reader
+        self.contents = contents
+        self.reader = reader
         self.selections = Selections(index)
         self._columns = ColumnReader(reader, contents)
 
@@ -177,14 +177,16 @@ class LabelQueries:
     def select(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:
+        """Return every matching series that has samples in [start_ms, end_ms], with those samples only."""
         chosen, admit = self._choose(matchers, start_ms, end_ms, admit)
         if len(chosen.series) > MAX_FEW_SERIES:
             return self._columns.read(chosen, start_ms, end_ms, admit).series()
-        return self._named(self._reader.read(chosen.groups, start_ms, end_ms, admit))
+        return self._named(self.reader.read(chosen.groups, start_ms, end_ms, admit))
 
     def latest(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
     ) -> list[Series]:
+        """As `select`, but with only the newest sample of each series, for instant queries."""
         return self.latest_columns(matchers, start_ms, end_ms, admit).series()
 
     def select_columns(
@@ -195,6 +197,7 @@ class LabelQueries:
         admit: Admit | None = None,
         choose: Choose | None = None,
     ) -> SeriesColumns:
+        """As `select`, in flat arrays; with `choose` at least the chosen ones of the series that match."""
         chosen, admit = self._choose(matchers, start_ms, end_ms, admit, choose)
         return self._columns.read(chosen, start_ms, end_ms, admit)
 
@@ -224,6 +227,7 @@ class LabelQueries:
         admit: Admit | None = None,
         choose: Choose | None = None,
     ) -> SeriesColumns:
+        """As `latest`, in flat arrays; `choose` is as in `select_columns`."""
         chosen = self._find(matchers, admit, choose)
         if admit is not None:
             admit(len(chosen.series), 0)
@@ -236,7 +240,7 @@ class LabelQueries:
     def newest_samples(
         self, is_wanted: IsWanted, lookback_ms: int, is_target: IsTarget | None = None
     ) -> NewestSamples:
-        return NewestSamples(self._index, self._contents, self._columns, is_wanted, lookback_ms, is_target)
+        return NewestSamples(self._index, self.contents, self._columns, is_wanted, lookback_ms, is_target)
 
     def any_latest(
         self,
@@ -246,19 +250,20 @@ class LabelQueries:
         admit: Admit | None = None,
     ) -> list[Series]:
         """As `latest`, for series that match any of the selectors; each is read once."""
-        found = self._any(selectors, admit)
+        sids = self._any(selectors, admit)
         if admit is not None:
-            admit(len(found), 0)
-        return self._named(self._reader.latest(self._index.by_target(found), start_ms, end_ms))
+            admit(len(sids), 0)
+        return self._named(self.reader.latest(self._index.by_target(sids), start_ms, end_ms))
 
     def count_in_memory(
         self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
     ) -> tuple[int, int] | None:
-        """Return the number of series and at most of samples; None if unknown or not all in memory."""
+        """Return the number of series and, at most, of samples that a repeated query would load, if all of them
+        are in memory; else None. Never waits."""
         known = self.selections.known(matchers)
         if known is None:
             return None
-        samples = self._reader.count_in_memory(known.groups, start_ms, end_ms)
+        samples = self.reader.count_in_memory(known.groups, start_ms, end_ms)
         return None if samples is None else (len(known.series), samples)
 
     def _named(self, found: dict[int, Samples]) -> list[Series]:
@@ -284,29 +289,30 @@ class LabelQueries:
     def series(
         self,
         matchers: Sequence[Matcher],
-        start_ms: int | None,
-        end_ms: int | None,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
         admit: Admit | None = None,
     ) -> LabelColumns:
+        """Return the label sets of matching series that have data in blocks overlapping the time range."""
         return self._rows_with_data(self.selections.find(matchers, admit), start_ms, end_ms)
 
     def any_series(
         self,
         selectors: Iterable[Sequence[Matcher]],
-        start_ms: int | None,
-        end_ms: int | None,
+        start_ms: int | None = None,
+        end_ms: int | None = None,
         admit: Admit | None = None,
     ) -> LabelColumns:
-        """Return the label sets of series that match any of the selectors, each once. Duplicates are removed by
-        id: that is a hundred times faster than comparing the label sets that 900 selectors may find."""
+        """As `series`, for series that match any of the selectors, each once. Duplicates are removed by id:
+        that is a hundred times faster than comparing the label sets that 900 selectors may find."""
         every = iter(selectors)
         first, second = next(every, None), next(every, None)
         if first is None:
             return LabelColumns.of(())
         if second is None:
             return self.series(first, start_ms, end_ms, admit)
-        found = SeriesSelection(self._index, self._any(chain((first, second), every), admit))
-        return self._rows_with_data(found, start_ms, end_ms)
+        chosen = SeriesSelection(self._index, self._any(chain((first, second), every), admit))
+        return self._rows_with_data(chosen, start_ms, end_ms)
 
     def _any(self, selectors: Iterable[Sequence[Matcher]], admit: Admit | None) -> Int64s:
         chosen = np.zeros(0, np.bool_)
@@ -317,17 +323,25 @@ class LabelQueries:
             chosen[sids] = True
         return np.flatnonzero(chosen)
 
-    def label_names(self, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None) -> list[str]:
+    def label_names(
+        self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None
+    ) -> list[str]:
         if not matchers and start_ms is None and end_ms is None:
             return self._index.label_names()
         return self.series(matchers, start_ms, end_ms).used_names()
 
     def label_values(
-        self, name: str, matchers: Sequence[Matcher], start_ms: int | None, end_ms: int | None
+        self,
+        name: str,
+        matchers: Sequence[Matcher] = (),
+        start_ms: int | None = None,
+        end_ms: int | None = None,
     ) -> list[str]:
         if not matchers and start_ms is None and end_ms is None:
             return list(self._index.label_values(name))
         return sorted(self.series(matchers, start_ms, end_ms).values(name) - {""})
 
     def known_label_values(self, name: str) -> list[str] | None:
+        """Return all values of a label if they are sorted already, else None. Never waits. Callers share the
+        list."""
         return self._index.known_label_values(name)

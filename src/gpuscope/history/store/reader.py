@@ -227,22 +227,22 @@ def _read(
     end: int,
     loading: LoadAdmission | None = None,
 ) -> dict[int, Samples]:
-    found: dict[int, Samples] = {}
+    by_series: dict[int, Samples] = {}
     if loading is not None:
         loading.restart()
     for target, view in views.items():
         fresh = _read_target(blocks, view, groups[target], start, end, loading)
         # Two targets may write one series: the samples of its first target take precedence.
-        for sid in found.keys() & fresh.keys():
-            fresh[sid] = merge_samples([found[sid], fresh[sid]])
-        found.update(fresh)
-    return found
+        for sid in by_series.keys() & fresh.keys():
+            fresh[sid] = merge_samples([by_series[sid], fresh[sid]])
+        by_series.update(fresh)
+    return by_series
 
 
 def _latest(
     blocks: _Blocks, views: dict[int, TargetView], groups: dict[int, Int64s], start: int, end: int
 ) -> dict[int, Samples]:
-    found: dict[int, Samples] = {}
+    newest: dict[int, Samples] = {}
     moments: dict[int, Int64s] = {}
     for target, view in views.items():
         series = groups[target]
@@ -259,9 +259,9 @@ def _latest(
             for sid, (own, some) in _read_target(blocks, view, rest, start, end).items():
                 fresh[sid] = own[-1:], some[-1:]
         for sid, samples in fresh.items():
-            if sid not in found or samples[0][0] > found[sid][0][0]:
-                found[sid] = samples
-    return found
+            if sid not in newest or samples[0][0] > newest[sid][0][0]:
+                newest[sid] = samples
+    return newest
 
 
 def _read_target(
@@ -279,10 +279,10 @@ def _read_target(
     parts: dict[int, list[Samples]] = {}
     for block in view.blocks:
         cut = RangeCutter(start, end, inside=block.first >= start and block.last <= end)
-        found = blocks.read(block, series)
+        by_series = blocks.read(block, series)
         if loading is not None:  # after the read: only the chunks contain their number of samples
-            loading.request(sum(len(times) for times, _ in found.values()))
-        for sid, samples in found.items():
+            loading.request(sum(len(times) for times, _ in by_series.values()))
+        for sid, samples in by_series.items():
             kept = cut(samples)
             if len(kept[0]):
                 parts.setdefault(sid, []).append(kept)

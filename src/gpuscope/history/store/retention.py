@@ -199,12 +199,12 @@ class Retention:
     def with_data(self) -> Int64s:
         """Return the series that have a sample in a block or head."""
         targets = [state.id for state in self._contents.states()]
-        found = [np.empty(0, np.int64)]
+        series = [np.empty(0, np.int64)]
         with self._reader.snapshot(targets, -(2**62), 2**62) as snapshot:
             for view in snapshot.targets.values():
-                found += [head.sorted_series for head in (view.head, *view.late)]
-                found += [snapshot.blocks.members(block) for block in view.blocks]
-        return distinct(np.concatenate(found))
+                series += [head.sorted_series for head in (view.head, *view.late)]
+                series += [snapshot.blocks.members(block) for block in view.blocks]
+        return distinct(np.concatenate(series))
 
     def collect(self) -> int:
         """Remove series without data, then targets without series; return the number of series removed."""

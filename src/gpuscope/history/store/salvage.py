@@ -48,7 +48,7 @@ def committed_frames(database: Path) -> list[int]:
             page_bytes = 65536 if page_bytes == 1 else page_bytes
         with database.with_name(database.name + "-wal").open("rb") as wal:
             salts = {wal.read(_HEADER_BYTES)[_SALTS_OF_HEADER]}
-            found: list[int] = []
+            frames: list[int] = []
             whole_frames = (os.fstat(wal.fileno()).st_size - _HEADER_BYTES) // (
                 _FRAME_HEADER_BYTES + page_bytes
             )
@@ -57,9 +57,9 @@ def committed_frames(database: Path) -> list[int]:
                 if number == 1:
                     salts.add(head[_SALTS_OF_FRAME])
                 if any(head[_COMMIT_OF_FRAME]) and head[_SALTS_OF_FRAME] in salts:
-                    found.append(number)
+                    frames.append(number)
                 wal.seek(page_bytes, os.SEEK_CUR)
-            return found
+            return frames
     except (OSError, struct.error):  # no such file, or a damaged one, of which SQLite tells
         return []
 

@@ -44,17 +44,15 @@ from gpuscope.history.store.store_errors import (
 )
 from gpuscope.history.store.tick import Appended, Int64s, OwnInstances, Tick, is_verified
 from gpuscope.history.store.write_side import Loaded, WriteSide, load
-from gpuscope.model.label_columns import LabelColumns
-from gpuscope.model.series import Admit, Labels, Matcher, Series
-from gpuscope.model.series_columns import Choose, SeriesColumns
+from gpuscope.model.series import Labels, Matcher
 
 log = logging.getLogger(__name__)
 
 DAMAGE_MARK = "damaged"
 
 
-class Store:
-    """See the module docstring. Implements `series.Storage`."""
+class Store(LabelQueries):
+    """See the module docstring. Implements `series.Storage`; what it is asked is in `LabelQueries`."""
 
     def __init__(
         self,
@@ -79,7 +77,7 @@ class Store:
             self._open_read_only()
         else:
             self._open()
-        self.queries = LabelQueries(self._index, self.contents, self.reader)
+        super().__init__(self._index, self.contents, self.reader)
 
     def _open(self) -> None:
         try:
@@ -226,94 +224,6 @@ class Store:
         """Append a tick and return after its commit. Raises StoreFullError, UnknownSeriesError, StoreError."""
         return self.submit(tick).result()
 
-    # Reading
-
-    def select(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
-    ) -> Sequence[Series]:
-        """Return every matching series that has samples in [start_ms, end_ms], with those samples only."""
-        return self.queries.select(matchers, start_ms, end_ms, admit)
-
-    def latest(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int, admit: Admit | None = None
-    ) -> Sequence[Series]:
-        """As `select`, but with only the newest sample of each series, for instant queries."""
-        return self.queries.latest(matchers, start_ms, end_ms, admit)
-
-    def select_columns(
-        self,
-        matchers: Sequence[Matcher],
-        start_ms: int,
-        end_ms: int,
-        admit: Admit | None = None,
-        choose: Choose | None = None,
-    ) -> SeriesColumns:
-        """As `select`, in flat arrays; with `choose` at least the chosen ones of the series that match."""
-        return self.queries.select_columns(matchers, start_ms, end_ms, admit, choose)
-
-    def latest_columns(
-        self,
-        matchers: Sequence[Matcher],
-        start_ms: int,
-        end_ms: int,
-        admit: Admit | None = None,
-        choose: Choose | None = None,
-    ) -> SeriesColumns:
-        """As `latest`, in flat arrays; `choose` is as in `select_columns`."""
-        return self.queries.latest_columns(matchers, start_ms, end_ms, admit, choose)
-
-    def any_latest(
-        self,
-        selectors: Iterable[Sequence[Matcher]],
-        start_ms: int,
-        end_ms: int,
-        admit: Admit | None = None,
-    ) -> Sequence[Series]:
-        """As `latest`, for series that match any of the selectors, each once."""
-        return self.queries.any_latest(selectors, start_ms, end_ms, admit)
-
-    def count_in_memory(
-        self, matchers: Sequence[Matcher], start_ms: int, end_ms: int
-    ) -> tuple[int, int] | None:
-        """Return the number of series and, at most, of samples that a repeated query would load, if all of them
-        are in memory; else None. Never waits."""
-        return self.queries.count_in_memory(matchers, start_ms, end_ms)
-
-    def series(
-        self, matchers: Sequence[Matcher], start_ms: int | None = None, end_ms: int | None = None
-    ) -> LabelColumns:
-        """Return the label sets of matching series that have data in blocks overlapping the time range."""
-        return self.queries.series(matchers, start_ms, end_ms)
-
-    def any_series(
-        self,
-        selectors: Iterable[Sequence[Matcher]],
-        start_ms: int | None = None,
-        end_ms: int | None = None,
-        admit: Admit | None = None,
-    ) -> LabelColumns:
-        """As `series`, for series that match any of the selectors, each once. Calls `admit` now and then."""
-        return self.queries.any_series(selectors, start_ms, end_ms, admit)
-
-    def label_names(
-        self, matchers: Sequence[Matcher] = (), start_ms: int | None = None, end_ms: int | None = None
-    ) -> list[str]:
-        return self.queries.label_names(matchers, start_ms, end_ms)
-
-    def label_values(
-        self,
-        name: str,
-        matchers: Sequence[Matcher] = (),
-        start_ms: int | None = None,
-        end_ms: int | None = None,
-    ) -> list[str]:
-        return self.queries.label_values(name, matchers, start_ms, end_ms)
-
-    def known_label_values(self, name: str) -> list[str] | None:
-        """Return all values of a label if they are sorted already, else None. Never waits. Callers share the
-        list."""
-        return self.queries.known_label_values(name)
-
     # Maintenance
 
     def maintain(self) -> None:
@@ -354,7 +264,7 @@ class Store:
         return self.own_stats.lost or self.own_stats.full_reason or ""
 
     def stats(self) -> Stats:
-        kept = self.queries.kept_rows_bytes
+        kept = self.kept_rows_bytes
         return stats(self.reader, self._index, self.contents, self.own_stats, self._path, kept)
 
     def cardinality(self, limit: int = 10) -> Cardinality:

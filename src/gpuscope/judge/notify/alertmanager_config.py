@@ -15,7 +15,7 @@ from pathlib import Path
 from gpuscope.base.config_values import ConfigMapping
 from gpuscope.base.http_config import UNUSED, HttpConfig, read_sender_config
 from gpuscope.history.scrape.config import TargetGroup, read_file_patterns, read_group, read_relabel_rules
-from gpuscope.history.scrape.provider_configs import (
+from gpuscope.history.scrape.job_options import (
     SUPPORTED_KINDS,
     UNSUPPORTED_KINDS,
     ProviderConfig,

@@ -38,7 +38,7 @@ class StoreSamples:
         is_target: Callable[[str], bool] | None = None,
     ) -> None:
         """`is_target` chooses the store's targets by name; None reads all."""
-        self._newest = store.queries.newest_samples(_is_wanted, LOOKBACK_MS, is_target)
+        self._newest = store.newest_samples(_is_wanted, LOOKBACK_MS, is_target)
         self._clock_ms = clock_ms
         self._targets: dict[str, _TargetSamples] = {}
         self._nodes: dict[str, tuple[list[list[Sample]], list[Sample]]] = {}

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 from gpuscope.history.scrape.config import TargetGroup
-from gpuscope.history.scrape.provider_configs import ProviderConfig
+from gpuscope.history.scrape.job_options import ProviderConfig
 
 __all__ = ["DiscoveryError", "TargetProvider"]
 

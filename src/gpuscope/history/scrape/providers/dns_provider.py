@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.history.scrape.config import TargetGroup
 from gpuscope.history.scrape.fetch import root_cause
-from gpuscope.history.scrape.provider_configs import DnsProviderConfig
+from gpuscope.history.scrape.job_options import DnsProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError, join_host_port, refresh_forever
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from gpuscope.base.http_config import HttpConfig
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.scrape.config import TargetGroup
 from gpuscope.history.scrape.fetch import ScrapeBodyBudget, ScrapeError, new_client, read_body, root_cause
-from gpuscope.history.scrape.provider_configs import HttpProviderConfig
+from gpuscope.history.scrape.job_options import HttpProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError, refresh_forever
 
 # GET requests of target providers: a bounded body, or a `DiscoveryError` with one sentence.

@@ -21,7 +21,7 @@ from urllib.parse import quote, urlencode
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.scrape.fetch import new_client, root_cause
-from gpuscope.history.scrape.provider_configs import SERVICE_ACCOUNT, KubernetesProviderConfig
+from gpuscope.history.scrape.job_options import SERVICE_ACCOUNT, KubernetesProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError
 from gpuscope.history.scrape.providers.http_provider import NETWORK_ERRORS, StatusError, TooLargeError, get_body
 from gpuscope.history.scrape.providers.kubernetes_objects import Json, object_key, part, parts, text
@@ -243,7 +243,7 @@ class ObjectWatch:
 
     async def _list(self) -> None:
         running = asyncio.get_running_loop()
-        found: dict[str, object] = {}
+        objects: dict[str, object] = {}
         position, page_objects = "", PAGE_OBJECTS
         while True:
             query = {**self._query, "limit": str(page_objects)} | ({"continue": position} if position else {})
@@ -255,8 +255,8 @@ class ObjectWatch:
                 page_objects //= 2
                 continue
             page = await running.run_in_executor(self._workers, _read_page, body, self.kind)
-            found |= page.objects
-            if len(found) > self._max_objects:
+            objects |= page.objects
+            if len(objects) > self._max_objects:
                 LIMITS_REACHED.count(MAX_OBJECTS_LIMIT)
                 raise DiscoveryError(
                     f"more than {self._max_objects} objects ({MAX_OBJECTS_LIMIT}); narrow them with "
@@ -266,7 +266,7 @@ class ObjectWatch:
             if not page.position or page.position == position:
                 break
             position = page.position
-        self._objects, self._version, self.is_listed = found, page.version, True
+        self._objects, self._version, self.is_listed = objects, page.version, True
         self._report.succeeded()
         self._report.changed()
 

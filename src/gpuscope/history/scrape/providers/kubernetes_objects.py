@@ -19,33 +19,35 @@ Labels = dict[str, str]
 
 
 def text(value: Json, key: str) -> str:
-    found = value.get(key)
-    return found if isinstance(found, str) else ""
+    member = value.get(key)
+    return member if isinstance(member, str) else ""
 
 
 def part(value: Json, key: str) -> Json:
-    found = value.get(key)
-    return found if isinstance(found, dict) else {}
+    member = value.get(key)
+    return member if isinstance(member, dict) else {}
 
 
 def parts(value: Json, key: str) -> Iterator[Json]:
-    found = value.get(key)
-    return (entry for entry in (found if isinstance(found, list) else ()) if isinstance(entry, dict))
+    member = value.get(key)
+    return (entry for entry in (member if isinstance(member, list) else ()) if isinstance(entry, dict))
 
 
 def whole(value: Json, key: str) -> int | None:
-    found = value.get(key)
-    return found if isinstance(found, int) and not isinstance(found, bool) and 0 <= found < 1 << 32 else None
+    member = value.get(key)
+    return (
+        member if isinstance(member, int) and not isinstance(member, bool) and 0 <= member < 1 << 32 else None
+    )
 
 
 def flag(value: Json, key: str) -> bool | None:
-    found = value.get(key)
-    return found if isinstance(found, bool) else None
+    member = value.get(key)
+    return member if isinstance(member, bool) else None
 
 
 def strings(value: Json, key: str) -> tuple[str, ...]:
-    found = value.get(key)
-    return tuple(entry for entry in (found if isinstance(found, list) else ()) if isinstance(entry, str))
+    member = value.get(key)
+    return tuple(entry for entry in (member if isinstance(member, list) else ()) if isinstance(entry, str))
 
 
 def sanitize(name: str) -> str:

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from typing import Any
 
 from gpuscope.history.scrape.config import TargetGroup
-from gpuscope.history.scrape.provider_configs import KubernetesProviderConfig
+from gpuscope.history.scrape.job_options import KubernetesProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError, join_host_port
 from gpuscope.history.scrape.providers.kubernetes_client import (
     KubernetesClient,

@@ -386,7 +386,7 @@ def _describe(
             continue
         # For a holder that a command may end, only verified series give the words of the command.
         is_any = holder.unverified >= holder.idle_seconds.keys()
-        for described in (one for one in about[key] if is_any or is_verified(one)):
+        for described in (labels for labels in about[key] if is_any or is_verified(labels)):
             user = described.get("user", "")
             if user and holder.user not in ("", user):
                 holder.other_user = holder.user

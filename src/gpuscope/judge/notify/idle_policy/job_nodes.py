@@ -77,7 +77,7 @@ def read_nodes_of_jobs(
             indices[job_key(labels)].add(index)
     return NodesOfJobs(
         {cluster: frozenset(instances) for cluster, instances in by_cluster.items()},
-        {job: {one: frozenset(many) for one, many in by.items()} for job, by in named.items()},
+        {job: {name: frozenset(many) for name, many in by.items()} for job, by in named.items()},
         {job: Counter(node for node, _, _ in known) for job, known in indices.items()},
     )
 

@@ -105,16 +105,16 @@ class _PolicyReader:
 
     def texts(self, mapping: YamlMapping, key: str) -> list[str]:
         value = mapping.get(key)
-        found = value if isinstance(value, list) else [] if value is None else [value]
-        for one in found:
-            if not isinstance(one, str) or not one:
+        entries = value if isinstance(value, list) else [] if value is None else [value]
+        for entry in entries:
+            if not isinstance(entry, str) or not entry:
                 raise self.mistake(mapping, key, "must be a list of texts")
-        return list(found)
+        return list(entries)
 
     def durations(
         self, mapping: YamlMapping, key: str, default: list[str], least: float = MIN_SECONDS
     ) -> list[float]:
-        found = []
+        durations = []
         for text in self.texts(mapping, key) or default:
             try:
                 seconds = with_unit(parse_positive_duration)(text)
@@ -122,8 +122,8 @@ class _PolicyReader:
                 raise self.mistake(mapping, key, f"{text!r} is {error}; for example 60m") from None
             if seconds < least:
                 raise self.mistake(mapping, key, f"{text} is shorter than {least / 60:g}m")
-            found.append(seconds)
-        return found
+            durations.append(seconds)
+        return durations
 
     def switch(self, mapping: YamlMapping, key: str, *, default: bool) -> bool:
         if mapping.get(key) is None:
@@ -139,12 +139,12 @@ class _PolicyReader:
             return ()
         if not isinstance(words, list) or not words:
             raise self.mistake(mapping, key, "must be a list of words, for example [scancel, '{job}']")
-        found = tuple(self.texts(mapping, key))
-        for name in placeholders(found):
+        command = tuple(self.texts(mapping, key))
+        for name in placeholders(command):
             if name not in known:
-                there = ", ".join(f"{{{one}}}" for one in known)
+                there = ", ".join(f"{{{placeholder}}}" for placeholder in known)
                 raise self.mistake(mapping, key, f"{{{name}}} is not known here; there are {there}")
-        return found
+        return command
 
     def exceptions(self, mapping: YamlMapping) -> IdleExceptions:
         value = mapping.get("exceptions")
@@ -171,7 +171,7 @@ def placeholders(words: tuple[str, ...]) -> list[str]:
 
 
 def fill_command(words: tuple[str, ...], values: dict[str, str]) -> tuple[str, ...]:
-    return tuple(_PLACEHOLDER.sub(lambda found: values.get(found[1], ""), word) for word in words)
+    return tuple(_PLACEHOLDER.sub(lambda placeholder: values.get(placeholder[1], ""), word) for word in words)
 
 
 # Why a holder is left alone, or no command may end it: which of its GPUs is not known to be idle, who is

@@ -109,24 +109,24 @@ class PolicySteps:
     def step(self, reading: IdleReading, now: float, elapsed: float) -> PolicyStep:
         """`elapsed` are the seconds since the last step of this process, by the clock that never jumps; 0 for
         the first one."""
-        found = PolicyStep([], [])
+        result = PolicyStep([], [])
         watched = min(max(elapsed, 0.0), MAX_STEP_SECONDS)
-        self._notice_replaced(reading, now, watched, found)
+        self._notice_replaced(reading, now, watched, result)
         self._remember_gpus(reading, now, watched)
         for holder in reading.holders:
             if not holder.idle_seconds:  # it may work or not
                 continue
             episode = self._episodes.get(holder.key)
             if episode is not None and not 0 <= now - episode.seen_at <= GONE_SECONDS:
-                self._end(holder.key, "gone", now, found)
+                self._end(holder.key, "gone", now, result)
             if holder.longest_idle >= self._policy.warn_after_seconds[0]:
-                self._step_holder(holder, now, watched, found)
+                self._step_holder(holder, now, watched, result)
             elif holder.key in self._episodes:
-                self._end(holder.key, "worked", now, found)
+                self._end(holder.key, "worked", now, result)
         for key, episode in list(self._episodes.items()):
             if not 0 <= now - episode.seen_at <= GONE_SECONDS:
-                self._end(key, "gone", now, found)
-        return found
+                self._end(key, "gone", now, result)
+        return result
 
     @property
     def policy(self) -> IdlePolicy:
@@ -154,7 +154,7 @@ class PolicySteps:
         if episode is not None and episode.tries < MAX_TRIES:
             episode.is_done = False
 
-    def _notice_replaced(self, reading: IdleReading, now: float, watched: float, found: PolicyStep) -> None:
+    def _notice_replaced(self, reading: IdleReading, now: float, watched: float, result: PolicyStep) -> None:
         for holder in reading.holders:
             held = self._held.get(holder.key)
             if held is None:
@@ -162,7 +162,7 @@ class PolicySteps:
             if held.is_another(holder):
                 held.take_over(holder)
                 if holder.key in self._episodes:
-                    self._end(holder.key, "replaced", now, found)
+                    self._end(holder.key, "replaced", now, result)
             elif held.here_seconds is not None:
                 held.here_seconds += watched
             if held.here_seconds is not None:
@@ -192,7 +192,7 @@ class PolicySteps:
             if is_gone or now - held.seen_at > FORGET_SECONDS or len(self._held) > MAX_HOLDERS:
                 del self._held[key]
 
-    def _end(self, key: HolderKey, kind: ActionKind, now: float, found: PolicyStep) -> None:
+    def _end(self, key: HolderKey, kind: ActionKind, now: float, result: PolicyStep) -> None:
         episode = self._episodes.pop(key)
         if episode.stage:
             held = self._held.get(key)
@@ -204,15 +204,17 @@ class PolicySteps:
                 watched_seconds=episode.watched_seconds,
             )
             idle = episode.seen_at - episode.since
-            found.actions.append(PolicyAction(kind, key, episode.user, "", idle, (), facts=facts))
+            result.actions.append(PolicyAction(kind, key, episode.user, "", idle, (), facts=facts))
         holder = IdleHolder(key, user=episode.user)
-        found.alerts.extend(self._alert(holder, episode, stage, now, ended=True) for stage in episode.warned_at)
+        result.alerts.extend(
+            self._alert(holder, episode, stage, now, ended=True) for stage in episode.warned_at
+        )
 
-    def _step_holder(self, holder: IdleHolder, now: float, watched: float, found: PolicyStep) -> None:
+    def _step_holder(self, holder: IdleHolder, now: float, watched: float, result: PolicyStep) -> None:
         policy, since = self._policy, now - holder.longest_idle
         episode = self._episodes.get(holder.key)
         if episode is not None and episode.ends_after is not None and self._works(holder):
-            self._end(holder.key, "worked", now, found)
+            self._end(holder.key, "worked", now, result)
             episode = None
         if episode is None or abs(episode.since - since) > SAME_EPISODE_SECONDS:
             episode = self._episodes[holder.key] = IdleEpisode(since, holder.user)
@@ -222,7 +224,7 @@ class PolicySteps:
         if reason:
             if not episode.is_excepted:
                 episode.is_excepted = True
-                found.actions.append(
+                result.actions.append(
                     self._action("excepted", holder, policy.warn_after_seconds[0], reason=reason)
                 )
             return
@@ -231,7 +233,7 @@ class PolicySteps:
         is_stricter = ends_after is not None and ends_after < (episode.ends_after or math.inf)
         if is_stricter and episode.stage:
             # Its last GPU has become idle, or the policy was changed: its warnings do not say what happens now.
-            found.alerts.extend(
+            result.alerts.extend(
                 self._alert(holder, episode, stage, now, ended=True) for stage in episode.warned_at
             )
             episode.warned_at.clear()
@@ -242,13 +244,13 @@ class PolicySteps:
             episode.warned_at[due] = now
             episode.delivered_at = episode.watched_seconds = None
             idle_from = policy.warn_after_seconds[due - 1]
-            found.actions.append(self._action("warned", holder, idle_from, warning=due))
+            result.actions.append(self._action("warned", holder, idle_from, warning=due))
         elif episode.watched_seconds is None:
             episode.watched_seconds = None if episode.delivered_at is None else 0.0
         elif not unknown_gpu(holder, self._held[holder.key].absent_seconds):
             episode.watched_seconds += watched
-        found.alerts.extend(self._alert(holder, episode, stage, now) for stage in episode.warned_at)
-        self._act(holder, episode, now, found)
+        result.alerts.extend(self._alert(holder, episode, stage, now) for stage in episode.warned_at)
+        self._act(holder, episode, now, result)
 
     def _ends_after(self, holder: IdleHolder) -> float | None:
         is_acting = command_words(holder, self._policy) and not self._policy.is_dry_run
@@ -260,7 +262,7 @@ class PolicySteps:
         """On some of its GPUs. Those of one idle time do not stop work in the same moment."""
         return holder.shortest_idle < self._policy.warn_after_seconds[0] - SAME_EPISODE_SECONDS
 
-    def _act(self, holder: IdleHolder, episode: IdleEpisode, now: float, found: PolicyStep) -> None:
+    def _act(self, holder: IdleHolder, episode: IdleEpisode, now: float, result: PolicyStep) -> None:
         policy, words = self._policy, command_words(holder, self._policy)
         is_waiting = episode.tries and not now - episode.tried_at >= RETRY_SECONDS
         is_done = episode.is_done and (policy.is_dry_run or not episode.is_dry)
@@ -271,7 +273,7 @@ class PolicySteps:
         if reason := self._why_not(holder, episode, now):
             if reason not in episode.withheld and len(episode.withheld) < MAX_REASONS:
                 episode.withheld.add(reason)
-                found.actions.append(
+                result.actions.append(
                     self._action("withheld", holder, policy.act_after_seconds, command=command, reason=reason)
                 )
             return
@@ -282,10 +284,10 @@ class PolicySteps:
             episode.tries, episode.tried_at = episode.tries + 1, now
         if wrong := wrong_name(values):
             reason = f"its {wrong} is not a name that is put into a command"
-            found.actions.append(self._action("refused", holder, policy.act_after_seconds, reason=reason))
+            result.actions.append(self._action("refused", holder, policy.act_after_seconds, reason=reason))
             return
         kind: ActionKind = "would_run" if policy.is_dry_run else "run"
-        found.actions.append(self._action(kind, holder, policy.act_after_seconds, command=command))
+        result.actions.append(self._action(kind, holder, policy.act_after_seconds, command=command))
 
     def _why_not(self, holder: IdleHolder, episode: IdleEpisode, now: float) -> str:
         """Why the command does not run although all GPUs that are known are idle; empty if nothing is in its
