@@ -280,13 +280,13 @@ def _delete_some(db: sqlite3.Connection, low: int, high: int) -> int:
 
 def orphans(db: sqlite3.Connection, blocks: set[int]) -> list[int]:
     """Return ids of blocks that have bundles but no row; needs one lookup per block."""
-    found: list[int] = []
+    without_row: list[int] = []
     at = 0
     while True:
         row = db.execute("SELECT id FROM bundle WHERE id >= ? ORDER BY id LIMIT 1", (at,)).fetchone()
         if row is None:
-            return found
+            return without_row
         block = row[0] >> BLOCK_BITS
         if block not in blocks:
-            found.append(block)
+            without_row.append(block)
         at = (block + 1) << BLOCK_BITS
