@@ -38,7 +38,7 @@ from gpuscope.judge.rules.rule_file import read_groups
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
 from gpuscope.judge.rules.rule_io import EvaluatorQueries, StoreWriter
 from gpuscope.judge.rules.rule_spec import SECOND_NS
-from gpuscope.judge.rules.shipped.rollup_rules import (
+from gpuscope.judge.rules.shipped.rule_files import (
     COUNTERS,
     DAILY_EVALUATED,
     HOURLY_EVALUATED,

@@ -11,8 +11,8 @@ from pathlib import Path
 from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.rules.shipped import inhibit_rules, rule_files, shipped_groups
-from gpuscope.judge.rules.shipped.rollup_rules import FILE_NAME as ROLLUP_FILE
-from gpuscope.judge.rules.shipped.rollup_rules import rollup_file
+from gpuscope.judge.rules.shipped.rule_files import FILE_NAME as ROLLUP_FILE
+from gpuscope.judge.rules.shipped.rule_files import rollup_file
 from gpuscope.judge.rules.shipped.shipped_rule import WATCHDOG
 from tools.rollup_unit_tests import rollup_unit_tests
 from tools.rule_unit_tests import unit_test_files

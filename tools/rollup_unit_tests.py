@@ -5,7 +5,7 @@ promtool evaluates every group each hour here, a minute back (`query_offset`).
 
 from __future__ import annotations
 
-from gpuscope.judge.rules.shipped.rollup_rules import FILE_NAME
+from gpuscope.judge.rules.shipped.rule_files import FILE_NAME
 
 TEXT = f"""\
 # Unit tests of rules/{FILE_NAME}, for promtool. Written by `make docs` from tools/rollup_unit_tests.py.

@@ -21,7 +21,7 @@ from gpuscope.judge.rules.rule_file import read_groups
 from gpuscope.judge.rules.rule_group import RuleEnvironment, RuleGroup
 from gpuscope.judge.rules.rule_io import EvaluatorQueries
 from gpuscope.judge.rules.rule_spec import SECOND_NS
-from gpuscope.judge.rules.shipped.rollup_rules import rollup_groups
+from gpuscope.judge.rules.shipped.rule_files import rollup_groups
 from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.readings import (
     ABSENT,

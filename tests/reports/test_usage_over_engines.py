@@ -20,7 +20,7 @@ from gpuscope.judge.reports.usage.rollup_hours import HistorySource
 from gpuscope.judge.reports.usage.usage import UsageReport
 from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
-from gpuscope.judge.rules.shipped.rollup_rules import rollup_file
+from gpuscope.judge.rules.shipped.rule_files import rollup_file
 from gpuscope.model.series import Series
 from tests.engines import engine, running_prometheus
 from tests.promql.prometheus import fill

@@ -8,8 +8,14 @@ import pytest
 
 from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.history.store import Store, StoreOptions
-from gpuscope.history.store.options import HOUR_MS, MINUTE_MS
-from gpuscope.history.store.series_limit import SERIES_BYTES, count_series, default_max_series, memory_bytes
+from gpuscope.history.store.options import (
+    HOUR_MS,
+    MINUTE_MS,
+    SERIES_BYTES,
+    count_series,
+    default_max_series,
+    memory_bytes,
+)
 from tests.store.support import NOW, HandClock, contents_of, labels, named, tick
 
 
@@ -137,9 +143,9 @@ def test_memory_limit_of_a_container(tmp_path: Path, lines: str, files: dict[str
 
 def test_unknown_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory_bytes(tmp_path) is None
-    monkeypatch.setattr("gpuscope.history.store.series_limit.memory_bytes", lambda: None)
+    monkeypatch.setattr("gpuscope.history.store.options.memory_bytes", lambda: None)
     assert default_max_series() == 1_000_000
-    monkeypatch.setattr("gpuscope.history.store.series_limit.memory_bytes", lambda: 1 << 30)
+    monkeypatch.setattr("gpuscope.history.store.options.memory_bytes", lambda: 1 << 30)
     assert default_max_series() == (1 << 28) // SERIES_BYTES
 
 

@@ -1,4 +1,4 @@
-"""The syntax tree of a query: produced by `parse`, evaluated by the evaluator.
+"""The syntax tree of a query: produced by `parse`, evaluated by the evaluator; and the errors of queries.
 
 It has no parentheses, durations are integer milliseconds, and every node is supported by the evaluator. A
 selector's metric name is one of its matchers.
@@ -12,18 +12,19 @@ from typing import Literal
 
 from gpuscope.model.series import Matcher
 
-# Query errors, with the error types of Prometheus' HTTP API.
-#
-# PromQLError error_type ├── BadQueryError bad_data invalid PromQL, or wrong types │ └── UnsupportedError
-# bad_data valid in another engine; the message names the feature ├── ExecutionError execution the data or a
-# limit prevents it (many-to-many, duplicate series) ├── QueryTimeoutError timeout └── QueryCanceledError
-# canceled
-#
-# `parse` and `Engine` raise no other exceptions for any text, except those of the store.
-
 
 class PromQLError(Exception):
-    """A query failed; `error_type` is the type in the HTTP API."""
+    """Query errors, with the error types of Prometheus' HTTP API.
+
+        PromQLError                 error_type
+        ├── BadQueryError           bad_data     invalid PromQL, or wrong types
+        │   └── UnsupportedError    bad_data     valid in another engine; the message names the feature
+        ├── ExecutionError          execution    the data or a limit prevents it (many-to-many, duplicate series)
+        ├── QueryTimeoutError       timeout
+        └── QueryCanceledError      canceled
+
+    `parse` and `Engine` raise no other exceptions for any text, except those of the store.
+    """
 
     error_type = "internal"
 

@@ -1,4 +1,4 @@
-"""Limits of one scrape job: Prometheus' keys of a job or of `global`, with the server's limits as defaults.
+"""What one scrape job sets: limits, with the server's as defaults, formats, and where its targets come from.
 
 Prometheus has no limits by default; here `base/limits.py` applies where a key is absent or 0. The label limits
 apply after relabelling, which may remove labels; the limits in `text` apply while parsing and are never lower.

@@ -19,7 +19,14 @@ from gpuscope.history.store.head import Head
 from gpuscope.history.store.head_view import ABSENT_BITS, Layout
 from gpuscope.history.store.index import Index
 from gpuscope.history.store.options import MillisecondClock, OwnStats, StoreOptions
-from gpuscope.history.store.schema import TICK_BITS
+from gpuscope.history.store.schema import (
+    INSERT_LAYOUT,
+    INSERT_TICK,
+    TICK_BITS,
+    TickRow,
+    pack_mixed,
+    pack_series,
+)
 from gpuscope.history.store.seal import INSERT_LATE, LateRow, add_late
 from gpuscope.history.store.store_errors import (
     StoreDamagedError,
@@ -39,7 +46,6 @@ from gpuscope.history.store.tick import (
     Tick,
     distinct,
 )
-from gpuscope.history.store.tick_rows import INSERT_LAYOUT, INSERT_TICK, TickRow, pack_mixed, pack_series
 
 # Decides which samples of a tick are kept, by the rules of Prometheus' head.
 #

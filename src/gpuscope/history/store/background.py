@@ -24,7 +24,7 @@ from gpuscope.history.store.index import Index
 from gpuscope.history.store.options import DAY_MS, MillisecondClock, OwnStats, StoreOptions
 from gpuscope.history.store.reader import Reader
 from gpuscope.history.store.retention import DataDisk, Retention
-from gpuscope.history.store.schema import vacuum_pages
+from gpuscope.history.store.schema import drop_before, vacuum_pages
 from gpuscope.history.store.seal import (
     SERIES_PER_BLOCK,
     BlockBuilder,
@@ -41,7 +41,6 @@ from gpuscope.history.store.seal import (
 )
 from gpuscope.history.store.store_errors import StoreError
 from gpuscope.history.store.tick import Int64s
-from gpuscope.history.store.tick_rows import drop_before
 from gpuscope.history.store.writer import BlockWriter, Writer
 
 log = logging.getLogger(__name__)

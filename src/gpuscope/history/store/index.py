@@ -17,7 +17,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from gpuscope.history.store.series_limit import SeriesLimit, count_series
+from gpuscope.history.store.options import SeriesLimit, count_series
 from gpuscope.history.store.series_pairs import (
     Postings,
     RegexCache,

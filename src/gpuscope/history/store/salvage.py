@@ -21,9 +21,16 @@ from typing import Final
 import numpy as np
 
 from gpuscope.history.store.chunk_codec import unpack_integers
-from gpuscope.history.store.schema import BLOCK_BITS, FILE_NAME, TICK_BITS, connect, migrate
+from gpuscope.history.store.schema import (
+    BLOCK_BITS,
+    FILE_NAME,
+    TICK_BITS,
+    connect,
+    migrate,
+    unpack_mixed,
+    unpack_series,
+)
 from gpuscope.history.store.tick import Int64s
-from gpuscope.history.store.tick_rows import unpack_mixed, unpack_series
 
 # What SQLite did not read of its write-ahead log: it ends at the first damaged frame, without an error.
 #

@@ -30,9 +30,8 @@ from gpuscope.history.store.head import Head
 from gpuscope.history.store.head_view import ABSENT_BITS, HeadView, Samples
 from gpuscope.history.store.options import DAY_MS, MINUTE_MS, StoreOptions
 from gpuscope.history.store.reader import PartJoiner
-from gpuscope.history.store.schema import TICK_BITS
+from gpuscope.history.store.schema import TICK_BITS, tick_range, unpack_mixed
 from gpuscope.history.store.tick import Bools, Float64s, Int64s, distinct
-from gpuscope.history.store.tick_rows import tick_range, unpack_mixed
 
 # Builds one block from samples of many series: shared timestamp columns and one chunk per series.
 #

@@ -14,12 +14,17 @@ from gpuscope.history.store.background import BackgroundTasks
 from gpuscope.history.store.contents import Block, Contents
 from gpuscope.history.store.folder import FolderLock, FolderWatch, copy_unsealed
 from gpuscope.history.store.index import Index
-from gpuscope.history.store.options import MillisecondClock, OwnStats, StoreOptions
+from gpuscope.history.store.options import (
+    MillisecondClock,
+    OwnStats,
+    SeriesLimit,
+    StoreOptions,
+    default_max_series,
+)
 from gpuscope.history.store.reader import Reader
+from gpuscope.history.store.schema import replay
 from gpuscope.history.store.seal import replay_late
-from gpuscope.history.store.series_limit import SeriesLimit, default_max_series
 from gpuscope.history.store.store_errors import StoreDamagedError
-from gpuscope.history.store.tick_rows import replay
 from gpuscope.history.store.writer import BlockWriter, Writer, orphans
 
 # Loads index, contents and heads from the file when a store is opened.

@@ -33,7 +33,7 @@ from gpuscope.judge.reports.gpu_reporters import (
 )
 from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, RangePiece
 from gpuscope.judge.reports.usage.usage_history import halves
-from gpuscope.judge.rules.shipped.rollup_rules import RolledUpCounter
+from gpuscope.judge.rules.shipped.rule_files import RolledUpCounter
 from gpuscope.model.series import Labels
 
 OBSERVED: Final = RolledUpCounter("gpu_observed_seconds", is_by_owner=False)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuscope.history.engines.query_engine import QueryEngine
-from gpuscope.judge.rules.shipped.rollup_rules import HOURLY_INFOS
+from gpuscope.judge.rules.shipped.rule_files import HOURLY_INFOS
 
 POD_LABEL_SERIES = ("gpuscope_pod_labels", HOURLY_INFOS["gpuscope_pod_labels"], "kube_pod_labels")
 WHOLE_GPU = "whole GPU"

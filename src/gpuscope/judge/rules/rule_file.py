@@ -33,8 +33,7 @@ from gpuscope.history.promql.formatting import to_text
 from gpuscope.history.promql.labels import quote
 from gpuscope.judge.rules.alert_templates import RuleTemplateError, TemplateExpander
 from gpuscope.judge.rules.rule_spec import GroupSpec, RuleSpec
-from gpuscope.judge.rules.shipped.rollup_rules import rollup_groups
-from gpuscope.judge.rules.shipped.rule_files import group_text, shipped_groups
+from gpuscope.judge.rules.shipped.rule_files import group_text, rollup_groups, shipped_groups
 from gpuscope.model.series import Labels
 
 log = logging.getLogger("gpuscope")

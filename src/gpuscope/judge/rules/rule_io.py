@@ -21,7 +21,7 @@ from gpuscope.history.promql import Engine, PromQLError, Scalar, Vector
 from gpuscope.history.scrape import Sink
 from gpuscope.history.store import Store, StoreError, Tick, UnknownSeriesError
 from gpuscope.history.store.options import ROLLUP_TARGET_PREFIX
-from gpuscope.judge.rules.shipped.rollup_rules import is_long_kept
+from gpuscope.judge.rules.shipped.rule_files import is_long_kept
 from gpuscope.model.series import STALE_NAN_BITS, Labels, Matcher, MatchOp
 
 RuleSample = tuple[Labels, float]

@@ -10,7 +10,7 @@ from typing import Final, Literal
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, RangePiece
-from gpuscope.judge.rules.shipped.rollup_rules import DAILY_EVALUATED, HOURLY_EVALUATED
+from gpuscope.judge.rules.shipped.rule_files import DAILY_EVALUATED, HOURLY_EVALUATED
 
 HistorySource = Literal["auto", "samples", "rollups"]
 SAMPLES_ONLY_MS: Final = 6 * HOUR_MS

@@ -9,7 +9,7 @@ from typing import Final
 
 from gpuscope.base.errors import UsageError
 from gpuscope.judge.reports.gpu_identities import GpuIdentities
-from gpuscope.judge.rules.shipped.rollup_rules import RolledUpCounter
+from gpuscope.judge.rules.shipped.rule_files import RolledUpCounter
 
 OWNER_KINDS: Final[Mapping[str, str]] = {
     "user": "user",

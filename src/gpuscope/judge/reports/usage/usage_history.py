@@ -19,7 +19,7 @@ from gpuscope.history.promql.frame import Floats
 from gpuscope.judge.reports.counter_growth import counter_growth, with_matcher, without_name
 from gpuscope.judge.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher
 from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS, Buckets, RangePiece
-from gpuscope.judge.rules.shipped.rollup_rules import RolledUpCounter
+from gpuscope.judge.rules.shipped.rule_files import RolledUpCounter
 from gpuscope.model.series import Labels
 
 MIN_PIECE_MS: Final = HOUR_MS

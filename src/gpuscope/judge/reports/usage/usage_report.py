@@ -56,7 +56,7 @@ from gpuscope.judge.reports.usage.usage import (
 )
 from gpuscope.judge.reports.usage.usage_grouping import RowNames, UsageGrouping
 from gpuscope.judge.reports.usage.usage_history import PieceRefused, RangeGrowth, UsageHistory
-from gpuscope.judge.rules.shipped.rollup_rules import RolledUpCounter
+from gpuscope.judge.rules.shipped.rule_files import RolledUpCounter
 from gpuscope.model.series import Labels
 
 MAX_REFUSED: Final = 24
