@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from gpuscope import __version__
 from gpuscope.history.store.inspection import Stats
-from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample, metric_by, single_metric
 from gpuscope.serve.api.proxy import EngineStats
 
 _ROWS = (
@@ -45,24 +45,14 @@ _ROWS = (
 
 def store_families(stats: Stats) -> Iterator[MetricFamily]:
     for name, kind, attribute, help_text in _ROWS:
-        yield MetricFamily(name, kind, help_text, [Sample(NO_LABELS, getattr(stats, attribute))])
-    full = 0 if stats.full_since_ms is None else 1
-    yield MetricFamily(
-        "gpuscope_store_full",
-        "gauge",
-        "1 while the disk is full and nothing is stored.",
-        [Sample(NO_LABELS, full)],
-    )
-    yield MetricFamily(
-        "gpuscope_store_lost",
-        "gauge",
-        "1 while the data folder is missing and nothing is stored.",
-        [Sample(NO_LABELS, 0 if stats.lost is None else 1)],
-    )
-    refused = [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.refused.items())]
-    yield MetricFamily(
-        "gpuscope_store_refused_samples_total", "counter", "Samples refused, by reason.", refused
-    )
+        yield single_metric(name, kind, help_text, getattr(stats, attribute))
+    for state, help_text, is_so in (
+        ("full", "1 while the disk is full and nothing is stored.", stats.full_since_ms is not None),
+        ("lost", "1 while the data folder is missing and nothing is stored.", stats.lost is not None),
+    ):
+        yield single_metric(f"gpuscope_store_{state}", "gauge", help_text, int(is_so))
+    refused = "gpuscope_store_refused_samples_total"
+    yield metric_by("reason", refused, "counter", "Samples refused, by reason.", stats.refused)
 
 
 def build_families() -> Iterator[MetricFamily]:
@@ -75,12 +65,8 @@ def build_families() -> Iterator[MetricFamily]:
 def engine_families(stats: EngineStats) -> Iterator[MetricFamily]:
     """Metrics of the requests to another engine. Endpoint labels are bounded: only known endpoints occur."""
     if stats.up is not None:
-        yield MetricFamily(
-            "gpuscope_engine_up",
-            "gauge",
-            "1 if the engine's last response was usable, 0 if it was not or if there was none.",
-            [Sample(NO_LABELS, int(stats.up))],
-        )
+        help_text = "1 if the engine's last response was usable, 0 if it was not or if there was none."
+        yield single_metric("gpuscope_engine_up", "gauge", help_text, int(stats.up))
     yield MetricFamily(
         "gpuscope_engine_requests_total",
         "counter",
@@ -90,15 +76,7 @@ def engine_families(stats: EngineStats) -> Iterator[MetricFamily]:
             for (endpoint, status), count in sorted(stats.requests.items())
         ],
     )
-    yield MetricFamily(
-        "gpuscope_engine_request_seconds_total",
-        "counter",
-        "Total time to the first byte of the engine's responses, by endpoint.",
-        [Sample(LabelSet((("endpoint", name),)), seconds) for name, seconds in sorted(stats.seconds.items())],
-    )
-    yield MetricFamily(
-        "gpuscope_engine_failures_total",
-        "counter",
-        "Requests without a usable response, by reason.",
-        [Sample(LabelSet((("reason", why),)), count) for why, count in sorted(stats.failures.items())],
-    )
+    help_text = "Total time to the first byte of the engine's responses, by endpoint."
+    yield metric_by("endpoint", "gpuscope_engine_request_seconds_total", "counter", help_text, stats.seconds)
+    help_text = "Requests without a usable response, by reason."
+    yield metric_by("reason", "gpuscope_engine_failures_total", "counter", help_text, stats.failures)

@@ -16,12 +16,12 @@ from gpuscope.model.series import Matcher
 class PromQLError(Exception):
     """Query errors, with the error types of Prometheus' HTTP API.
 
-        PromQLError                 error_type
-        ├── BadQueryError           bad_data     invalid PromQL, or wrong types
-        │   └── UnsupportedError    bad_data     valid in another engine; the message names the feature
-        ├── ExecutionError          execution    the data or a limit prevents it (many-to-many, duplicate series)
-        ├── QueryTimeoutError       timeout
-        └── QueryCanceledError      canceled
+    PromQLError                 error_type
+    ├── BadQueryError           bad_data     invalid PromQL, or wrong types
+    │   └── UnsupportedError    bad_data     valid in another engine; the message names the feature
+    ├── ExecutionError          execution    the data or a limit prevents it (many-to-many, duplicate series)
+    ├── QueryTimeoutError       timeout
+    └── QueryCanceledError      canceled
 
     `parse` and `Engine` raise no other exceptions for any text, except those of the store.
     """

@@ -33,7 +33,7 @@ from gpuscope.history.remote_write.codec import (
 from gpuscope.history.remote_write.codec_v2 import WriteDecoderV2
 from gpuscope.history.store import Store, Tick, UnknownSeriesError
 from gpuscope.history.store.tick import belongs_to_node, node_target_name, remote_target_name
-from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import MetricFamily, metric_by, single_metric
 
 INVALID = "invalid_labels"
 OVERSIZED = "label_limits"
@@ -196,13 +196,11 @@ class Receiver:
             ("samples", self.accepted, "Samples stored from remote write."),
         ):
             full = f"gpuscope_received_{name}_total"
-            yield MetricFamily(full, "counter", text, [Sample(NO_LABELS, value)])
+            yield single_metric(full, "counter", text, value)
         with self._lock:
-            refused = sorted(self.refused.items())
-        samples = [Sample(LabelSet((("reason", why),)), count) for why, count in refused]
-        yield MetricFamily(
-            "gpuscope_received_refused_samples_total", "counter", "Remote-write samples refused.", samples
-        )
+            refused = dict(self.refused)
+        full = "gpuscope_received_refused_samples_total"
+        yield metric_by("reason", full, "counter", "Remote-write samples refused.", refused)
 
 
 def _message_limits(limits: Limits) -> MessageLimits:

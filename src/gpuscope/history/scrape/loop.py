@@ -22,7 +22,7 @@ from gpuscope.history.scrape.fetch import BodyShare, Fetched, ScrapeBodyBudget, 
 from gpuscope.history.scrape.ingest import IngestResult, TargetIngester
 from gpuscope.history.scrape.target import ScrapeTarget, TargetHealth
 from gpuscope.history.store import StoreError, UnknownSeriesError
-from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.model.exposition.sample import MetricFamily, single_metric
 
 # How late scrapes start, and the turns that other work takes meanwhile.
 #
@@ -79,18 +79,10 @@ class LateScrapes:
     def families(self) -> Iterator[MetricFamily]:
         self._begin_period(self._clock())
         worst = max(self._worst, self._worst_before)
-        yield MetricFamily(
-            "gpuscope_scrape_late_seconds",
-            "gauge",
-            "Longest time by which a scrape started late, in the last 15 to 30 seconds.",
-            [Sample(NO_LABELS, worst)],
-        )
-        yield MetricFamily(
-            "gpuscope_scrape_turns_total",
-            "counter",
-            "Queries and live pictures that ran one at a time because scrapes were late.",
-            [Sample(NO_LABELS, self._turns)],
-        )
+        help_text = "Longest time by which a scrape started late, in the last 15 to 30 seconds."
+        yield single_metric("gpuscope_scrape_late_seconds", "gauge", help_text, worst)
+        help_text = "Queries and live pictures that ran one at a time because scrapes were late."
+        yield single_metric("gpuscope_scrape_turns_total", "counter", help_text, self._turns)
 
 
 log = logging.getLogger("gpuscope.scrape")

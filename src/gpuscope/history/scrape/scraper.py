@@ -31,7 +31,7 @@ from gpuscope.history.scrape.loop import ScrapeCounts, ScrapeLoop
 from gpuscope.history.scrape.target import DroppedTarget, ScrapeTarget, TargetHealth, build_targets
 from gpuscope.history.scrape.target_appender import TargetAppender
 from gpuscope.history.store import Store, StoreError
-from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample, single_metric
 
 NEVER = "0001-01-01T00:00:00Z"  # Go's zero time
 
@@ -264,7 +264,7 @@ class Scraper:
             ("skipped", self.counts.skipped, "Scrapes skipped because the previous one was not finished."),
         ):
             full = f"gpuscope_scrape_{name}_total"
-            yield MetricFamily(full, "counter", help_text, [Sample(NO_LABELS, value)])
+            yield single_metric(full, "counter", help_text, value)
         yield from self.counts.late.families()
         yield from self._providers.families()
 

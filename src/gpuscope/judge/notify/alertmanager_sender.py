@@ -30,7 +30,7 @@ from gpuscope.history.scrape.relabel import RelabelRule, relabel
 from gpuscope.judge.notify.alertmanager_config import AlertingSection, AlertmanagerGroup
 from gpuscope.judge.rules.alert_state import Alert
 from gpuscope.judge.rules.rule_group import Timings, timing_families
-from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample, single_metric
 from gpuscope.model.series import Labels
 
 log = logging.getLogger("gpuscope.notify")
@@ -273,9 +273,7 @@ class AlertmanagerSender:
             ("alertmanagers_discovered", "Alertmanagers that alerts are sent to.", len(queues)),
         )
         for name, help_text, count in fixed:
-            yield MetricFamily(
-                f"prometheus_notifications_{name}", "gauge", help_text, [Sample(NO_LABELS, count)]
-            )
+            yield single_metric(f"prometheus_notifications_{name}", "gauge", help_text, count)
         yield from timing_families(
             "prometheus_notifications_latency_seconds",
             "prometheus_notifications_latency_histogram_seconds",

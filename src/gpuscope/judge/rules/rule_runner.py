@@ -23,7 +23,7 @@ from gpuscope.judge.rules.rule_group import (
 )
 from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, first_slot_ns, missed_slots, to_nanoseconds
 from gpuscope.judge.rules.saved_alerts import RuleStateFile, has_pending, restore_for_state, restore_group
-from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample, single_metric
 from gpuscope.model.series import Labels
 
 log = logging.getLogger("gpuscope")
@@ -343,9 +343,5 @@ def rule_families(groups: Sequence[RuleGroup], totals: EvaluationTotals) -> Iter
     )
     counts = (("expansions", TEMPLATE_COUNTS.expansions), ("expansion_failures", TEMPLATE_COUNTS.failures))
     for word, count in counts:
-        yield MetricFamily(
-            f"prometheus_template_text_{word}_total",
-            "counter",
-            f"Template text {word.replace('_', ' ')}.",
-            [Sample(NO_LABELS, count)],
-        )
+        help_text = f"Template text {word.replace('_', ' ')}."
+        yield single_metric(f"prometheus_template_text_{word}_total", "counter", help_text, count)

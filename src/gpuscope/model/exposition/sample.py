@@ -77,3 +77,15 @@ class MetricFamily:
     help: str
     samples: Samples
     number: NumberStyle = native_number
+
+
+def single_metric(name: str, kind: str, help_text: str, value: float) -> MetricFamily:
+    """One sample without labels."""
+    return MetricFamily(name, kind, help_text, [Sample(NO_LABELS, value)])
+
+
+def metric_by(label: str, name: str, kind: str, help_text: str, values: Mapping[str, float]) -> MetricFamily:
+    """A sample for each value of a label, in their order."""
+    return MetricFamily(
+        name, kind, help_text, [Sample(LabelSet(((label, key),)), values[key]) for key in sorted(values)]
+    )

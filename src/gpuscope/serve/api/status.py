@@ -27,7 +27,7 @@ from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.history.store import Store
 from gpuscope.history.store.series_pairs import predicate
 from gpuscope.judge.notify.notifier import Notifier
-from gpuscope.model.exposition.sample import NO_LABELS, MetricFamily, Sample
+from gpuscope.model.exposition.sample import MetricFamily, single_metric
 from gpuscope.model.series import Matcher
 from gpuscope.serve.api.parameters import ApiError, Parameters, bad, parse_int
 from gpuscope.serve.api.responses import JSON, data_answer
@@ -279,18 +279,14 @@ class ReloadStatus:
         self.policy_error, self.policy_at = "", time.time()
 
     def families(self, started_at: float) -> Iterator[MetricFamily]:
-        yield MetricFamily(
-            "prometheus_config_last_reload_successful",
-            "gauge",
-            "1 if the last reload of configuration, rules and idle policy worked, 0 if an older one is in use.",
-            [Sample(NO_LABELS, int(self.is_successful))],
+        name = "prometheus_config_last_reload_success"
+        help_text = (
+            "1 if the last reload of configuration, rules and idle policy worked, 0 if an older one is in use."
         )
-        yield MetricFamily(
-            "prometheus_config_last_reload_success_timestamp_seconds",
-            "gauge",
-            "Time of the last successful load of the configuration.",
-            [Sample(NO_LABELS, started_at if self.at is None else self.at)],
-        )
+        yield single_metric(f"{name}ful", "gauge", help_text, int(self.is_successful))
+        help_text = "Time of the last successful load of the configuration."
+        loaded_at = started_at if self.at is None else self.at
+        yield single_metric(f"{name}_timestamp_seconds", "gauge", help_text, loaded_at)
 
 
 # `POST /-/reload`, which reads all files again, and `GET /api/reload`: which of them were refused, and why.
