@@ -36,6 +36,8 @@ from gpuscope.history.scrape.providers.http_provider import HttpProvider
 from gpuscope.history.scrape.providers.kubernetes_provider import KubernetesProvider
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 
+log = logging.getLogger("gpuscope.scrape")
+
 # Runs target providers as tasks of the scraper's event loop, and combines their changes into few updates.
 #
 # A watch of a busy cluster changes many times a second, and each update relabels every target. So updates are
@@ -119,8 +121,6 @@ class ProviderRunner:
             [Sample(LabelSet((("mechanism", kind),)), failures[kind]) for kind in SUPPORTED_KINDS],
         )
 
-
-log = logging.getLogger("gpuscope.scrape")
 
 MAX_FILE_BYTES = 32 << 20
 

@@ -31,6 +31,8 @@ from gpuscope.model.readings import Snapshot
 if TYPE_CHECKING:
     from gpuscope.agent.collect.collector import Collector
 
+log = logging.getLogger("gpuscope")
+
 
 @dataclass(frozen=True, slots=True)
 class _KnownFamily:
@@ -122,7 +124,6 @@ class LocalIngester:
 # Prometheus with the same file has. A store that fails costs these samples only; the log has when that begins
 # and ends.
 
-log = logging.getLogger("gpuscope")
 
 OWN_JOB = "gpuscope-server"
 MIN_INTERVAL_SECONDS = 15.0

@@ -24,6 +24,8 @@ from gpuscope.history.scrape.target import ScrapeTarget, TargetHealth
 from gpuscope.history.store import StoreError, UnknownSeriesError
 from gpuscope.model.exposition.sample import MetricFamily, single_metric
 
+log = logging.getLogger("gpuscope.scrape")
+
 # How late scrapes start, and the turns that other work takes meanwhile.
 #
 # Python runs one thread at a time, and a scrape asks for the interpreter about five times: beside four busy
@@ -85,7 +87,6 @@ class LateScrapes:
         yield single_metric("gpuscope_scrape_turns_total", "counter", help_text, self._turns)
 
 
-log = logging.getLogger("gpuscope.scrape")
 T = TypeVar("T")
 UNEXPECTED = "unexpected error"
 MAX_ERROR_CHARACTERS = 500

@@ -24,6 +24,8 @@ from gpuscope.history.store.options import OwnStats
 from gpuscope.history.store.schema import BLOCK_BITS
 from gpuscope.history.store.tick import Int64s, distinct
 
+log = logging.getLogger(__name__)
+
 # A least-recently-used cache of decoded chunks, limited in bytes.
 #
 # Blocks never change and their ids are never reused, so entries never become invalid. A series without
@@ -101,7 +103,6 @@ class ChunkCache:
             self.bytes = 0
 
 
-log = logging.getLogger(__name__)
 _MASK = (1 << BLOCK_BITS) - 1
 _NO_SAMPLES: Samples = np.empty(0, np.int64), np.empty(0, np.float64)
 

@@ -27,6 +27,8 @@ from gpuscope.history.store.reader import Reader
 from gpuscope.history.store.tick import Int64s, distinct
 from gpuscope.history.store.writer import BlockWriter, Writer
 
+log = logging.getLogger(__name__)
+
 # The time by which retention deletes: the wall clock, without steps forward that nothing has confirmed yet.
 #
 # A clock that is set forward, or that was wrong when the machine started, would make the whole history expire
@@ -80,7 +82,6 @@ def unconfirmed_ms(intervals: Iterable[Interval], now: int) -> int:
     return doubted
 
 
-log = logging.getLogger(__name__)
 _COLLECT_INTERVAL_MS = HOUR_MS
 _SLACK_BYTES = 12 << 20
 """How much WAL and free pages may grow between two passes."""

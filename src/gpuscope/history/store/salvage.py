@@ -32,6 +32,8 @@ from gpuscope.history.store.schema import (
 )
 from gpuscope.history.store.tick import Int64s
 
+log = logging.getLogger(__name__)
+
 # What SQLite did not read of its write-ahead log: it ends at the first damaged frame, without an error.
 #
 # Count the transactions in the file's frame headers before it is opened, and compare with the frames that
@@ -120,7 +122,6 @@ def _empty_store_page() -> bytes:
         return path.read_bytes()[:_PAGE]
 
 
-log = logging.getLogger(__name__)
 _SUFFIXES = ("", "-wal", "-shm")
 _TABLES = ("target", "pair", "series", "shared", "layout", "tick", "late", "block", "bundle")
 _MAX_IDS = 5_000_000

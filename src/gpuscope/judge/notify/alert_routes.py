@@ -21,6 +21,8 @@ from gpuscope.base.limits import LIMITS_REACHED
 from gpuscope.judge.notify.alert_matchers import AlertMatcher, match_all, matchers_text
 from gpuscope.judge.notify.alert_store import StoredAlert, fingerprint, for_clients, label_set_text
 
+log = logging.getLogger("gpuscope.notify")
+
 # Named time intervals of an `alertmanager.yml`: when a route is muted, or when it is active.
 #
 # Fields of one interval must all hold, entries of one field are alternatives. A field that is not given
@@ -260,7 +262,6 @@ class Inhibitor:
 # the clock is set back, so are these times: otherwise every group would be silent until the old time comes
 # again.
 
-log = logging.getLogger("gpuscope.notify")
 MAX_TIMER_DELAY_SECONDS = 1.0
 
 

@@ -23,6 +23,8 @@ from gpuscope.judge.rules.rule_spec import GroupSpec, to_nanoseconds
 from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
 from gpuscope.model.series import Labels
 
+log = logging.getLogger("gpuscope")
+
 # Durations of many events as Prometheus shows them: a count, a sum, quantiles and four buckets.
 #
 # Prometheus' quantiles cover ten minutes. Here they cover the newest MAX_RECENT events of that time.
@@ -92,7 +94,6 @@ def unlabelled(timings: Timings) -> list[tuple[LabelSet, Timings]]:
     return [(NO_LABELS, timings)]
 
 
-log = logging.getLogger("gpuscope")
 MILLISECOND_NS = 1_000_000
 
 

@@ -22,6 +22,8 @@ from gpuscope.serve.api.responses import JSON, error_answer
 from gpuscope.serve.http.connection_limits import ClientLog
 from gpuscope.serve.http.messages import Request, Response, ResponseAborted, Route
 
+log = logging.getLogger("gpuscope.api")
+
 PATHS = (
     "/api/v1/query", "/api/v1/query_range", "/api/v1/query_exemplars", "/api/v1/series", "/api/v1/labels",
     "/api/v1/label/{name}/values", "/api/v1/metadata", "/api/v1/targets", "/api/v1/targets/metadata",
@@ -82,8 +84,6 @@ def endpoint_name(path: str) -> str:
 #
 # Requests are counted by endpoint and HTTP status. A failure is an answer that no client can use, or none.
 # Before the first answer the engine is neither up nor down.
-
-log = logging.getLogger("gpuscope.api")
 
 
 @dataclass(slots=True)

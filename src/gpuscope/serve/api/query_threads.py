@@ -33,6 +33,8 @@ from gpuscope.history.scrape.loop import LateScrapes
 from gpuscope.serve.api.responses import LargeBody, error_answer
 from gpuscope.serve.http.messages import Request, Response, ResponseAborted
 
+log = logging.getLogger("gpuscope.server")
+
 T = TypeVar("T")
 
 _Job = Callable[[], None]
@@ -159,7 +161,6 @@ class _LargeResponse:
 # and begun anew. Lines are written by the thread that evaluated the query. A file that cannot be written
 # loses lines, never queries; the log says so once per episode.
 
-log = logging.getLogger("gpuscope.server")
 
 MAX_QUERY_CHARACTERS = 16 << 10
 """Of a query's text in its line; the rest is cut off."""

@@ -26,6 +26,8 @@ import orjson
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import UsageError
 
+log = logging.getLogger("gpuscope")
+
 # Hashes credentials: passwords with bcrypt, random secrets with SHA-256.
 #
 # Session ids, API tokens and the setup token are 256 random bits, so a fast digest is enough. Passwords can
@@ -88,8 +90,6 @@ def _to_bcrypt_input(password: str) -> bytes:
     composed = unicodedata.normalize("NFC", password).encode("utf-8", "surrogatepass")
     return base64.b64encode(hmac.digest(b"gpuscope password 1", composed, "sha256"))
 
-
-log = logging.getLogger("gpuscope")
 
 T = TypeVar("T")
 Document = dict[str, Any]

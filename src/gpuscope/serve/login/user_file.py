@@ -29,6 +29,8 @@ from gpuscope.serve.login.private_file import (
     password_error,
 )
 
+log = logging.getLogger("gpuscope")
+
 FILE_NAME = "users.json"
 MAX_NAMES = 1000
 
@@ -277,7 +279,6 @@ class FirstUserSetup:
 # that opened it, so a new password ends the user's sessions. If the file cannot be written, because the disk
 # is full for example, new sessions are kept in memory: users need the page most at that time.
 
-log = logging.getLogger("gpuscope")
 
 SESSIONS_FILE_NAME = "sessions.json"
 MAX_SESSIONS_PER_USER = 50

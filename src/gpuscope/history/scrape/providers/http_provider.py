@@ -20,6 +20,8 @@ from gpuscope.history.scrape.fetch import ScrapeBodyBudget, ScrapeError, new_cli
 from gpuscope.history.scrape.job_options import HttpProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError, refresh_forever
 
+log = logging.getLogger("gpuscope.scrape")
+
 # GET requests of target providers: a bounded body, or a `DiscoveryError` with one sentence.
 
 MAX_BODY_LIMIT = "discovery_max_body_bytes"
@@ -75,7 +77,6 @@ async def get_body(
         raise DiscoveryError(root_cause(error)) from None
 
 
-log = logging.getLogger("gpuscope.scrape")
 _JSON_TYPE = re.compile(r'application/json(;\s*charset=("utf-8"|utf-8))?', re.IGNORECASE)
 _MAX_SHOWN = 60
 

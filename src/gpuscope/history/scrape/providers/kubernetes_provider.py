@@ -39,6 +39,8 @@ from gpuscope.history.scrape.providers.kubernetes_objects import (
     read_service,
 )
 
+log = logging.getLogger("gpuscope.scrape")
+
 # Builds target groups from Kubernetes objects, with the labels and addresses that Prometheus gives them.
 #
 # Each target has a group of its own. Labels without a value are left out later, as everywhere in discovery.
@@ -135,8 +137,6 @@ def _node_labels(nodes: Nodes, name: str) -> Labels:
     node = nodes.get(name) if nodes is not None else None
     return node.labels if node is not None else {}
 
-
-log = logging.getLogger("gpuscope.scrape")
 
 _KINDS = {
     "pod": WatchedKind("pod", "/api/v1", "pods", read_pod),

@@ -22,6 +22,8 @@ from gpuscope.judge.notify.idle_policy.idle_holders import HolderKey, IdleHolder
 if TYPE_CHECKING:
     from gpuscope.judge.notify.idle_policy.policy_steps import DecisionFacts, PolicyAction
 
+log = logging.getLogger("gpuscope.idle_policy")
+
 T = TypeVar("T")
 
 
@@ -188,7 +190,6 @@ def _key(row: Mapping[str, Any]) -> HolderKey:
 #
 # The file before it is kept as `.1`. A command is written before it runs, and its result after it.
 
-log = logging.getLogger("gpuscope.idle_policy")
 FILE_NAME: Final = "idle_policy_audit.jsonl"
 MAX_GPUS: Final = 64
 """Also of nodes; their numbers are in the entry too."""
