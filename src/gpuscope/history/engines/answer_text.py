@@ -98,19 +98,19 @@ class ListText:
             if begin is not None:
                 self._is_inside = True
                 self._frame, self._text = self._text[: begin.end()], self._text[begin.end() :]
-        found = self._take() if self._is_inside and len(self._text) >= self._batch_bytes else []
+        elements = self._take() if self._is_inside and len(self._text) >= self._batch_bytes else []
         check_element(len(self._text))
-        return found
+        return elements
 
     def finish(self) -> tuple[list[Any], bytes]:
-        found = self._take() if self._is_inside else []
+        elements = self._take() if self._is_inside else []
         if self._is_inside:
             raise ValueError("the list has no end")
-        return found, (self._frame + self._text).encode()
+        return elements, (self._frame + self._text).encode()
 
     def _take(self) -> list[Any]:
         """Decodes the elements that are complete."""
-        found: list[Any] = []
+        elements: list[Any] = []
         text, at = self._text, 0
         while True:
             begin = _end_of_space(text, at)
@@ -123,15 +123,15 @@ class ListText:
                 break  # not complete; if it is wrong, it stays until the end
             if end == len(text):
                 break  # a number may have more digits
-            found.append(element)
+            elements.append(element)
             at = end
         self._text = text[at:]
-        return found
+        return elements
 
 
 def _end_of_space(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
-    return at if found is None else found.end()
+    space = _SPACE.match(text, at)
+    return at if space is None else space.end()
 
 
 def _decode(text: str, at: int) -> tuple[Any, int]:

@@ -270,8 +270,8 @@ class EngineConnection:
             raise self.invalid_answer(error) from None
         if status != "success":
             raise self._query_error(answer, http_status)
-        found: dict[str, Any] = answer
-        return found
+        document: dict[str, Any] = answer
+        return document
 
     def _check_values(self, body: bytes) -> None:
         # Before it is decoded: each value takes up to 160 bytes, also an empty one.
@@ -333,9 +333,9 @@ class EngineConnection:
         if status >= 400:  # about this request, in plain text
             return EngineQueryError(f"{url} answers {answer}", status=status)
         kind = response.headers.get("content-type")
-        found = f"with {kind}" if kind else "without a content type"
+        form = f"with {kind}" if kind else "without a content type"
         return EngineNotPrometheus(
-            f"{url} answers {path} {found}, not with Prometheus' JSON: check that this is the engine's address"
+            f"{url} answers {path} {form}, not with Prometheus' JSON: check that this is the engine's address"
         )
 
 

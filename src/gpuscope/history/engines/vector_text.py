@@ -134,8 +134,8 @@ class MatrixRows:
             values = np.full((len(order), self._steps.count), np.nan)
             present = np.zeros((len(order), self._steps.count), dtype=np.bool_)
             for number, row in enumerate(order):
-                columns, found = self._points[row]
-                values[number, columns] = found
+                columns, numbers = self._points[row]
+                values[number, columns] = numbers
                 present[number, columns] = True
             labels = [self._labels[row] for row in order]
             return Matrix(self._steps.times, labels, values, present, *_notes(frame))
@@ -236,10 +236,10 @@ class RecentLabels:
     def find(self, keys: Sequence[bytes]) -> list[LabelDict]:
         """The label sets of an answer, or of a part of it."""
         known, look = self._young.get, self._look
-        found = [known(key) or look(key) for key in keys]
+        label_sets = [known(key) or look(key) for key in keys]
         if self._has_enough(self.memory_bytes):
             self._old, self._old_bytes = {}, 0
-        return found
+        return label_sets
 
     def clear(self) -> None:
         self._young, self._old = {}, {}

@@ -63,9 +63,9 @@ def describe(text: str, *, durations: bool = False) -> Node:
     tree = grammar_tree(spelling.text)
     with converting():
         describer = _Describer(text, spelling, durations, expressions)
-        found = describer.node(tree)
+        description = describer.node(tree)
         if describer.all_found():
-            return found
+            return description
         return _Describer(text, None, durations, expressions).node(grammar_tree(text))
 
 
@@ -74,10 +74,10 @@ def _with_placeholders(text: str) -> tuple[str, dict[int, Duration]]:
     duration."""
     expressions: dict[int, Duration] = {}
 
-    def placeholder(found: FoundDuration) -> int:
-        if isinstance(found.expr, DurationLiteral):
-            return checked_ms(found.expr.seconds, found)
-        expressions[_PLACEHOLDER_MS + len(expressions)] = found.expr
+    def placeholder(duration: FoundDuration) -> int:
+        if isinstance(duration.expr, DurationLiteral):
+            return checked_ms(duration.expr.seconds, duration)
+        expressions[_PLACEHOLDER_MS + len(expressions)] = duration.expr
         return _PLACEHOLDER_MS + len(expressions) - 1
 
     return replace_durations(text, placeholder), expressions
@@ -86,7 +86,7 @@ def _with_placeholders(text: str) -> tuple[str, dict[int, Duration]]:
 def parse_selector(text: str) -> list[Matcher]:
     """Return the matchers of a series selector, which may select everything."""
     try:
-        found = _selector(text)
+        selector = _selector(text)
     except BadQueryError as error:
         # The library refuses a selector that matches everything; here the caller decides, so a matcher is
         # added.
@@ -94,7 +94,7 @@ def parse_selector(text: str) -> list[Matcher]:
             raise
         begin = text.rstrip().removesuffix("}").rstrip().removesuffix(",").rstrip()
         return _selector(f"{begin}{'' if begin.endswith('{') else ','}{_ALWAYS}}}")[:-1]
-    return found
+    return selector
 
 
 def _selector(text: str) -> list[Matcher]:
@@ -244,13 +244,13 @@ def _duration_node(expr: Duration | None) -> Node | None:
 
 
 def _matching(op: str, modifier: Any) -> Node:
-    found = read_matching(modifier)
-    card = {"left": "many-to-one", "right": "one-to-many", None: "one-to-one"}[found.many]
+    matching = read_matching(modifier)
+    card = {"left": "many-to-one", "right": "one-to-many", None: "one-to-one"}[matching.many]
     return {
         "card": "many-to-many" if op in SET_OPERATORS else card,
-        "labels": list(found.labels),
-        "on": found.on,
-        "include": list(found.include),
+        "labels": list(matching.labels),
+        "on": matching.on,
+        "include": list(matching.include),
     }
 
 

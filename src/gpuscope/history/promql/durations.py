@@ -358,15 +358,15 @@ def shift_times(text: str) -> str:
     if "@" not in text:
         return text
 
-    def shifted(found: re.Match[str]) -> str:
-        if found["time"] is None:
-            return found.group()
-        seconds = _seconds(found["time"])
+    def shifted(modifier: re.Match[str]) -> str:
+        if modifier["time"] is None:
+            return modifier.group()
+        seconds = _seconds(modifier["time"])
         if seconds >= _OUT_OF_BOUNDS:
             raise BadQueryError(
-                f"parse error: timestamp out of bounds for @ modifier: {found['sign']}{seconds:g}"
+                f"parse error: timestamp out of bounds for @ modifier: {modifier['sign']}{seconds:g}"
             )
-        return f"@ {_SHIFT + _to_ms(seconds)}" if found["sign"] == "-" else found.group()
+        return f"@ {_SHIFT + _to_ms(seconds)}" if modifier["sign"] == "-" else modifier.group()
 
     return _TIME.sub(shifted, text)
 

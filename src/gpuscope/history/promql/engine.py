@@ -66,14 +66,14 @@ def is_small(text: str, storage: Storage, steps: Steps, lookback_ms: int, times:
         if selector.at is not None:
             return False
         start_ms = steps.start_ms - selector.offset_ms - (range_ms or lookback_ms)
-        found: tuple[int, int] | None = count_in_memory(
+        counts: tuple[int, int] | None = count_in_memory(
             selector.matchers, start_ms, steps.end_ms - selector.offset_ms
         )
-        if found is None:
+        if counts is None:
             return False
-        series += found[0]
+        series += counts[0]
         # Each step reads one sample of a series, or all samples of its window.
-        numbers += found[1] * steps.count if range_ms else found[1] + found[0] * steps.count
+        numbers += counts[1] * steps.count if range_ms else counts[1] + counts[0] * steps.count
     return series <= MAX_SERIES and numbers <= MAX_SAMPLES
 
 
@@ -270,9 +270,9 @@ def _arithmetic() -> np.errstate:
     return np.errstate(all="ignore")
 
 
-def _samples(found: Iterable[Series], annotations: Annotations, budget: Budget) -> RangeVector:
+def _samples(rows: Iterable[Series], annotations: Annotations, budget: Budget) -> RangeVector:
     """Return the result of a query that is a range selector or a subquery."""
-    series = budget.sort((row for row in found if len(row.timestamps)), key=attrgetter("labels"))
+    series = budget.sort((row for row in rows if len(row.timestamps)), key=attrgetter("labels"))
     return RangeVector(
         [row.labels for row in series],
         [row.timestamps for row in series],

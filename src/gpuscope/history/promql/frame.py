@@ -115,14 +115,14 @@ class Frame:
         labels = self.labels
         if len(labels) > ITEMS_PER_CHECK:
             budget.charge(0, labels.codes.size * labels.codes.itemsize // BYTES_PER_SAMPLE)
-        found = labels.keep(sources)
-        groups = found.groups
+        source_labels = labels.keep(sources)
+        groups = source_labels.groups
         # A table with a base belongs to this query: it can be extended without copying.
         table = labels.table if labels.table.base is not None else PairTable.over(labels.table)
         numbers = np.zeros(len(groups.first), np.int32)
         is_kept = np.zeros(len(groups.first), np.bool_)
         counts = np.bincount(groups.member, minlength=len(groups.first)).tolist()
-        for group, one in enumerate(budget.watch(found.take(groups.first))):
+        for group, one in enumerate(budget.watch(source_labels.take(groups.first))):
             value = value_of(one, counts[group])
             is_kept[group] = value is None
             if value:

@@ -93,7 +93,7 @@ def _solve_each(
 
 
 def _histograms(frame: Frame, annotations: Annotations, budget: Budget) -> Iterator[_Histogram]:
-    found: dict[Labels, list[tuple[float, int]]] = defaultdict(list)
+    by_labels: dict[Labels, list[tuple[float, int]]] = defaultdict(list)
     for row, labels in enumerate(budget.watch(frame.labels)):
         text = label_sets.get(labels, BOUND)
         bound = parse_bound(text)
@@ -101,8 +101,8 @@ def _histograms(frame: Frame, annotations: Annotations, budget: Budget) -> Itera
             shown = label_sets.quote(label_sets.truncate(text))
             annotations.warn(f'bucket label "{BOUND}" is missing or has a malformed value of {shown}')
             continue
-        found[label_sets.drop(labels, (BOUND,))].append((bound, row))
-    for labels, buckets in budget.watch(found.items()):
+        by_labels[label_sets.drop(labels, (BOUND,))].append((bound, row))
+    for labels, buckets in budget.watch(by_labels.items()):
         buckets.sort()
         bounds = np.array([bound for bound, _ in buckets])
         yield _Histogram(label_sets.drop_name(labels), [row for _, row in buckets], bounds)

@@ -93,10 +93,10 @@ def label_replace(frame: Frame, target: str, template: str, source: str, pattern
     parts = _parse_template(template, regex)
 
     def value_of(labels: Labels, count: int) -> str | None:
-        found = regex.fullmatch(as_utf8(get(labels, source)))
-        if found is None:
+        match = regex.fullmatch(as_utf8(get(labels, source)))
+        if match is None:
             return None
-        groups = {part: found.group(part) or "" for part in parts if isinstance(part, int)}
+        groups = {part: match.group(part) or "" for part in parts if isinstance(part, int)}
         return _join("", [groups[part] if isinstance(part, int) else part for part in parts], count, budget)
 
     return frame.set_label(target, [source], value_of, budget).merged()

@@ -75,14 +75,14 @@ class LabelFilter:
         """Return the rows that may be needed."""
         if not self.matching.on and not _DROPPED.isdisjoint(labels.names):
             return np.arange(len(labels))
-        found = signatures(labels, self.matching)
+        own = signatures(labels, self.matching)
         # The known ones last: they are few, and get the numbers of the first.
-        groups = concatenate((found.of_groups, self.known)).groups
-        count = len(found.of_groups)
+        groups = concatenate((own.of_groups, self.known)).groups
+        count = len(own.of_groups)
         is_known = np.zeros(len(groups.first), np.bool_)
         is_known[groups.member[count:]] = True
         is_needed = is_known[groups.member[:count]] == self.keeps
-        return np.flatnonzero(is_needed[found.groups.member])
+        return np.flatnonzero(is_needed[own.groups.member])
 
     def is_decided_by(self, names: Iterable[str]) -> bool:
         """Return whether label sets with equal labels of these names are both needed or both not."""

@@ -32,12 +32,12 @@ def latest(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budget) ->
     if len(at) == 1:
         # For a query at one time, the store returns nothing newer.
         times, newest = series.newest()
-        values, found = newest.reshape(-1, 1), (times > at[0] - lookback_ms).reshape(-1, 1)
+        values, present = newest.reshape(-1, 1), (times > at[0] - lookback_ms).reshape(-1, 1)
     else:
         position, recent = _search(series, at, lookback_ms)
-        values, found = series.pick(position), recent[series.axis]
-    found &= values.view(np.int64) != STALE_NAN_BITS
-    return Frame(series.labels, values, found).without_empty_rows()
+        values, present = series.pick(position), recent[series.axis]
+    present &= values.view(np.int64) != STALE_NAN_BITS
+    return Frame(series.labels, values, present).without_empty_rows()
 
 
 def latest_times(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budget) -> Frame:
@@ -47,10 +47,10 @@ def latest_times(series: SeriesColumns, at: Ints, lookback_ms: int, budget: Budg
     budget.reserve(len(series) * len(at))
     budget.check()
     position, recent = _search(series, at, lookback_ms)
-    found = recent[series.axis]
-    found &= series.pick(position).view(np.int64) != STALE_NAN_BITS
+    present = recent[series.axis]
+    present &= series.pick(position).view(np.int64) != STALE_NAN_BITS
     seconds = series.times.take(position + series.axis_starts[:-1, None], mode="clip") / 1000
-    return Frame(series.labels, seconds[series.axis], found).without_empty_rows()
+    return Frame(series.labels, seconds[series.axis], present).without_empty_rows()
 
 
 def _search(series: SeriesColumns, at: Ints, lookback_ms: int) -> tuple[Ints, Bools]:
@@ -76,8 +76,8 @@ def _search_both(series: SeriesColumns, begins: Ints, ends: Ints) -> tuple[Ints,
     if len(series.axis_starts) < MIN_AXES:
         return series.search(begins), series.search(ends)
     at, places = np.unique(np.concatenate((begins, ends)), return_inverse=True)
-    found = series.search(at)
-    return found[:, places[: len(begins)]], found[:, places[len(begins) :]]
+    positions = series.search(at)
+    return positions[:, places[: len(begins)]], positions[:, places[len(begins) :]]
 
 
 def _portions(count: int, samples: int, ends: Ints, range_ms: int) -> Iterator[slice]:
@@ -92,9 +92,9 @@ def _portions(count: int, samples: int, ends: Ints, range_ms: int) -> Iterator[s
 
 
 def _windows(series: SeriesColumns, left: Ints, right: Ints, ends: Ints, range_ms: int) -> Windows:
-    found = _windows_in_place(series, left, right, ends, range_ms)
-    if found is not None:
-        return found
+    windows = _windows_in_place(series, left, right, ends, range_ms)
+    if windows is not None:
+        return windows
     times, values, starts = series.flat()
     low, high = left[series.axis] + starts[:, None], right[series.axis] + starts[:, None]
     if np.isnan(values).any():  # a stale marker is a NaN

@@ -134,9 +134,9 @@ class CountingEvaluator(Evaluator):
             yield rows, windows
 
     def samples(self, expr: MatrixSelector, time_ms: int) -> list[Series]:
-        found = super().samples(expr, time_ms)
-        self.count.repeat(Steps(time_ms, 1, 1), sum(len(series.timestamps) for series in found))
-        return found
+        series_list = super().samples(expr, time_ms)
+        self.count.repeat(Steps(time_ms, 1, 1), sum(len(series.timestamps) for series in series_list))
+        return series_list
 
     def subquery(self, expr: Subquery, time_ms: int) -> list[Series]:
         whole, self.count = self.count, _Count()

@@ -138,17 +138,17 @@ def _referred(refs: list[int], symbols: list[bytes]) -> list[bytes]:
         raise WireError(f"label reference {max(refs)} is beyond the {len(symbols)} symbols") from None
 
 
-def _add(found: Decoded, number: int | None, samples: list[tuple[int, float]], histograms: int) -> None:
+def _add(decoded: Decoded, number: int | None, samples: list[tuple[int, float]], histograms: int) -> None:
     if number is None:
-        found.invalid += len(samples) + histograms
+        decoded.invalid += len(samples) + histograms
     elif number in REFUSALS:
-        found.refused[number] += len(samples) + histograms
+        decoded.refused[number] += len(samples) + histograms
     else:
-        found.histograms += histograms
+        decoded.histograms += histograms
         for at, value in samples:
-            found.series.append(number)
-            found.times.append(at)
-            found.values.append(value)
+            decoded.series.append(number)
+            decoded.times.append(at)
+            decoded.values.append(value)
 
 
 def _labels(raw: list[bytes]) -> Labels:

@@ -259,9 +259,9 @@ class PlainHttpClient:
                 _Connection, self._host, self._port, happy_eyeballs_delay=_CONNECT_ATTEMPT_SECONDS
             )
         except OSError as error:
-            found = _ERRNO.search(str(error))
-            if error.errno is None and found is not None:  # of several addresses: the first reason
-                number = int(found[1])
+            errno_text = _ERRNO.search(str(error))
+            if error.errno is None and errno_text is not None:  # of several addresses: the first reason
+                number = int(errno_text[1])
                 raise OSError(number, os.strerror(number)) from None
             raise
         return connection

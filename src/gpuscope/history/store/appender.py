@@ -135,8 +135,8 @@ def _stored(state: StoredTargetState, series: Int64s, times: Int64s, late: Bools
     """Return the bits that the heads hold for each sample; blocks are not read."""
     stored = state.head.stored_bits(series, times)
     for late_head in state.late if late.any() else ():
-        found = late_head.head.stored_bits(series[late], times[late])
-        stored[late] = np.where(found == ABSENT_BITS, stored[late], found)
+        bits = late_head.head.stored_bits(series[late], times[late])
+        stored[late] = np.where(bits == ABSENT_BITS, stored[late], bits)
     return stored
 
 

@@ -173,9 +173,9 @@ class ColumnReader:
                 rest[source.target] = chosen.groups[source.target]
                 continue
             moments[source.number] = row[0]
-            found = chosen.head_columns(source.target, source.first_row, source.head)
-            if row[0] >= start and found.width <= len(row[1]):
-                values[found.rows] = row[1][found.columns]
+            columns = chosen.head_columns(source.target, source.first_row, source.head)
+            if row[0] >= start and columns.width <= len(row[1]):
+                values[columns.rows] = row[1][columns.columns]
         times = np.repeat(moments, chosen.counts)
         absent = np.flatnonzero(values.view(np.int64) == ABSENT_BITS)
         for source in _sources(chosen, now, _owners(chosen, absent)):
@@ -187,16 +187,16 @@ class ColumnReader:
 
     def _newest_cells(self, chosen: SeriesSelection, now: TargetHeads) -> NewestCells:
         """Return the newest row of each target, whatever its time, for selections that are not shared."""
-        found = self._contents.newest.read(chosen.targets, chosen.series, now.heads)
+        cells = self._contents.newest.read(chosen.targets, chosen.series, now.heads)
         if chosen.is_outdated:  # another target may have overwritten values of these series
-            found.is_usable[:] = False
-        return found
+            cells.is_usable[:] = False
+        return cells
 
     @staticmethod
-    def _put(chosen: SeriesSelection, found: dict[int, Samples], times: Int64s, values: Float64s) -> None:
-        rows = chosen.rows_of(np.fromiter(found, np.int64, len(found)))
-        times[rows] = [own[-1] for own, _ in found.values()]
-        values[rows] = [some[-1] for _, some in found.values()]
+    def _put(chosen: SeriesSelection, by_series: dict[int, Samples], times: Int64s, values: Float64s) -> None:
+        rows = chosen.rows_of(np.fromiter(by_series, np.int64, len(by_series)))
+        times[rows] = [own[-1] for own, _ in by_series.values()]
+        values[rows] = [some[-1] for _, some in by_series.values()]
 
     def read(self, chosen: SeriesSelection, start: int, end: int, admit: Admit | None) -> SeriesColumns:
         """Return the samples in [start, end] of each series that has some."""
@@ -217,9 +217,9 @@ class ColumnReader:
             if rows is None:
                 rest[source.target] = chosen.groups[source.target]
             elif len(rows[0]):
-                found = chosen.head_columns(source.target, source.first_row, source.head)
-                if found.series_count:
-                    plain.append(_HeadRows(*rows, found, len(rows[0]) * found.series_count))
+                columns = chosen.head_columns(source.target, source.first_row, source.head)
+                if columns.series_count:
+                    plain.append(_HeadRows(*rows, columns, len(rows[0]) * columns.series_count))
         if admit is not None:
             LoadAdmission(admit).request(sum(selection.cells for selection in plain))
         others = self._reader.read(rest, start, end, admit) if rest else {}
@@ -245,19 +245,19 @@ class ColumnReader:
             is_present = values.view(np.int64) != ABSENT_BITS
             whole = is_read & (moments >= start) & (moments <= end)
             whole &= np.logical_and.reduceat(is_present, chosen.first_rows[:-1])
-        found: list[_Index] = [np.flatnonzero(np.repeat(whole, chosen.counts))]
+        parts: list[_Index] = [np.flatnonzero(np.repeat(whole, chosen.counts))]
         rest: list[int] = []
         for source in _sources(chosen, now, np.flatnonzero(~whole).tolist()):
             if chosen.is_shared or source.is_late or source.newest_sealed >= start:
                 rest.append(source.target)
             elif source.head.overlaps(start, end):
                 columns = chosen.head_columns(source.target, source.first_row, source.head)
-                found.append(columns.all_rows)
+                parts.append(columns.all_rows)
         if rest:
-            found += [
+            parts += [
                 chosen.rows_of(some) for some in self._reader.series_with_data(chosen.groups, rest, start, end)
             ]
-        return distinct(np.concatenate(found))
+        return distinct(np.concatenate(parts))
 
     def _all_sources(self, chosen: SeriesSelection) -> Iterator[_TargetSource]:
         now = self._heads(chosen)
@@ -321,8 +321,8 @@ def _owners(chosen: SeriesSelection, rows: _Index) -> list[int]:
     """Return the numbers of the targets that have rows of the selection."""
     if not len(rows):
         return []
-    found: list[int] = distinct(np.searchsorted(chosen.first_rows[1:], rows, side="right")).tolist()
-    return found
+    owners: list[int] = distinct(np.searchsorted(chosen.first_rows[1:], rows, side="right")).tolist()
+    return owners
 
 
 def _missing(chosen: SeriesSelection, source: _TargetSource, absent: _Index, start: int) -> Groups:
@@ -336,18 +336,18 @@ def _missing(chosen: SeriesSelection, source: _TargetSource, absent: _Index, sta
 
 def _one_each(chosen: SeriesSelection, times: Int64s, values: Float64s) -> SeriesColumns:
     labels = chosen.labels
-    found = values.view(np.int64) != ABSENT_BITS
-    if not found.all():
-        rows = np.flatnonzero(found)
+    present = values.view(np.int64) != ABSENT_BITS
+    if not present.all():
+        rows = np.flatnonzero(present)
         labels, times, values = labels.take(rows), times[rows], values[rows]
     each = np.arange(len(values) + 1)
     return SeriesColumns(labels, each[:-1], times, each, values, each[:-1])
 
 
-def _from_samples(chosen: SeriesSelection, found: dict[int, Samples]) -> SeriesColumns:
-    rows = chosen.rows_of(np.fromiter(found, np.int64, len(found)))
+def _from_samples(chosen: SeriesSelection, by_series: dict[int, Samples]) -> SeriesColumns:
+    rows = chosen.rows_of(np.fromiter(by_series, np.int64, len(by_series)))
     labels = chosen.labels if _is_all(rows, len(chosen.series)) else chosen.labels.take(rows)
-    return SeriesColumns.of([Series((), *samples) for samples in found.values()], labels)
+    return SeriesColumns.of([Series((), *samples) for samples in by_series.values()], labels)
 
 
 def _is_all(rows: _Index, count: int) -> bool:

@@ -118,10 +118,10 @@ class HeadView:
         if not len(known):
             return {}
         times, cells = self.dense(columns, start, end)
-        found = _filled(known.tolist(), times, cells) if len(times) else {}
+        by_series = _filled(known.tolist(), times, cells) if len(times) else {}
         if len(self.side[0]):
-            self._add_side(known, times, start, end, found)
-        return found
+            self._add_side(known, times, start, end, by_series)
+        return by_series
 
     def dense(self, columns: Int64s, start: int, end: int) -> tuple[Int64s, Float64s]:
         """Return the times of the rows in [start, end], ascending, and a matrix with one line per column."""
@@ -172,8 +172,8 @@ class HeadView:
                 break
         if len(self.side[0]):
             self._latest_side(known, start, end, times, values)
-        found = times >= 0
-        return known[found], times[found], values[found]
+        present = times >= 0
+        return known[present], times[present], values[present]
 
     def _rows_newest_first(self, start: int, end: int) -> Iterator[tuple[int, Float64s]]:
         if self.ascending:
@@ -195,7 +195,9 @@ class HeadView:
         times[at[newer]] = side_times[order][newer]
         values[at[newer]] = side_values[order][newer]
 
-    def _add_side(self, known: Int64s, rows: Int64s, start: int, end: int, found: dict[int, Samples]) -> None:
+    def _add_side(
+        self, known: Int64s, rows: Int64s, start: int, end: int, by_series: dict[int, Samples]
+    ) -> None:
         times, series, values = self.side
         inside = np.flatnonzero((times >= start) & (times <= end) & np.isin(series, known))
         if not len(inside):
@@ -205,10 +207,10 @@ class HeadView:
         shared = {rows.tobytes(): rows}
         for sid, at in zip(sids.tolist(), np.split(order, starts[1:]), strict=True):
             own_times, own_values = times[at], values[at]
-            if sid in found:
-                own_times, own_values = merge_samples([found[sid], (own_times, own_values)])
+            if sid in by_series:
+                own_times, own_values = merge_samples([by_series[sid], (own_times, own_values)])
             own_times = shared.setdefault(own_times.tobytes(), own_times)
-            found[sid] = own_times, own_values
+            by_series[sid] = own_times, own_values
 
 
 def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samples]:
@@ -216,18 +218,18 @@ def _filled(series: list[int], times: Int64s, cells: Float64s) -> dict[int, Samp
     if not np.count_nonzero(np.isnan(cells)):  # an empty cell is a NaN
         return {sid: (times, line) for sid, line in zip(series, cells, strict=True)}
     present = cells.view(np.int64) != ABSENT_BITS
-    found: dict[int, Samples] = {}
+    by_series: dict[int, Samples] = {}
     shared: dict[bytes, Int64s] = {}
     for sid, line, mask, full in zip(series, cells, present, present.all(axis=1).tolist(), strict=True):
         if full:
-            found[sid] = times, line
+            by_series[sid] = times, line
             continue
         key = mask.tobytes()
         if key not in shared:
             shared[key] = times[mask]
         if len(shared[key]):
-            found[sid] = shared[key], line[mask]
-    return found
+            by_series[sid] = shared[key], line[mask]
+    return by_series
 
 
 def column_lines(rows: Float64s, columns: Int64s) -> Float64s:

@@ -321,8 +321,8 @@ class Index:
         if matcher.op is MatchOp.REGEX:
             words = literals(matcher.value)
             if words is not None:
-                found = (self._table.numbers.get((matcher.name, word)) for word in words)
-                return [number for number in found if number is not None]
+                known = (self._table.numbers.get((matcher.name, word)) for word in words)
+                return [number for number in known if number is not None]
         key = (matcher.name, matcher.op, matcher.value)
         with self._lock:
             epoch, pairs = self.epoch, self._table.pairs

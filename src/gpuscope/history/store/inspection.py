@@ -179,8 +179,8 @@ def check(reader: Reader, index: Index, contents: Contents, own_stats: OwnStats)
         known = index.select(())
         blocks = [block for view in snapshot.targets.values() for block in view.blocks]
         for block in blocks:
-            count, found = _check_block(snapshot, block, known, problems)
-            chunks, samples = chunks + count, samples + found
+            count, stored = _check_block(snapshot, block, known, problems)
+            chunks, samples = chunks + count, samples + stored
         problems += _check_ticks(snapshot.db)
         for target, view in snapshot.targets.items():
             for head in (view.head, *view.late):
@@ -231,13 +231,13 @@ def _check_block(
     chunks = samples = 0
     for at in range(0, len(members), _BATCH_SERIES):
         part = members[at : at + _BATCH_SERIES]
-        found = snapshot.blocks.read(block, part)
-        chunks += len(found)
+        by_series = snapshot.blocks.read(block, part)
+        chunks += len(by_series)
         for sid in part.tolist():
-            if sid not in found:
+            if sid not in by_series:
                 problems.append(f"block {block.id}: series {sid} cannot be read")
                 continue
-            times = found[sid][0]
+            times = by_series[sid][0]
             samples += len(times)
             if times[0] < block.first or times[-1] > block.last or (np.diff(times) <= 0).any():
                 problems.append(f"block {block.id}: series {sid} has times out of order or outside the block")

@@ -266,9 +266,9 @@ class LabelQueries:
         samples = self.reader.count_in_memory(known.groups, start_ms, end_ms)
         return None if samples is None else (len(known.series), samples)
 
-    def _named(self, found: dict[int, Samples]) -> list[Series]:
+    def _named(self, by_series: dict[int, Samples]) -> list[Series]:
         labels = self._index.labels
-        return [Series(labels(sid), times, values) for sid, (times, values) in found.items()]
+        return [Series(labels(sid), times, values) for sid, (times, values) in by_series.items()]
 
     def _rows_with_data(
         self, chosen: SeriesSelection, start_ms: int | None, end_ms: int | None

@@ -147,8 +147,8 @@ _UNLIMITED = 1 << 60
 
 def memory_bytes(root: Path = Path("/")) -> int | None:
     """Return the minimum of the machine's memory and the limits of this process's control groups."""
-    found = [size for size in (*_group_limits(root), _machine(root)) if size is not None]
-    return min(found, default=None)
+    sizes = [size for size in (*_group_limits(root), _machine(root)) if size is not None]
+    return min(sizes, default=None)
 
 
 def _machine(root: Path) -> int | None:
@@ -259,14 +259,14 @@ class SeriesLimit:
         return True
 
     def _allowance(self, origin: Hashable) -> _NewSeriesAllowance:
-        found = self._allowances.get(origin)
-        if found is None:
+        allowance = self._allowances.get(origin)
+        if allowance is None:
             if len(self._allowances) >= MAX_ORIGINS:
                 self._forget_idle()
             # Still too many: the origins without an allowance of their own share one.
             key = origin if len(self._allowances) < MAX_ORIGINS else None
-            found = self._allowances.setdefault(key, _NewSeriesAllowance())
-        return found
+            allowance = self._allowances.setdefault(key, _NewSeriesAllowance())
+        return allowance
 
     def _forget_idle(self) -> None:
         oldest = self._clock.now_ms() - NEW_SERIES_MS

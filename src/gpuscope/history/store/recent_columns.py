@@ -147,7 +147,7 @@ class RecentColumns:
         if not changed:
             return True
         since = newest - self._span_ms - _SPARE_MS if reads_all else self._since
-        found: list[_NewRows] = []
+        new_rows: list[_NewRows] = []
         chosen.find_head_columns(now.heads)
         for number in changed:
             head = now.heads[number]
@@ -158,18 +158,18 @@ class RecentColumns:
             rows = head.rows_since(begin)
             self._is_plain[number] = rows is not None
             if rows is not None:
-                found.append(_NewRows(number, replaces, *rows))
+                new_rows.append(_NewRows(number, replaces, *rows))
             self._heads[number], self._versions[number] = head, versions[number]
-        if not self._make_room(found, since, newest):
+        if not self._make_room(new_rows, since, newest):
             self._forget()
             self._max_span_ms = newest - start - 1
             return False
-        for new in found:
+        for new in new_rows:
             self._add(chosen, new, now.heads[new.number])
         if reads_all:
             self._find_absent(slice(None), 0, self._values.shape[1])
         else:
-            for new in found:
+            for new in new_rows:
                 end = int(self._used[new.number])
                 series = slice(self._firsts[new.number], self._firsts[new.number + 1])
                 self._find_absent(series, end - len(new.times), end)
@@ -211,13 +211,13 @@ class RecentColumns:
         is_same = self._heads[number] is head and self._is_plain[number]
         return not is_same or self._versions[number] // EDIT != version // EDIT
 
-    def _make_room(self, found: Sequence[_NewRows], since: int, newest: int) -> bool:
+    def _make_room(self, new_rows: Sequence[_NewRows], since: int, newest: int) -> bool:
         """Make a new matrix if rows are replaced, or if the old one is full; False if it would be too large."""
         kept = self._used.copy()
-        kept[[rows.number for rows in found if rows.replaces]] = 0
+        kept[[rows.number for rows in new_rows if rows.replaces]] = 0
         needed = kept.copy()
         # Of no target that changed the rows may be plain: an empty list would be one of floats.
-        needed[[rows.number for rows in found]] += np.array([len(rows.times) for rows in found], np.int64)
+        needed[[rows.number for rows in new_rows]] += np.array([len(rows.times) for rows in new_rows], np.int64)
         width = self._times.shape[1]
         is_full = int(needed.max(initial=0)) > width
         begins = np.zeros(len(kept), np.int64)
@@ -253,8 +253,8 @@ class RecentColumns:
             return
         first, last = self._firsts[number], self._firsts[number + 1]
         begin = int(self._used[number])
-        found = chosen.head_columns(self._targets[number], first, head)
-        _copy_cells(self._values[first:last, begin : begin + count], rows.parts, found, first)
+        columns = chosen.head_columns(self._targets[number], first, head)
+        _copy_cells(self._values[first:last, begin : begin + count], rows.parts, columns, first)
         self._times[number, begin : begin + count] = rows.times
         self._used[number] = begin + count
 
@@ -277,13 +277,13 @@ def changed_heads(
     return [number for number, (a, b, old, new) in enumerate(pairs) if a is not b or old != new]
 
 
-def _copy_cells(cells: Float64s, parts: Sequence[Float64s], found: HeadColumns, first: int) -> None:
+def _copy_cells(cells: Float64s, parts: Sequence[Float64s], columns: HeadColumns, first: int) -> None:
     begin = 0
     for part in parts:
         some = cells[:, begin : begin + len(part)]
         begin += len(part)
-        if found.series_count == len(cells) and found.width <= part.shape[1]:
-            some[:] = part[:, found.columns].T
+        if columns.series_count == len(cells) and columns.width <= part.shape[1]:
+            some[:] = part[:, columns.columns].T
         else:  # series that the head does not have, or rows that are older than a column
             some[:] = ABSENT
-            some[found.all_rows - first] = column_lines(part, found.all_columns)
+            some[columns.all_rows - first] = column_lines(part, columns.all_columns)

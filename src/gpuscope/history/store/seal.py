@@ -83,10 +83,10 @@ class BlockBuilder:
             first, last = int(self._base[0]), int(self._base[-1])
         else:
             key = present.tobytes()
-            found = self._masks.get(key)
-            if found is None:
-                found = self._masks[key] = select_by_mask(present)
-            where = found
+            selection = self._masks.get(key)
+            if selection is None:
+                selection = self._masks[key] = select_by_mask(present)
+            where = selection
             at = np.flatnonzero(present)
             first, last = int(self._base[at[0]]), int(self._base[at[-1]])
         self._add(sid, values, where, first, last)

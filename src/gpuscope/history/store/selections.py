@@ -97,21 +97,21 @@ def _find_many(heads: Sequence[Head], groups: Sequence[Int64s], first_rows: Sequ
     widths = np.maximum.reduceat(columns, begins) + 1
     is_run &= widths - columns[begins] == counts
     rows = np.arange(len(columns))
-    found: list[HeadColumns] = []
+    columns_of_heads: list[HeadColumns] = []
     each = zip(heads, orders, groups, first_rows, begins.tolist(), has_all.tolist(), is_run.tolist(),
                widths.tolist(), strict=True)  # fmt: skip
     for head, order, group, first, begin, whole, run, width in each:
         if not whole:
-            found.append(HeadColumns.find(head, group, first))
+            columns_of_heads.append(HeadColumns.find(head, group, first))
             continue
         count = len(group)
         all_columns = columns[begin : begin + count]
         chosen = slice(width - count, width) if run else all_columns
         all_rows = rows[begin : begin + count]
-        found.append(
+        columns_of_heads.append(
             HeadColumns(order, all_rows, all_columns, slice(first, first + count), chosen, count, width)
         )
-    return found
+    return columns_of_heads
 
 
 def _slice(numbers: Int64s) -> Int64s | slice:
@@ -196,8 +196,8 @@ class SeriesSelection:
         """Find where the heads, one for each target, have the series, if that is not known for most of them."""
         if 2 * len(self._head_columns) > len(heads) or self.is_shared or not any(head.rows for head in heads):
             return
-        found = _find_many(heads, list(self.groups.values()), self.first_rows[:-1])
-        self._head_columns = dict(zip(self.groups, found, strict=True))
+        columns = _find_many(heads, list(self.groups.values()), self.first_rows[:-1])
+        self._head_columns = dict(zip(self.groups, columns, strict=True))
 
     @cached_property
     def counts(self) -> Int64s:
@@ -242,12 +242,12 @@ class Selections:
             if epoch != self._epoch:  # series were removed: labels of the selections hold their text
                 self._known.clear()
                 self._epoch, self._series = epoch, 0
-            found = self._known.get(key)
-            if found is not None:
+            entry = self._known.get(key)
+            if entry is not None:
                 self._known.move_to_end(key)
-            return found
+            return entry
 
-    def _keep(self, key: tuple[Matcher, ...], version: int, found: SeriesSelection) -> None:
+    def _keep(self, key: tuple[Matcher, ...], version: int, selection: SeriesSelection) -> None:
         if sum(len(matcher.value) for matcher in key) > _MAX_KEY_CHARS:
             return
         with self._lock:
@@ -255,8 +255,8 @@ class Selections:
             if version != self._index.version or self._epoch != self._index.epoch:
                 return
             before = self._known.pop(key, None)
-            self._series += len(found.series) - (0 if before is None else len(before[1].series))
-            self._known[key] = version, found
+            self._series += len(selection.series) - (0 if before is None else len(before[1].series))
+            self._known[key] = version, selection
             most = max(MIN_CACHED_SERIES, len(self._index))
             while self._series > most or len(self._known) > _MAX_ENTRIES:
                 self._series -= len(self._known.popitem(last=False)[1][1].series)

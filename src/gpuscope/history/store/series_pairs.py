@@ -93,11 +93,11 @@ class RegexCache:
 
     def get(self, key: RegexKey) -> tuple[int, list[int]]:
         """Return how many pairs of the label were tested, and the numbers of those that match."""
-        found = self._known.get(key)
-        if found is None:
+        entry = self._known.get(key)
+        if entry is None:
             return 0, []
         self._known.move_to_end(key)
-        return found
+        return entry
 
     def keep(self, key: RegexKey, seen: int, numbers: list[int]) -> None:
         if len(key[2]) > MAX_CACHED_REGEX_CHARACTERS:
@@ -309,10 +309,10 @@ class Postings:
             parts.append(np.frombuffer(bytes(self._tail_series), "<i4")[np.isin(tail, wanted)])
         if not parts:
             return np.empty(0, np.int64)
-        found = np.concatenate(parts).astype(np.int64)
+        series = np.concatenate(parts).astype(np.int64)
         if len(parts) > 1:
-            found.sort()
-        return found
+            series.sort()
+        return series
 
     def sizes(self) -> dict[int, int]:
         """Return the number of series of each pair."""

@@ -111,13 +111,13 @@ def _other_ports(pod: PodObject, seen: set[int], common: Labels, source: str) ->
 
 
 def _matching_container(pod: PodObject, port: SlicePort) -> Labels:
-    found: Labels = {}
+    matching: Labels = {}
     for container in pod.containers:
         for own in container.ports:
             if own.number == port.number:
-                found = _container_labels(container, own)  # the last container wins, as in Prometheus
+                matching = _container_labels(container, own)  # the last container wins, as in Prometheus
                 break
-    return found
+    return matching
 
 
 def _container_labels(container: PodContainerSpec, port: ContainerPort | None) -> Labels:
@@ -239,11 +239,11 @@ class KubernetesProvider:
             objects[watch.kind.name] |= watch.objects()
         nodes: Mapping[str, Any] | None = objects["node"] if self.config.attach_node else None
         groups: list[TargetGroup] = []
-        for key, found in sorted(objects[self.config.role].items()):
+        for key, item in sorted(objects[self.config.role].items()):
             if self.config.role == "node":
-                groups += node_targets(key, found)
+                groups += node_targets(key, item)
             elif self.config.role == "pod":
-                groups += pod_targets(key, found, nodes)
+                groups += pod_targets(key, item, nodes)
             else:
-                groups += endpoint_slice_targets(key, found, objects["service"], objects["pod"], nodes)
+                groups += endpoint_slice_targets(key, item, objects["service"], objects["pod"], nodes)
         return groups

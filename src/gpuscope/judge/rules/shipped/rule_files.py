@@ -117,12 +117,12 @@ def _expression_lines(expression: str) -> Iterator[str]:
 def _parts(expression: str) -> Iterator[str]:
     """Cut before each `and`, `or` and `unless` outside of parentheses."""
     depth = begin = 0
-    for found in re.finditer(r"[()]|(?<= )(?:and|or|unless) ", expression):
-        if found[0] in "()":
-            depth += 1 if found[0] == "(" else -1
+    for token in re.finditer(r"[()]|(?<= )(?:and|or|unless) ", expression):
+        if token[0] in "()":
+            depth += 1 if token[0] == "(" else -1
         elif depth == 0:
-            yield expression[begin : found.start()].rstrip()
-            begin = found.start()
+            yield expression[begin : token.start()].rstrip()
+            begin = token.start()
     yield expression[begin:]
 
 
