@@ -253,7 +253,7 @@ def describe_error(text: str, is_query: Callable[[str], bool]) -> str:
     if len(text) > MAX_CHARACTERS:
         return "parse error: invalid promql query"
     tokens = [token for token in _LOOSE_TOKEN.finditer(text) if not token[0].isspace() and token[0][0] != "#"]
-    wrong = bisect_left(tokens, True, key=lambda one: not _can_go_on(text[: one.end()], is_query))
+    wrong = bisect_left(tokens, True, key=lambda token: not _can_go_on(text[: token.end()], is_query))
     if wrong == len(tokens):
         return f"{_place(text, len(text))}: parse error: unexpected end of input"
     token = tokens[wrong]

@@ -70,7 +70,7 @@ def unconfirmed_ms(intervals: Iterable[Interval], now: int) -> int:
     them. 0 if there are no samples, which could be lost."""
     doubted = covered = 0
     newer = now
-    for first, last in sorted(intervals, key=lambda one: one[1], reverse=True):
+    for first, last in sorted(intervals, key=lambda interval: interval[1], reverse=True):
         if last > now:
             continue  # stored by a clock that was ahead
         if newer - last >= MIN_GAP_MS:

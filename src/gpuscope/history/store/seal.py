@@ -131,7 +131,7 @@ class BlockBuilder:
                 columns.append(times)
             else:
                 places[key] = TimeSelection(own=pack_integers(times))
-        self._series.sort(key=lambda one: one[0])
+        self._series.sort(key=lambda entry: entry[0])
         chunks = [
             (sid, join_chunk(values, places[where] if isinstance(where, bytes) else where))
             for sid, values, where in self._series
@@ -331,7 +331,7 @@ def _with_overlapped(late: list[Block], blocks: list[Block]) -> Merge:
 def _runs(blocks: list[Block]) -> int:
     """Count the disjoint time ranges that the blocks cover: the parts of one large merge are one range."""
     count, reached = 0, -1
-    for block in sorted(blocks, key=lambda one: one.first):
+    for block in sorted(blocks, key=lambda block: block.first):
         count += block.first > reached
         reached = max(reached, block.last)
     return count
