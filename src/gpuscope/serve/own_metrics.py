@@ -46,11 +46,10 @@ _ROWS = (
 def store_families(stats: Stats) -> Iterator[MetricFamily]:
     for name, kind, attribute, help_text in _ROWS:
         yield single_metric(name, kind, help_text, getattr(stats, attribute))
-    for state, help_text, is_so in (
-        ("full", "1 while the disk is full and nothing is stored.", stats.full_since_ms is not None),
-        ("lost", "1 while the data folder is missing and nothing is stored.", stats.lost is not None),
-    ):
-        yield single_metric(f"gpuscope_store_{state}", "gauge", help_text, int(is_so))
+    help_text = "1 while the disk is full and nothing is stored."
+    yield single_metric("gpuscope_store_full", "gauge", help_text, int(stats.full_since_ms is not None))
+    help_text = "1 while the data folder is missing and nothing is stored."
+    yield single_metric("gpuscope_store_lost", "gauge", help_text, int(stats.lost is not None))
     refused = "gpuscope_store_refused_samples_total"
     yield metric_by("reason", refused, "counter", "Samples refused, by reason.", stats.refused)
 

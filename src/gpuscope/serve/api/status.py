@@ -279,14 +279,13 @@ class ReloadStatus:
         self.policy_error, self.policy_at = "", time.time()
 
     def families(self, started_at: float) -> Iterator[MetricFamily]:
-        name = "prometheus_config_last_reload_success"
         help_text = (
             "1 if the last reload of configuration, rules and idle policy worked, 0 if an older one is in use."
         )
-        yield single_metric(f"{name}ful", "gauge", help_text, int(self.is_successful))
-        help_text = "Time of the last successful load of the configuration."
-        loaded_at = started_at if self.at is None else self.at
-        yield single_metric(f"{name}_timestamp_seconds", "gauge", help_text, loaded_at)
+        is_good, loaded_at = int(self.is_successful), started_at if self.at is None else self.at
+        yield single_metric("prometheus_config_last_reload_successful", "gauge", help_text, is_good)
+        name = "prometheus_config_last_reload_success_timestamp_seconds"
+        yield single_metric(name, "gauge", "Time of the last successful load of the configuration.", loaded_at)
 
 
 # `POST /-/reload`, which reads all files again, and `GET /api/reload`: which of them were refused, and why.
