@@ -34,6 +34,8 @@ DATA: Final = ROOT / "tests" / "mutants.toml"
 MAX_MUTANTS: Final = 60
 MAX_CHILD_BYTES: Final = 4 << 30
 """A mutant may loop for ever and remember each turn."""
+MAX_WALL_PER_CPU_SECOND: Final = 10
+"""The limit is CPU time, which does not depend on how busy the machine is; this is for mutants that wait."""
 POLL_SECONDS: Final = 0.01
 
 COMPARISONS: Final[Mapping[type[ast.cmpop], type[ast.cmpop]]] = {
@@ -298,7 +300,7 @@ def _pytest_arguments(tests: Sequence[str], folder: str) -> list[str]:
     return [*quiet, *plugins, f"--basetemp={folder}/tests", *tests]
 
 
-def start(target: Target, file: Path, code: CodeType | None, folder: str) -> int:
+def start(target: Target, file: Path, code: CodeType | None, folder: str, limit: float = 3600.0) -> int:
     """The process id of a run of the tests with this code of the module; it ends with pytest's exit code."""
     process = os.fork()
     if process:
@@ -310,6 +312,7 @@ def start(target: Target, file: Path, code: CodeType | None, folder: str) -> int
             os.dup2(output.fileno(), 1)
             os.dup2(output.fileno(), 2)
         resource.setrlimit(resource.RLIMIT_AS, (MAX_CHILD_BYTES, MAX_CHILD_BYTES))
+        resource.setrlimit(resource.RLIMIT_CPU, (round(limit), round(limit) + 1))
         if code is not None:
             sys.meta_path.insert(0, _Finder(target.module, file, code))
         status = int(pytest.main(_pytest_arguments(target.tests, folder)))
@@ -325,25 +328,25 @@ def forget_own_modules() -> None:
 
 
 def baseline_seconds(target: Target, file: Path) -> float:
-    """How long the tests take with unchanged code, which they must pass."""
+    """The CPU time of the tests with unchanged code, which they must pass."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        began = time.monotonic()
-        _, status = os.waitpid(start(target, file, None, folder), 0)
+        _, status, used = os.wait4(start(target, file, None, folder), 0)
         if status:
             sys.exit(f"{target.module}: its tests fail without a change\n{Path(folder, 'output').read_text()}")
-        return time.monotonic() - began
+        return used.ru_utime + used.ru_stime
 
 
 def try_mutants(target: Target, mutants: Sequence[Mutant], tree: ast.Module, file: Path, jobs: int) -> Outcome:
     outcome, limit = Outcome(), 10 + 5 * baseline_seconds(target, file)
+    patience = MAX_WALL_PER_CPU_SECOND * limit
     todo = list(reversed(mutants))
     running: dict[int, tuple[Mutant, float, tempfile.TemporaryDirectory[str]]] = {}
     while todo or running:
         while todo and len(running) < jobs:
             mutant = todo.pop()
             folder = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
-            process = start(target, file, compile_mutant(tree, mutant, file), folder.name)
-            running[process] = mutant, time.monotonic() + limit, folder
+            process = start(target, file, compile_mutant(tree, mutant, file), folder.name, limit)
+            running[process] = mutant, time.monotonic() + patience, folder
         for process, (mutant, ends_at, folder) in list(running.items()):
             ended, status = os.waitpid(process, os.WNOHANG)
             if not ended and time.monotonic() < ends_at:
@@ -359,6 +362,7 @@ def try_mutants(target: Target, mutants: Sequence[Mutant], tree: ast.Module, fil
             else:
                 outcome.survivors.append(mutant)
         time.sleep(POLL_SECONDS)
+    baseline_seconds(target, file)  # if files have changed meanwhile, every mutant may have failed for that
     return outcome
 
 
