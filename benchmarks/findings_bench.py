@@ -17,11 +17,10 @@ from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, Tick
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
-from gpuscope.judge.checks.condition import SubjectKey
+from gpuscope.judge.checks.finding import GpuKey, SubjectKey
 from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS
 from gpuscope.judge.reports.findings.finding_windows import STEP_MS, LostSpan, Window, read_window
 from gpuscope.judge.reports.findings.past_findings import past_findings
-from gpuscope.judge.reports.gpu_weights import GpuKey
 from gpuscope.serve.reports.findings_over_time import answer_json
 from tests.fakes import Keywords
 from tests.reports.histories import START_MS, History

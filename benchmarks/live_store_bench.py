@@ -29,7 +29,7 @@ from gpuscope.model.series import Labels
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.live.picture_differences import difference, to_tables
-from gpuscope.serve.live.store_samples import StoreSamples
+from gpuscope.serve.live.stored_samples import StoreSamples
 
 TICKS = 4
 PICTURES = 20
@@ -101,7 +101,7 @@ async def measure(store: Store, scrapes: SimulatedScrapes) -> tuple[list[Update]
         between = live.seconds_to_next + time.monotonic() - began
         updates.append(Update(made - before, time.process_time() - made, sent))
         print(f"update {number + 1} of {PICTURES}: {updates[-1]}", file=sys.stderr, flush=True)
-    return updates[1:], between, len(tables.gpus.rows)
+    return updates[1:], between, len(tables.by_name["gpus"].rows)
 
 
 def main() -> None:

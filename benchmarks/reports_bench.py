@@ -30,7 +30,7 @@ from gpuscope.history.store import Store, StoreOptions, Tick
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.judge.reports.receipt.job_question import parse_job
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.alert_templates import load_templates
 from gpuscope.judge.rules.evaluated_rules import AlertContext

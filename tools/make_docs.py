@@ -18,7 +18,7 @@ from gpuscope.base.time_text import duration_text
 from gpuscope.cli.parser import GROUPS
 from gpuscope.judge.checks.check import Share, Subject
 from gpuscope.judge.checks.checks import CHECKS as HEALTH_CHECKS
-from gpuscope.judge.checks.findings import shown_kinds
+from gpuscope.judge.checks.finding_texts import NOT_FINDINGS
 from gpuscope.judge.notify.channels import channel_kinds
 from gpuscope.serve.render import write_files
 from gpuscope.serve.render.grafana import GrafanaPlan, grafana_files
@@ -186,7 +186,7 @@ judged: update the agents with the server.
 
 def findings_page() -> Iterator[str]:
     yield FINDINGS_INTRODUCTION
-    shown = set(shown_kinds())
+    shown = HEALTH_CHECKS.keys() - NOT_FINDINGS
     for title, kinds in (
         ("Kinds", [check for check in HEALTH_CHECKS.values() if check.kind in shown]),
         ("Alerts that are no findings", [check for check in HEALTH_CHECKS.values() if check.kind not in shown]),

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from gpuscope.judge.checks.facts import Sample
+from gpuscope.judge.checks.facts import FleetFacts, Sample
+from gpuscope.judge.checks.slurm_join import NodesOfCluster
 
 NOW = 1_800_000_000.0
 HOUR = 3600.0
@@ -61,3 +62,11 @@ def process(
         ("gpuscope_process_idle_seconds", labels, idle_for or 0.0),
         ("gpuscope_process_info", known, 1.0),
     ]
+
+
+def join_slurm(fleet: FleetFacts) -> None:
+    """Adds the allocations of each cluster to the nodes whose agents have none."""
+    for cluster in fleet.slurm.values():
+        nodes = NodesOfCluster(cluster)
+        for node in fleet.nodes.values():
+            nodes.join(node)

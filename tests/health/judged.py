@@ -10,10 +10,10 @@ from gpuscope.history.promql import Engine, Vector
 from gpuscope.history.store.series_pairs import predicate
 from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Missing, Sample, sort_samples
-from gpuscope.judge.checks.finding import Finding, worst_first
+from gpuscope.judge.checks.finding import Finding, GpuKey, worst_first
 from gpuscope.judge.checks.findings import FindingMaker
 from gpuscope.judge.checks.judgement import EVALUATED, Judgement
-from gpuscope.judge.checks.states import GpuKey, GpuState, states_of
+from gpuscope.judge.checks.states import GpuState, states_of
 from gpuscope.model.series import Matcher, Series
 from tests.health.fleets import NOW
 

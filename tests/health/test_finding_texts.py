@@ -6,8 +6,14 @@ import pytest
 
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.finding import NO_OWNER, FindingOwner
-from gpuscope.judge.checks.finding_texts import FINDING_TEXTS, STEP_TEXTS, fill, step_key
-from gpuscope.judge.checks.source_steps import SOURCE_STEPS, STEP_KEYS
+from gpuscope.judge.checks.finding_texts import (
+    FINDING_TEXTS,
+    SOURCE_STEPS,
+    STEP_KEYS,
+    STEP_TEXTS,
+    fill,
+    step_key,
+)
 from tests.health.fleets import gpu, gpu_labels, node
 from tests.health.judged import found
 

@@ -11,8 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
-from gpuscope.judge.checks.states import WORST_FIRST, State
+from gpuscope.judge.checks.states import WORST_FIRST, CountedGpu, State, count_gpus
 from gpuscope.model.exposition.parser import SeriesCache
 from gpuscope.serve.api_types.live_json import LivePicture
 from tests.fakes import Keywords

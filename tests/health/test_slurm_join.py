@@ -9,8 +9,7 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Vector
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.facts import FleetFacts, Sample, sort_samples
-from gpuscope.judge.checks.slurm_join import join_slurm
-from tests.health.fleets import NOW, gpu_labels, node, process
+from tests.health.fleets import NOW, gpu_labels, join_slurm, node, process
 from tests.health.judged import found, holds
 from tests.promql.memory import MemoryStorage
 

@@ -13,7 +13,7 @@ import pytest
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.model.series import Series
 from tests.judgement.scrapes import scrape

@@ -30,7 +30,7 @@ from gpuscope.judge.reports.findings.past_findings import past_findings
 from gpuscope.judge.reports.receipt.job_question import parse_job
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
 from gpuscope.judge.reports.report_range import digest_range, last_due, next_digest
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.alert_state import Alert, AlertState
 from gpuscope.judge.rules.alert_templates import load_templates
@@ -42,12 +42,12 @@ from gpuscope.judge.rules.rule_spec import SECOND_NS, GroupSpec, RuleSpec
 from gpuscope.judge.rules.shipped.rule_files import inhibit_rules
 from gpuscope.judge.rules.unit_tests import MemoryStorage
 from gpuscope.model.series import Labels
-from gpuscope.serve.live.engine_samples import EngineSamples
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.gone_nodes import GoneWatch
 from gpuscope.serve.live.judging import Judging
 from gpuscope.serve.live.live_fleet import with_costs
 from gpuscope.serve.live.picture import finding_json
+from gpuscope.serve.live.stored_samples import EngineSamples
 from tests.judgement.replay import Answers, ReplayedEngine, vector_at
 from tests.notify.judged import read_judged
 from tests.rules.rig import HeldClock
@@ -220,7 +220,7 @@ class Server:
         receipt = self._ask(lambda engine: read_receipt(engine, question, windows))
         return {
             "efficiency": receipt.efficiency,
-            "held": sum(run.held_hours for run in receipt.runs),
+            "held": sum(run.gpu_hours for run in receipt.runs),
             "busy": receipt.busy_hours,
             "run": sum(run.run_seconds for run in receipt.runs) / 3600,
             "waited": None if receipt.waited_seconds is None else receipt.waited_seconds / 3600,

@@ -14,13 +14,12 @@ import pytest
 
 from gpuscope.judge.reports.rates import parse_rates
 from gpuscope.judge.reports.receipt.job_question import parse_job
-from gpuscope.judge.reports.receipt.receipt_html import receipt_page
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage.usage_html import to_html
+from gpuscope.judge.reports.receipt.receipt_text import receipt_page
+from gpuscope.judge.reports.usage.usage import parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
-from gpuscope.serve.reports.job_answer import job_answer
-from gpuscope.serve.reports.usage_answer import usage_answer
+from gpuscope.judge.reports.usage.usage_text import to_html
+from gpuscope.serve.reports.report_answers import job_answer, usage_answer
 from tests.reports.test_receipts import END_MS, UNEVEN, scheduler_series, trouble_series
 from tests.reports.test_usage import SampleEngine
 

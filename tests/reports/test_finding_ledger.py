@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql.result import Matrix
-from gpuscope.judge.checks.condition import SubjectKey
+from gpuscope.judge.checks.finding import SubjectKey
 from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS, FindingLedger
 from gpuscope.judge.reports.findings.past_findings import past_findings
 from tests.reports.histories import START_MS, STEP_MS, History

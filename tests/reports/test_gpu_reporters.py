@@ -20,9 +20,8 @@ from gpuscope.judge.reports.receipt.job_question import parse_job
 from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
 from gpuscope.judge.reports.report_range import RangePiece
-from gpuscope.judge.reports.usage.rollup_hours import HistorySource
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
+from gpuscope.judge.reports.usage.usage_history import HistorySource
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.model.series import Series
 from tests.examples import examples

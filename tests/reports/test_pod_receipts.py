@@ -72,7 +72,7 @@ def receipt(samples: Sequence[Series], name: str) -> JobReceipt:
 def test_a_pod_is_what_it_was(samples: list[Series], name: str) -> None:
     found = receipt(samples, name)
     assert (found.kind, found.namespace, found.name) == ("pod", "ml", "train-0")
-    assert found.held_hours == pytest.approx(4, rel=0.005)
+    assert found.gpu_hours == pytest.approx(4, rel=0.005)
     assert [gpu.busy_ratio for gpu in found.gpus] == pytest.approx([0.1, 0.2], abs=0.005)
     assert found.energy_kwh == pytest.approx(4 * 0.4, rel=0.005)
     assert found.requested_gpus == 3
@@ -99,7 +99,7 @@ def test_a_name_that_several_have_is_refused_with_a_choice(samples: list[Series]
     with pytest.raises(UsageError, match=r"4800 is an array of 2 tasks; .*: 4800_1, 4800_2"):
         receipt(samples, "4800")
     assert receipt(samples, "4800_2").name == "4802"
-    assert receipt(samples, "prod/chat").held_hours == pytest.approx(2, rel=0.005)
+    assert receipt(samples, "prod/chat").gpu_hours == pytest.approx(2, rel=0.005)
 
 
 class LedgerOfServer:

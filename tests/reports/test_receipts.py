@@ -19,12 +19,11 @@ from gpuscope.base.errors import UsageError
 from gpuscope.history.engines.query_engine import EngineInfo
 from gpuscope.judge.reports.receipt.job_question import JobNotFound, parse_job
 from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
-from gpuscope.judge.reports.receipt.receipt_html import receipt_page
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
-from gpuscope.judge.reports.receipt.receipt_text import jobstats_summary, receipt_lines
+from gpuscope.judge.reports.receipt.receipt_text import jobstats_summary, receipt_lines, receipt_page
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.series import Series
-from gpuscope.serve.reports.job_answer import job_answer
+from gpuscope.serve.reports.report_answers import job_answer
 from tests.goldens import check_golden
 from tests.reports.simulated_usage import Layout, Run, SimulatedUsage
 from tests.reports.test_usage import SampleEngine
@@ -130,7 +129,7 @@ def test_a_job_is_what_it_was(samples: list[Series]) -> None:
         ("2", 3),
     ]
     assert [gpu.busy_ratio for gpu in found.gpus] == pytest.approx([0.9, 0.5, 0.0], abs=0.005)
-    assert found.held_hours == pytest.approx(9, rel=0.005)
+    assert found.gpu_hours == pytest.approx(9, rel=0.005)
     assert found.efficiency == pytest.approx(1.4 / 3, rel=0.005)
     assert found.spread == pytest.approx((0.0, 0.9), abs=0.005)
     assert found.energy_kwh == pytest.approx(9 * 0.4, rel=0.005)
@@ -140,7 +139,7 @@ def test_a_job_is_what_it_was(samples: list[Series]) -> None:
     assert found.peak_memory_ratio == pytest.approx(0.2)
     assert found.throttled_seconds == {"hw_thermal_slowdown": pytest.approx(HOUR, rel=0.05)}
     assert found.xids == {"94": 2}
-    assert not found.is_running
+    assert not found.running
     assert found.not_known == ["CPU and main memory; `seff 4711` shows them"]
 
 
@@ -169,7 +168,7 @@ def test_a_job_of_20_seconds_has_a_receipt_and_no_notes(samples: list[Series]) -
 def test_work_that_is_not_known_is_said_and_not_0(samples: list[Series]) -> None:
     found = receipt(samples, "4713")
     assert found.efficiency is None
-    assert found.efficiency_line().startswith("efficiency not known: 1 GPU, 0.21 GPU-hours held")
+    assert found.efficiency_line.startswith("efficiency not known: 1 GPU, 0.21 GPU-hours held")
     assert any("the work of 0.21 GPU-hours" in one for one in found.not_known)
 
 
@@ -181,7 +180,7 @@ def test_the_time_without_readings_is_said() -> None:
         END_MS, 6 * HOUR, 2, runs, restarts=[down[1]], gaps=[down], cycle=15, scrape_at=0
     )
     found = receipt(simulated.simulate().series(), "4711")
-    assert found.held_hours == pytest.approx(4, rel=0.005), "nothing is extrapolated"
+    assert found.gpu_hours == pytest.approx(4, rel=0.005), "nothing is extrapolated"
     assert found.not_known[0] == "2.0 GPU-hours of its time: the agent was down, or a GPU did not answer"
     whole = receipt(
         SimulatedUsage(END_MS, 6 * HOUR, 2, runs, cycle=15, scrape_at=0).simulate().series(), "4711"
@@ -197,7 +196,7 @@ def test_without_a_prolog_what_slurm_gave_and_nobody_used_is_held() -> None:
     assert (len(blind.gpus), round(100 * (blind.efficiency or 0))) == (1, 80), "only its processes are known"
     found = receipt([*series, *slurm_gave("0", "1")], "4711")
     assert [(one.gpu, round(one.held_seconds / 60)) for one in found.gpus] == [("0", 180), ("1", 180)]
-    assert found.held_hours == pytest.approx(6, rel=0.005)
+    assert found.gpu_hours == pytest.approx(6, rel=0.005)
     assert found.busy_hours == pytest.approx(0.8 * 170 / 60, rel=0.005)
     assert found.efficiency == pytest.approx(0.8 * 170 / 360, rel=0.01)
     assert [gpu.busy_ratio for gpu in found.gpus] == pytest.approx([0.8 * 170 / 180, 0.0], rel=0.01)
@@ -229,7 +228,7 @@ def test_a_job_that_never_used_its_gpus_has_a_receipt() -> None:
     series = SimulatedUsage(END_MS, 6 * HOUR, 2, [], cycle=15, scrape_at=0).simulate().series()
     found = receipt([*series, *slurm_gave("1")], "4711")
     assert [(one.gpu, one.busy_seconds) for one in found.gpus] == [("1", 0.0)]
-    assert found.held_hours == pytest.approx(3, rel=0.02)
+    assert found.gpu_hours == pytest.approx(3, rel=0.02)
     assert found.efficiency == 0.0
 
 
@@ -249,7 +248,7 @@ def test_a_scrape_that_is_missing_is_not_a_gap_of_the_agent() -> None:
     runs = [Run("ann", "4711", 0, HOUR, 4 * HOUR)]
     simulated = SimulatedUsage(END_MS, 6 * HOUR, 1, runs, gaps=[missed], cycle=15, scrape_at=0)
     found = receipt(simulated.simulate().series(), "4711")
-    assert found.held_hours == pytest.approx(3, rel=0.005)
+    assert found.gpu_hours == pytest.approx(3, rel=0.005)
     assert [one for one in found.not_known if "agent was down" in one] == []
 
 
@@ -382,9 +381,9 @@ def test_a_job_whose_end_is_not_filled_in_yet(samples: list[Series]) -> None:
     question = parse_job("4711", END_MS - 6 * HOUR * 1000, END_MS)
     held = at("gpuscope_owner_gpus_held", [(3 * HOUR, 3.0)], kind="job", name="4711")
     receipt = asyncio.run(read_receipt(FillingEngine([*samples, held]), question))
-    assert receipt.is_running
+    assert receipt.running
     assert receipt.not_known[0].key == "unknown.filling"
-    assert receipt.held_hours == pytest.approx(3 * 2, rel=0.01), "three GPUs for two hours"
+    assert receipt.gpu_hours == pytest.approx(3 * 2, rel=0.01), "three GPUs for two hours"
     assert not [one for one in receipt.not_known if one.key == "unknown.gaps"]
 
 

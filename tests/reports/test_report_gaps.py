@@ -11,8 +11,7 @@ import pytest
 from gpuscope.history.engines.http_connection import EngineConnection
 from gpuscope.history.engines.http_engine import HttpEngine
 from gpuscope.history.promql.result import Matrix
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.model.series import Series
 from tests.engines import running_prometheus

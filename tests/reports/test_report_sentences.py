@@ -8,7 +8,7 @@ import orjson
 import pytest
 
 from gpuscope.judge.reports.report_sentence import REPORT_TEXTS, ReportSentence, texts_without_formats
-from gpuscope.serve.reports.usage_answer import sentence_json
+from gpuscope.serve.reports.report_answers import sentence_json
 
 
 def test_a_sentence_is_its_english_text_and_keeps_key_and_arguments() -> None:

@@ -10,9 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuscope.judge.reports.usage.rollup_hours import HistorySource
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
+from gpuscope.judge.reports.usage.usage_history import HistorySource
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.series import Series

@@ -16,13 +16,11 @@ from gpuscope.history.engines.query_engine import EngineInfo
 from gpuscope.history.promql import Engine
 from gpuscope.history.promql.ast_json import parse_selector
 from gpuscope.judge.reports.rates import parse_co2_factor, parse_rates
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage.usage_html import to_html
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
-from gpuscope.judge.reports.usage.usage_text import text_lines, to_csv
+from gpuscope.judge.reports.usage.usage_text import text_lines, to_csv, to_html
 from gpuscope.model.series import Labels, Matcher, MatchOp, Series
-from gpuscope.serve.reports.usage_answer import usage_answer
+from gpuscope.serve.reports.report_answers import usage_answer
 from tests.fakes import Keywords
 from tests.goldens import check_golden
 from tests.reports.test_counter_growth import END_MS, Samples

@@ -16,9 +16,8 @@ import pytest
 from gpuscope.judge.reports.receipt.job_question import parse_job
 from gpuscope.judge.reports.receipt.job_receipt import JobReceipt
 from gpuscope.judge.reports.receipt.receipt_reader import read_receipt
-from gpuscope.judge.reports.usage.rollup_hours import HistorySource
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
+from gpuscope.judge.reports.usage.usage_history import HistorySource
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.judge.rules.shipped.rule_files import rollup_file
 from gpuscope.model.series import Series
@@ -121,7 +120,7 @@ def check_report(found: UsageReport, by: str, source: str) -> None:
 
 def check_receipt(found: JobReceipt, name: str) -> None:
     key = ("pod", name) if "/" in name else ("job", name)
-    assert found.held_hours == pytest.approx(TRUTH.held[key] / HOUR, rel=0.005)
+    assert found.gpu_hours == pytest.approx(TRUTH.held[key] / HOUR, rel=0.005)
     assert found.busy_hours == pytest.approx(TRUTH.busy[key] / HOUR, rel=0.005)
     assert found.energy_kwh == pytest.approx(TRUTH.held[key] / HOUR * 0.4, rel=0.005)
     assert [one for one in found.not_known if "agent was down" in one or "not read" in one] == []

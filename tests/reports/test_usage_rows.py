@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from gpuscope.judge.reports.usage.usage import JOULES_PER_KWH, Invariant, UsageReport, UsageRow
+from gpuscope.judge.reports.report_range import JOULES_PER_KWH
+from gpuscope.judge.reports.usage.usage import Invariant, UsageReport, UsageRow
 
 HALVES = Invariant(1000.0, 500.0, 0.0, 500.0, 0.0, 0.0)
 

@@ -25,8 +25,7 @@ from gpuscope.history.store import Appended, Store, StoreFullError
 from gpuscope.judge.checks.checks import CHECKS
 from gpuscope.judge.checks.thresholds import UNUSED_SECONDS
 from gpuscope.judge.reports.report_range import HOUR_MS
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
 from gpuscope.model.readings import ABSENT, Pid, Snapshot, Uuid
 from tests.fakes import FakeClock, make_settings

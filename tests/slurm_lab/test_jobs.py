@@ -21,13 +21,12 @@ from gpuscope.agent.sources.slurm.values import ACCOUNT_IN_PROLOG_SINCE
 from gpuscope.history.promql import Engine
 from gpuscope.judge.checks.facts import FleetFacts, Sample, sort_samples
 from gpuscope.judge.checks.slurm_checks import STRANGERS
-from gpuscope.judge.checks.slurm_join import join_slurm
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Snapshot
 from tests.fake_nvml.driver import FakeDriver, Process
 from tests.fake_nvml.fixtures import driver
 from tests.fakes import FakeClock
-from tests.health.fleets import NOW
+from tests.health.fleets import NOW, join_slurm
 from tests.health.fleets import gpu as fleet_gpu
 from tests.health.fleets import node as fleet_node
 from tests.health.fleets import process as fleet_process

@@ -14,7 +14,7 @@ from gpuscope.cli.terminal.fleet_view import NotALivePicture, to_fleet_view
 from gpuscope.cli.terminal.safe_text import cell_width, is_control
 from gpuscope.cli.terminal.spans import Look
 from gpuscope.cli.terminal.top_model import select
-from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
+from gpuscope.judge.checks.states import CountedGpu, count_gpus
 from tests.examples import examples
 from tests.goldens import check_golden
 from tests.terminal.scene import NOW, fleet, gpu, one_node, session

@@ -42,9 +42,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.judge.reports.receipt.receipt_html import receipt_page
-    from gpuscope.judge.reports.receipt.receipt_text import jobstats_summary, receipt_lines
-    from gpuscope.serve.reports.job_answer import job_answer
+    from gpuscope.judge.reports.receipt.receipt_text import jobstats_summary, receipt_lines, receipt_page
+    from gpuscope.serve.reports.report_answers import job_answer
 
     receipt = _receipt(args, settings)
     warn_if_simulated(args)

@@ -66,9 +66,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
-    from gpuscope.judge.reports.usage.usage_html import to_html
-    from gpuscope.judge.reports.usage.usage_text import text_lines, to_csv
-    from gpuscope.serve.reports.usage_answer import usage_answer
+    from gpuscope.judge.reports.usage.usage_text import text_lines, to_csv, to_html
+    from gpuscope.serve.reports.report_answers import usage_answer
 
     report = _report(args, _question(args, settings))
     if args.kind == "idle":
@@ -87,7 +86,7 @@ def run(args: argparse.Namespace, settings: Settings) -> int:
 
 def _question(args: argparse.Namespace, settings: Settings) -> UsageQuestion:
     from gpuscope.judge.reports.rates import parse_rates
-    from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+    from gpuscope.judge.reports.usage.usage import parse_grouping
     from gpuscope.judge.reports.usage.usage_report import UsageQuestion
 
     asked = asked_range(args, settings)

@@ -17,14 +17,14 @@ from gpuscope.history.promql.result import Vector
 from gpuscope.history.store import Store, StoreOptions, Tick
 from gpuscope.judge.checks.facts import Sample
 from gpuscope.model.series import STALE_NAN_BITS, Labels
-from gpuscope.serve.live.engine_samples import (
+from gpuscope.serve.live.fleet_samples import LIVE_METRICS, SLOW_METRICS
+from gpuscope.serve.live.stored_samples import (
     FAST_QUERY,
     MAX_NODES_PER_QUERY,
     SLOW_QUERY,
     SLOW_SECONDS,
     EngineSamples,
 )
-from gpuscope.serve.live.fleet_samples import LIVE_METRICS, SLOW_METRICS
 
 UP, MEMORY = "gpuscope_gpu_up", "gpuscope_process_memory_bytes"
 INFO, TOTAL = "gpuscope_gpu_info", "gpuscope_gpu_memory_total_bytes"

@@ -16,19 +16,23 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.promql.result import Vector
 from gpuscope.history.store import Store, StoreOptions, Tick
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.condition import Condition, SubjectKey
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Gone, Missing, Sample, sort_samples
-from gpuscope.judge.checks.finding import Finding
+from gpuscope.judge.checks.finding import Condition, Finding, SubjectKey
 from gpuscope.judge.checks.findings import FindingMaker
-from gpuscope.judge.checks.judgement import NOT_EVALUATED, UNKNOWN_SECONDS
-from gpuscope.judge.checks.open_episodes import KEEP_SECONDS, OpenEpisode, OpenEpisodes
+from gpuscope.judge.checks.judgement import (
+    KEEP_SECONDS,
+    NOT_EVALUATED,
+    UNKNOWN_SECONDS,
+    Judgement,
+    OpenEpisode,
+)
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.model.series import STALE_NAN_BITS, Labels
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.fleet_samples import by_node
 from gpuscope.serve.live.judging import PAUSE_SECONDS, Judging
 from gpuscope.serve.live.live_fleet import LiveFleet
-from gpuscope.serve.live.store_samples import StoreSamples
+from gpuscope.serve.live.stored_samples import StoreSamples
 from tests.health.fleets import NOW, gpu, gpu_labels, node, of_gpu, process
 from tests.store.support import HandClock
 
@@ -229,30 +233,30 @@ def lost_at(index: str, name: str = "n1") -> Condition:
 
 
 def test_a_condition_that_flickers_keeps_its_beginning_and_one_that_returns_later_does_not() -> None:
-    episodes = OpenEpisodes()
+    episodes = Judgement()
     episodes.update("gpu_lost", [], NOW)
     for second in range(10, 600, 10):
         held = [lost_at("0")] if second % 20 == 10 else []
         episodes.update("gpu_lost", held, NOW + second)
-        begins = [one.since for one in episodes.open_now(lambda key: None)]
+        begins = [one.since for one in episodes.open_now()]
         assert begins == ([NOW + 10] if held else []), "while it does not hold it is no finding"
     again = NOW + 600 + KEEP_SECONDS
     for at in np.arange(NOW + 600, again, 60.0):
         episodes.update("gpu_lost", [], float(at))
     episodes.update("gpu_lost", [lost_at("0")], again)
-    assert [one.since for one in episodes.open_now(lambda key: None)] == [again]
+    assert [one.since for one in episodes.open_now()] == [again]
 
 
 def test_samples_that_come_late_date_an_episode_anew() -> None:
     """An agent that sends what it kept: the condition is first seen when the newest sample arrives."""
-    episodes = OpenEpisodes()
+    episodes = Judgement()
     episodes.update("gpu_lost", [], NOW - 60)
     episodes.update("gpu_lost", [lost_at("0")], NOW)
     began: dict[SubjectKey, float] = {}
     for in_history, since in ((None, NOW), (NOW - 30, NOW), (NOW - 3000, NOW - 3000), (NOW - 1200, NOW - 1200)):
         if in_history is not None:
             began[lost_at("0").subject] = in_history
-        assert [one.since for one in episodes.open_now(began.get)] == [since]
+        assert [one.since for one in episodes.open_now(began)] == [since]
 
 
 def test_nothing_is_judged_while_the_past_is_filled_in(server: Server) -> None:

@@ -13,9 +13,9 @@ from gpuscope.judge.checks.facts import NOTHING_MISSING, Sample
 from gpuscope.serve.api_types.live_json import LivePicture
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.fleet_samples import LIVE_METRICS, by_node
+from gpuscope.serve.live.live_fleet import PushedTargets
 from gpuscope.serve.live.picture import live_picture
 from gpuscope.serve.live.picture_differences import to_tables
-from gpuscope.serve.live.pushed_targets import PushedTargets
 from tests.server.live.pictures import fleet_state
 
 NOW = 1_700_000_000.0
@@ -281,4 +281,4 @@ def test_a_long_label_is_cut_and_stays_the_only_one() -> None:
     assert {one for row in shown["gpus"] for one in row["users"]} == {one["user"] for one in shown["sessions"]}
     found = shown["findings"]
     assert {uuid for one in found for uuid in one["uuids"]} == {one["uuid"] for one in shown["gpus"]}
-    assert to_tables(shown).gpus.keys == [one["uuid"] for one in shown["gpus"]]
+    assert to_tables(shown).by_name["gpus"].keys == [one["uuid"] for one in shown["gpus"]]

@@ -17,11 +17,10 @@ from gpuscope.history.promql import Engine
 from gpuscope.history.store import Store, StoreOptions, Tick
 from gpuscope.history.store.tick import node_target_name, remote_target_name, scrape_target_name
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Sample
-from gpuscope.serve.live.engine_samples import EngineSamples
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.fleet_samples import NEEDED_VALUES, FleetSamples
 from gpuscope.serve.live.picture import live_picture
-from gpuscope.serve.live.store_samples import StoreSamples
+from gpuscope.serve.live.stored_samples import EngineSamples, StoreSamples
 from tests.health.fleets import NOW, gpu, node, of_gpu, process
 
 NOW_MS = 2_000_000_000

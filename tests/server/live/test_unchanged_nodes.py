@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from random import Random
 
 import pytest
 
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.condition import Condition
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Gone, Missing, Sample
-from gpuscope.judge.checks.finding import FindingOwner
-from gpuscope.judge.checks.open_episodes import OpenEpisode
-from gpuscope.judge.checks.states import GpuKey
+from gpuscope.judge.checks.finding import Condition, SubjectKey
+from gpuscope.judge.checks.judgement import Judgement, OpenEpisode
 from gpuscope.judge.checks.thresholds import STALE_SECONDS
 from gpuscope.serve.api_types.live_json import LivePicture
-from gpuscope.serve.live.fleet_judge import MAX_JUDGEMENT_SECONDS, FleetJudge, OpenJudgement
+from gpuscope.serve.live.fleet_judge import MAX_JUDGEMENT_SECONDS, FleetJudge
 from gpuscope.serve.live.fleet_samples import FleetSamples, PresenceSamples, by_node
 from gpuscope.serve.live.picture import LivePictures
 from tests.fakes import Keywords
@@ -28,7 +26,7 @@ NODES = ("n1", "n2", "n3", "n4", "n5")
 class Pictures:
     """A server's judge and pictures, over several updates."""
 
-    def __init__(self, judgement: OpenJudgement | None = None) -> None:
+    def __init__(self, judgement: Judgement | None = None) -> None:
         self._judge = FleetJudge(judgement)
         self._pictures = LivePictures("test")
 
@@ -36,21 +34,18 @@ class Pictures:
         return self._pictures.make(self._judge.judge(samples, missing, now))
 
 
-class HistoryOfThrottling:
+class HistoryOfThrottling(Judgement):
     """A judgement whose only episode has a beginning from when the history is read."""
 
-    others: Mapping[str, Sequence[Mapping[str, str]]] = {}
-    owners_before: Mapping[GpuKey, FindingOwner] = {}
-    not_known: Mapping[str, str] = {}
-
     def __init__(self) -> None:
+        super().__init__(checks=())
         self.since: float | None = None
 
     @property
     def version(self) -> float | None:
         return self.since
 
-    def open_now(self) -> list[OpenEpisode]:
+    def open_now(self, began: Mapping[SubjectKey, float] | None = None) -> list[OpenEpisode]:
         labels = {**gpu_labels("0"), "reason": "hw_thermal_slowdown"}
         return [OpenEpisode(Condition(CHECKS["throttled"], labels, 1.0), self.since)]
 

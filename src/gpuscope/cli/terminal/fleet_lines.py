@@ -26,8 +26,7 @@ from gpuscope.cli.terminal.spans import (
     to_ansi,
     to_ascii,
 )
-from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
-from gpuscope.judge.checks.states import STATES, WORST_FIRST, State
+from gpuscope.judge.checks.states import STATES, WORST_FIRST, CountedGpu, State, count_gpus
 
 _STATE_STYLES: Final[Mapping[str, Style]] = {
     "lost": Style.RED,

@@ -30,11 +30,9 @@ from gpuscope.judge.notify.channels.email import EmailConfig, one_header_line
 from gpuscope.judge.notify.smtp_client import deliver_mail
 from gpuscope.judge.reports.rates import parse_rates
 from gpuscope.judge.reports.report_range import digest_range, last_due, next_digest
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage.usage_html import to_html
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
-from gpuscope.judge.reports.usage.usage_text import text_lines
+from gpuscope.judge.reports.usage.usage_text import text_lines, to_html
 
 log = logging.getLogger("gpuscope.digest")
 STATE_FILE: Final = "digest_sent.txt"

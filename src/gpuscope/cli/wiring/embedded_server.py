@@ -34,8 +34,7 @@ from gpuscope.serve.app import build_app
 from gpuscope.serve.exporter import limit_families
 from gpuscope.serve.http.messages import Handler, Route
 from gpuscope.serve.live.judging import Judging
-from gpuscope.serve.live.live_fleet import LiveFleet
-from gpuscope.serve.live.pushed_targets import PushedTargets
+from gpuscope.serve.live.live_fleet import LiveFleet, PushedTargets
 from gpuscope.serve.own_metrics import build_families, store_families
 from gpuscope.serve.page_routes import page_routes
 from gpuscope.serve.reports.findings_over_time import FindingsOverTime

@@ -17,12 +17,11 @@ from gpuscope.history.store.tick import is_pushed
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 from gpuscope.judge.reports.rates import parse_rates
 from gpuscope.serve.live.collector_samples import CollectorSamples
-from gpuscope.serve.live.engine_samples import EngineSamples
 from gpuscope.serve.live.fleet_judge import FleetJudge
 from gpuscope.serve.live.gone_nodes import GoneWatch
 from gpuscope.serve.live.judging import Judging
 from gpuscope.serve.live.live_fleet import LiveFleet
-from gpuscope.serve.live.store_samples import StoreSamples
+from gpuscope.serve.live.stored_samples import EngineSamples, StoreSamples
 from gpuscope.serve.reports.findings_over_time import FindingsOverTime
 
 if TYPE_CHECKING:  # a server that collects nothing itself does not need it

@@ -9,7 +9,7 @@ the texts show.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -52,15 +52,19 @@ class Share(StrEnum):
     """The value of `lost` is how many GPUs are lost: nobody reads them."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Check:
     kind: str
     """Stable: scripts and text keys rely on it."""
     alert: str
     """The name of its alert rule."""
-    subject: Subject
     severity: Severity
     promql: str
+    meaning: str
+    next_step: str
+    """For any vendor's GPUs; `shown_step` is what people read."""
+    _: KW_ONLY
+    subject: Subject
     for_seconds: float = 0.0
     """How long it must last before it becomes an alert."""
     lead_seconds: float = 0.0
@@ -77,9 +81,6 @@ class Check:
     """The owner's other GPUs that the text names: those that work, the slow rank."""
     inhibited_by: tuple[str, ...] = ()
     """Kinds that explain this one: it is left out while one of them holds for the same GPU or node."""
-    meaning: str
-    next_step: str
-    """For any vendor's GPUs; `shown_step` is what people read."""
 
     @property
     def shown_step(self) -> str:

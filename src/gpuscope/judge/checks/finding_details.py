@@ -10,11 +10,9 @@ from typing import Final
 
 from gpuscope.base.go_quote import quote
 from gpuscope.judge.checks.check import Check, Subject
-from gpuscope.judge.checks.condition import Condition
 from gpuscope.judge.checks.facts import NOTHING_MISSING, GpuFacts, Missing, NodeFacts
-from gpuscope.judge.checks.finding import Argument, FindingOwner
-from gpuscope.judge.checks.finding_texts import join_indices
-from gpuscope.judge.checks.source_steps import STEP_KEYS
+from gpuscope.judge.checks.finding import Argument, Condition, FindingOwner
+from gpuscope.judge.checks.finding_texts import STEP_KEYS, join_indices
 from gpuscope.judge.checks.thresholds import GONE_SHOWN_SECONDS, HOST_MEMORY_RATIO, SOURCE_SLOW_SECONDS
 from gpuscope.model.readings import ABSENT, Maybe
 from gpuscope.model.vendor import ErrorCatalogue, catalogues

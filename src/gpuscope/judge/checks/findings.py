@@ -8,15 +8,24 @@ facts give names and numbers for the texts; whether a check holds is not decided
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from gpuscope.judge.checks.check import Check, Subject
-from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.condition import Condition, SubjectKey, owner_of
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Missing, NodeFacts, ProcessFacts, node_name
-from gpuscope.judge.checks.finding import NO_OWNER, Finding, FindingOwner, Loss, by_number, finding_id
-from gpuscope.judge.checks.finding_details import Detail, Surroundings, describe, evidence_query
+from gpuscope.judge.checks.finding import (
+    NO_OWNER,
+    Condition,
+    Finding,
+    FindingOwner,
+    GpuKey,
+    Loss,
+    SubjectKey,
+    by_number,
+    finding_id,
+    owner_of,
+)
+from gpuscope.judge.checks.finding_details import Surroundings, describe, evidence_query
 from gpuscope.judge.checks.finding_texts import (
     FINDING_TEXTS,
     NOT_FINDINGS,
@@ -27,8 +36,8 @@ from gpuscope.judge.checks.finding_texts import (
     vendor_step,
 )
 from gpuscope.judge.checks.gpu_checks import ERROR_KINDS
-from gpuscope.judge.checks.open_episodes import OpenEpisode, without_explained
-from gpuscope.judge.checks.states import STATE_OF_KIND, GpuKey
+from gpuscope.judge.checks.judgement import OpenEpisode, without_explained
+from gpuscope.judge.checks.states import STATE_OF_KIND
 from gpuscope.judge.checks.thresholds import IDLE_FINDING_SECONDS
 from gpuscope.model.slurm_gpu_index import short_node_name
 from gpuscope.model.vendor import UNLABELLED
@@ -87,15 +96,12 @@ class FindingMaker:
 
     def _without_repeated_nodes(self, episodes: Iterable[OpenEpisode]) -> Iterator[OpenEpisode]:
         """A node that came back under another address is not down."""
-        present = {node_name(node) for instance, node in self._nodes.items() if self._is_present(instance)}
+        present = {node_name(node) for name, node in self._nodes.items() if name not in self._missing.nodes}
         for episode in episodes:
             subject = episode.condition.subject
             if subject.kind == "node_down" and self._node_name(subject.instance) in present:
                 continue
             yield episode
-
-    def _is_present(self, instance: str) -> bool:
-        return instance not in self._missing.nodes
 
     def _short_name(self, instance: str) -> str:
         """Slurm's name of the node."""
@@ -119,7 +125,7 @@ class FindingMaker:
         subject = condition.subject
         return Surroundings(
             self._nodes.get(subject.instance),
-            self._gpus.get((subject.instance, subject.uuid)),
+            self._gpus.get(subject.gpu),
             self._missing,
             [
                 labels
@@ -130,34 +136,54 @@ class FindingMaker:
 
     def _finding(self, key: tuple[str, ...], members: Sequence[OpenEpisode]) -> Finding:
         first = members[0].condition
-        check, subject = first.check, first.subject
+        check, instance = first.check, first.subject.instance
+        indices = {member.condition.subject.uuid: self._index(member.condition) for member in members}
         uuids = sorted(
-            {episode.condition.subject.uuid for episode in members} - {""}, key=self._place(subject.instance)
+            indices.keys() - {""}, key=lambda uuid: (by_number(self._known_index(instance, uuid)), uuid)
         )
-        gpus = tuple(self._index(episode.condition) for episode in _by_uuid(members, uuids))
+        gpus = tuple(indices[uuid] for uuid in uuids)
         owner = self._owner(check, members)
-        newest = min((member.condition for member in members), key=lambda one: one.value)
+        newest = min((member.condition for member in members), key=lambda condition: condition.value)
         chosen = newest if check.kind in ERROR_KINDS else first
         detail = describe(chosen, self._surroundings(chosen))
         anchor = uuids[0] if check.kind == "held_idle" else ""
         begins = [episode.since for episode in members if episode.since is not None]
-        return self._make(
-            check, (*key[1:], anchor), subject.instance, gpus, tuple(uuids), owner, detail,
-            min(begins) if len(begins) == len(members) else None,
-            [self._losses.pop(one, None) for one in {member.condition.subject: None for member in members}],
-        )  # fmt: skip
-
-    def _place(self, instance: str) -> Callable[[str], tuple[tuple[int, str], str]]:
-        def place(uuid: str) -> tuple[tuple[int, str], str]:
-            gpu = self._gpus.get((instance, uuid))
-            return by_number("" if gpu is None else gpu.labels.get("gpu", "")), uuid
-
-        return place
+        subjects = dict.fromkeys(member.condition.subject for member in members)
+        losses = [self._losses.pop(subject, None) for subject in subjects]
+        known = [loss for loss in losses if loss is not None]
+        is_known = bool(known) and len(known) == len(losses)
+        gpu = self._gpus.get((instance, uuids[0])) if uuids else None
+        vendor = UNLABELLED if gpu is None else gpu.vendor
+        why_key = detail.why_key or check.kind
+        step, next_key = vendor_step(step_key(detail.next_key or check.kind, owner), check, vendor)
+        values = {**detail.args, **place_values(gpus, owner_text(owner))}
+        return Finding(
+            id=finding_id(*key, anchor),
+            kind=check.kind,
+            severity=check.severity,
+            node=self._node_name(instance),
+            instance=instance,
+            gpus=gpus,
+            uuids=tuple(uuids),
+            owner=owner,
+            since=min(begins) if len(begins) == len(members) else None,
+            why=fill(FINDING_TEXTS[why_key], values),
+            why_key=why_key,
+            args=detail.args,
+            next=fill(detail.next or step, values),
+            next_key=next_key,
+            evidence=evidence_query(check, instance, uuids),
+            cost_gpu_hours=sum(loss.gpu_seconds for loss in known) / 3600 if is_known else None,
+            wasted_gpus=sum(loss.gpus for loss in known) if is_known else None,
+            cost_at=max(loss.at for loss in known) if is_known else None,
+        )
 
     def _index(self, condition: Condition) -> str:
-        subject = condition.subject
-        gpu = self._gpus.get((subject.instance, subject.uuid))
-        return condition.labels.get("gpu") or ("" if gpu is None else gpu.labels.get("gpu", ""))
+        return condition.labels.get("gpu") or self._known_index(*condition.subject.gpu)
+
+    def _known_index(self, instance: str, uuid: str) -> str:
+        gpu = self._gpus.get((instance, uuid))
+        return "" if gpu is None else gpu.labels.get("gpu", "")
 
     def _owner(self, check: Check, members: Sequence[OpenEpisode]) -> FindingOwner:
         first = members[0].condition
@@ -171,61 +197,13 @@ class FindingMaker:
             return owner
         if check.subject is not Subject.GPU:
             return NO_OWNER
-        owners = {
-            self._owner_of_gpu((episode.condition.subject.instance, episode.condition.subject.uuid))
-            for episode in members
-        }
+        owners = {self._owner_of_gpu(episode.condition.subject.gpu) for episode in members}
         return owners.pop() if len(owners) == 1 else NO_OWNER
 
     def _owner_of_gpu(self, key: GpuKey) -> FindingOwner:
         gpu = self._gpus.get(key)
         owner = None if gpu is None else main_owner(gpu.processes)
         return owner or self._owners_before.get(key, NO_OWNER)
-
-    def _make(
-        self,
-        check: Check,
-        id_parts: tuple[str, ...],
-        instance: str,
-        gpus: tuple[str, ...],
-        uuids: tuple[str, ...],
-        owner: FindingOwner,
-        detail: Detail,
-        since: float | None,
-        losses: Sequence[Loss | None],
-    ) -> Finding:
-        known = [loss for loss in losses if loss is not None]
-        is_known = bool(known) and len(known) == len(losses)
-        gpu = self._gpus.get((instance, uuids[0])) if uuids else None
-        vendor = UNLABELLED if gpu is None else gpu.vendor
-        why_key = detail.why_key or check.kind
-        step, next_key = vendor_step(step_key(detail.next_key or check.kind, owner), check, vendor)
-        values = {**detail.args, **place_values(gpus, owner_text(owner))}
-        return Finding(
-            id=finding_id(check.kind, *id_parts),
-            kind=check.kind,
-            severity=check.severity,
-            node=self._node_name(instance),
-            instance=instance,
-            gpus=gpus,
-            uuids=uuids,
-            owner=owner,
-            since=since,
-            why=fill(FINDING_TEXTS[why_key], values),
-            why_key=why_key,
-            args=detail.args,
-            next=fill(detail.next or step, values),
-            next_key=next_key,
-            evidence=evidence_query(check, instance, uuids),
-            cost_gpu_hours=sum(loss.gpu_seconds for loss in known) / 3600 if is_known else None,
-            wasted_gpus=sum(loss.gpus for loss in known) if is_known else None,
-            cost_at=max(loss.at for loss in known) if is_known else None,
-        )
-
-
-def _by_uuid(members: Iterable[OpenEpisode], uuids: Iterable[str]) -> list[OpenEpisode]:
-    found = {episode.condition.subject.uuid: episode for episode in members}
-    return [found[uuid] for uuid in uuids]
 
 
 def _close_in_time(group: list[OpenEpisode]) -> Iterator[list[OpenEpisode]]:
@@ -241,11 +219,6 @@ def _close_in_time(group: list[OpenEpisode]) -> Iterator[list[OpenEpisode]]:
             part = []
         part.append(episode)
     yield part
-
-
-def shown_kinds() -> Iterator[str]:
-    """The kinds that can be findings."""
-    return (kind for kind in CHECKS if kind not in NOT_FINDINGS)
 
 
 def _is_same_owner(labels: Mapping[str, str], others: Mapping[str, str]) -> bool:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from gpuscope.judge.checks.check import Check, Severity, Share, Subject
@@ -64,60 +66,12 @@ def _throttled_rate(reason: str, share: float, window: str) -> str:
     return f'rate(gpuscope_gpu_throttled_seconds_total{{reason="{reason}"}}[{window}]) > {share:g}'
 
 
-def _gpu(
-    kind: str,
-    alert: str,
-    severity: Severity,
-    promql: str,
-    meaning: str,
-    next_step: str,
-    *,
-    for_seconds: float = 0.0,
-    inhibited_by: tuple[str, ...] = ("node_down",),
-    share: Share = Share.NONE,
-    lost: str = "",
-    value_is_age: bool = False,
-) -> Check:
-    return Check(
-        kind=kind,
-        alert=alert,
-        subject=Subject.GPU,
-        severity=severity,
-        promql=promql,
-        for_seconds=for_seconds,
-        inhibited_by=inhibited_by,
-        share=share,
-        lost=lost,
-        value_is_age=value_is_age,
-        meaning=meaning,
-        next_step=next_step,
-    )
+_gpu: Final = partial(Check, subject=Subject.GPU, inhibited_by=("node_down",))
 
 
-def _throttled(
-    kind: str,
-    alert: str,
-    severity: Severity,
-    promql: str,
-    meaning: str,
-    next_step: str,
-    *,
-    for_seconds: float,
-    inhibited_by: tuple[str, ...] = ("node_down",),
-) -> Check:
+def _throttled(check: Check) -> Check:
     """What the clocks are below their maximum is lost."""
-    return _gpu(
-        kind,
-        alert,
-        severity,
-        promql,
-        meaning,
-        next_step,
-        for_seconds=for_seconds,
-        inhibited_by=inhibited_by,
-        share=Share.VALUE,
-        lost=f"1 - {_CLOCK_SHARE} and {_SAME_GPU} ({promql})",
-    )
+    return replace(check, share=Share.VALUE, lost=f"1 - {_CLOCK_SHARE} and {_SAME_GPU} ({check.promql})")
 
 
 def _error(catalogue: ErrorCatalogue, row: ErrorCheck) -> Check:
@@ -188,15 +142,15 @@ GPU_CHECKS: Final = (
     _gpu("ecc_mode_change", "EccModeChange", _INFO,
          "gpuscope_gpu_ecc_enabled != gpuscope_gpu_ecc_pending",
          "ECC changes at the next reboot.", "reboot to apply it, or find out who changed it"),
-    _throttled("throttled", "GpuThrottled", _INFO, _HINDERED,
+    _throttled(_gpu("throttled", "GpuThrottled", _INFO, _HINDERED,
          "Something holds the clocks back.", "gpuscope explain throttle REASON says what to do",
-         for_seconds=300, inhibited_by=("hw_thermal", "power_brake")),
-    _throttled("hw_thermal", "HwThermal", _WARNING, _throttled_rate("hw_thermal_slowdown", 0.1, "5m"),
+         for_seconds=300, inhibited_by=("hw_thermal", "power_brake"))),
+    _throttled(_gpu("hw_thermal", "HwThermal", _WARNING, _throttled_rate("hw_thermal_slowdown", 0.1, "5m"),
          "The GPU is too hot and slows down.", "check fans, airflow, dust and thermal paste",
-         for_seconds=300),
-    _throttled("sw_thermal", "SwThermal", _INFO, _throttled_rate("sw_thermal_slowdown", 0.5, "5m"),
+         for_seconds=300)),
+    _throttled(_gpu("sw_thermal", "SwThermal", _INFO, _throttled_rate("sw_thermal_slowdown", 0.5, "5m"),
          "The driver keeps the temperature by lowering the clocks.", "improve the cooling; normal for desktops",
-         for_seconds=1800, inhibited_by=("hw_thermal",)),
+         for_seconds=1800, inhibited_by=("hw_thermal",))),
     _gpu("hot", "TempMargin", _WARNING,
          "gpuscope_gpu_temperature_margin_celsius <= 0 or (" + _TEMPERATURE.format("gpu")
          + f" >= ignoring (sensor, threshold) {_THRESHOLD.format('slowdown')} - {HOT_MARGIN_CELSIUS:g} "
@@ -210,9 +164,10 @@ GPU_CHECKS: Final = (
          f"unless {_SAME_GPU} {_THRESHOLD.format('memory_max')})",
          "The GPU's memory is as hot as it may get.", "check thermal pads and airflow",
          for_seconds=300, inhibited_by=("hw_thermal",)),
-    _throttled("power_brake", "PowerBrake", _WARNING, _throttled_rate("hw_power_brake_slowdown", 0.1, "5m"),
+    _throttled(_gpu("power_brake", "PowerBrake", _WARNING,
+         _throttled_rate("hw_power_brake_slowdown", 0.1, "5m"),
          "The power supply tells the GPU to slow down.", "check power supplies, cables and the rack's feed",
-         for_seconds=300),
+         for_seconds=300)),
     Check(
         kind="power_brake_node", alert="PowerBrakeNode", subject=Subject.NODE, severity=_CRITICAL,
         promql=f"count by (instance) ({_throttled_rate('hw_power_brake_slowdown', 0.1, '5m')}) >= 2",

@@ -6,6 +6,7 @@ Each expression is over gpuscope's own metrics, which `up` and agents have; wher
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Final
 
 from gpuscope.agent.owners.unallocated_use import NEW_SECONDS
@@ -23,37 +24,7 @@ JOBS_WAIT: Final = (
 """Jobs that wait for GPUs, and neither for another job nor for a limit of their user."""
 
 
-def _slurm(
-    kind: str,
-    alert: str,
-    severity: Severity,
-    promql: str,
-    meaning: str,
-    next_step: str,
-    *,
-    for_seconds: float = 0.0,
-    lead_seconds: float = 0.0,
-    inhibited_by: tuple[str, ...] = (),
-    subject: Subject = Subject.SERVICE,
-    share: Share = Share.NONE,
-    lost: str = "",
-) -> Check:
-    return Check(
-        kind=kind,
-        alert=alert,
-        subject=subject,
-        severity=severity,
-        promql=promql,
-        for_seconds=for_seconds,
-        lead_seconds=lead_seconds,
-        inhibited_by=inhibited_by,
-        share=share,
-        lost=lost,
-        meaning=meaning,
-        next_step=next_step,
-    )
-
-
+_slurm: Final = partial(Check, subject=Subject.SERVICE)
 # A cluster is the `instance` of the agent that reads it: two clusters may have nodes of the same name.
 _NODES_DOWN: Final = (
     'max by (instance, node) (gpuscope_slurm_node_state{state="down"} == 1 '

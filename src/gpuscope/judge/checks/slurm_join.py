@@ -13,20 +13,19 @@ from collections import defaultdict
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final
 
-from gpuscope.judge.checks.facts import Facts, FleetFacts, GpuFacts, NodeFacts, ProcessFacts
-from gpuscope.judge.checks.slurm_facts import Labels, SlurmFacts
+from gpuscope.judge.checks.facts import (
+    Facts,
+    GpuFacts,
+    Labels,
+    NodeFacts,
+    ProcessFacts,
+    SlurmFacts,
+    node_name,
+)
 from gpuscope.model.slurm_gpu_index import NumberedGpu, gpus_by_slurm_index, is_of_model, short_node_name
 
 USED: Final = "gpuscope_allocation_used"
 UNALLOCATED: Final = "gpuscope_gpu_unallocated_processes"
-
-
-def join_slurm(fleet: FleetFacts) -> None:
-    """Adds allocations, and counts of processes without one, to the GPUs of nodes whose agents have none."""
-    for cluster in fleet.slurm.values():
-        nodes = NodesOfCluster(cluster)
-        for node in fleet.nodes.values():
-            nodes.join(node)
 
 
 class NodesOfCluster:
@@ -44,7 +43,7 @@ class NodesOfCluster:
     def known_of(self, node: NodeFacts) -> Hashable:
         """What the cluster knows that a join of this node depends on: while it is equal, so is the join.
         None for a node of another cluster."""
-        name = short_node_name(_name(node))
+        name = short_node_name(node_name(node))
         if name not in self._counts:
             return None
         rows = tuple(
@@ -56,7 +55,7 @@ class NodesOfCluster:
         return *known, frozenset(jobs & self._placed)
 
     def join(self, node: NodeFacts) -> None:
-        name = short_node_name(_name(node))
+        name = short_node_name(node_name(node))
         if name in self._counts and not _knows_by_itself(node):
             self._join_node(node, self._rows.get(name, ()), name)
 
@@ -116,11 +115,6 @@ def _knows_by_itself(node: NodeFacts) -> bool:
         UNALLOCATED in gpu.plain or any(allocation.labels.get("slurm_job") for allocation in gpu.allocations)
         for gpu in node.gpus
     )
-
-
-def _name(node: NodeFacts) -> str:
-    named = (gpu.labels.get("node") for gpu in node.gpus)
-    return node.labels.get("node") or next(filter(None, named), "") or node.labels["instance"]
 
 
 def gpus_by_index(gpus: Mapping[str, Labels], count_in_slurm: int | None) -> Mapping[int, NumberedGpu]:

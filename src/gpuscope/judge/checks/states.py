@@ -8,12 +8,14 @@ is never `idle`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from typing import Final
+from typing import Final, NamedTuple
 
 from gpuscope.judge.checks.facts import GpuFacts, NodeFacts, is_stale
+from gpuscope.judge.checks.finding import GpuKey
 from gpuscope.judge.checks.thresholds import WORKING_RATIO
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.vendor import catalogues
@@ -115,8 +117,6 @@ class GpuState:
     """A process or an allocation is on it. False if nobody knows: it is lost, gone or stale."""
 
 
-GpuKey = tuple[str, str]
-"""Instance and UUID."""
 Reasons = Mapping[str, Mapping[str, str]]
 """Of one node, by UUID: the kinds of its findings, each with the reason in a few words."""
 
@@ -175,3 +175,53 @@ def _join_instances(node: NodeFacts, states: dict[GpuKey, GpuState]) -> None:
 
 def _use_rank(one: GpuState) -> int:
     return USES.index(one.state)
+
+
+class CountedGpu(NamedTuple):
+    """A GPU or a MIG instance."""
+
+    node: str
+    uuid: str
+    parent: str
+    """The UUID of an instance's GPU; empty for a GPU."""
+    state: str
+    is_in_use: bool
+
+
+@dataclass(frozen=True, slots=True)
+class GpuCounts:
+    """One rule for `/api/live`, the page, `snapshot`, `top` and `free`.
+
+    A unit is what one owner can be given: a GPU that is not split, or a MIG instance of one that is. Each unit
+    counts once, by its state, however many processes, pods or jobs share it. It is in use if a process or an
+    allocation of a scheduler is on it, and free if its state is `idle`. Of a unit that is lost, gone or stale
+    nobody knows; it is neither.
+    """
+
+    gpus: int
+    """GPUs, split or not."""
+    instances: int
+    """MIG instances."""
+    states: Counter[str]
+    """Units by state."""
+    in_use: int
+
+    @property
+    def units(self) -> int:
+        return self.states.total()
+
+    @property
+    def free(self) -> int:
+        return self.states[State.IDLE]
+
+
+def count_gpus(rows: Iterable[CountedGpu]) -> GpuCounts:
+    listed = list(rows)
+    split = {(row.node, row.parent) for row in listed if row.parent}
+    units = [row for row in listed if (row.node, row.uuid) not in split]
+    return GpuCounts(
+        gpus=sum(not row.parent for row in listed),
+        instances=sum(bool(row.parent) for row in listed),
+        states=Counter(str(row.state) for row in units),
+        in_use=sum(row.is_in_use for row in units),
+    )

@@ -51,18 +51,19 @@ def _wait_check(kind: str, alert: str, inhibited_by: tuple[str, ...], meaning: s
         f"max {BY_OWNER} ({WAITS[kind]} and {SAME_GPU} {MINUTE_UTILIZATION} < {WAITING_RATIO:g} "
         f"and {_SAME_PROCESS} gpuscope_process_age_seconds > {STARTING_SECONDS:g})"
     )
+    lost = f"0 * ({promql}) + {SAME_GPU} group_left () max by (instance, uuid) (1 - {MINUTE_UTILIZATION})"
     return Check(
-        kind=kind,
-        alert=alert,
+        kind,
+        alert,
+        Severity.INFO,
+        promql,
+        meaning,
+        next_step,
         subject=Subject.OWNER,
-        severity=Severity.INFO,
-        promql=promql,
         for_seconds=900,
         share=Share.VALUE,
-        lost=f"0 * ({promql}) + {SAME_GPU} group_left () max by (instance, uuid) (1 - {MINUTE_UTILIZATION})",
+        lost=lost,
         inhibited_by=inhibited_by,
-        meaning=meaning,
-        next_step=next_step,
     )
 
 

@@ -25,6 +25,9 @@ from gpuscope.history.promql.frame import Floats, Ints
 MINUTE_MS: Final = 60_000
 HOUR_MS: Final = 60 * MINUTE_MS
 DAY_MS: Final = 24 * HOUR_MS
+HOUR: Final = 3600.0
+"""In seconds."""
+JOULES_PER_KWH: Final = 3.6e6
 MAX_RANGE_MS: Final = 3_660 * DAY_MS
 """Ten years: a longer range is a slip, and takes a query for each of its years."""
 MAX_BUCKETS: Final = 60

@@ -2,8 +2,8 @@
 
 The agent of a compute node knows them only with a prolog; without one its accounts have a job's processes and
 nothing of the GPUs that the job left alone. Input: the history. Output: the units of each job, by the node's
-instance and UUID, found as in `health/slurm_join`. An index that cannot be mapped to a GPU is left out. Shards
-and MPS shares are left out too: how much of a GPU they are is not known.
+instance and UUID, found as in `judge/checks/slurm_join`. An index that cannot be mapped to a GPU is left out.
+Shards and MPS shares are left out too: how much of a GPU they are is not known.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from gpuscope.base.go_quote import quote
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import QueryEngine, labelled_values
 from gpuscope.history.promql.frame import Bools, Floats
+from gpuscope.judge.checks.finding import GpuKey
 from gpuscope.judge.checks.slurm_join import gpus_by_index, to_index
 from gpuscope.judge.reports.counter_growth import ChunkGrid, counter_growth
+from gpuscope.judge.reports.gpu_identities import gpu_key
 from gpuscope.judge.reports.gpu_reporters import GpuReporters
 from gpuscope.model.slurm_gpu_index import NumberedGpu, is_of_model, short_node_name
 
-UnitKey = tuple[str, str]
-"""Scraped instance and UUID."""
 NodeGpus = Mapping[str, Mapping[str, Mapping[int, NumberedGpu]]]
 """By short node name and instance: the GPUs by Slurm's index."""
 JOB_GRES: Final = "gpuscope_slurm_job_gres_info"
@@ -45,7 +45,7 @@ class TooManyAllocations(Exception):
 
 async def allocated_units(
     engine: QueryEngine, matchers: str, start_ms: int, end_ms: int
-) -> dict[str, set[UnitKey]]:
+) -> dict[str, set[GpuKey]]:
     """By job; `matchers` is the inside of a selector's braces."""
     # A list of series may have those of a time around the range: another run of the job.
     span = duration_text(max(end_ms - start_ms, 1000))
@@ -55,14 +55,14 @@ async def allocated_units(
     if len(given.labels) > MAX_ALLOCATIONS:
         raise TooManyAllocations(len(given.labels))
     nodes = await _gpus_of_nodes(engine, start_ms, end_ms)
-    units: dict[str, set[UnitKey]] = defaultdict(set)
+    units: dict[str, set[GpuKey]] = defaultdict(set)
     for pairs in given.labels:
         labels = dict(pairs)
         units[labels.get("slurm_job", "")].update(_units_of(labels, nodes))
     return dict(units)
 
 
-def _units_of(labels: Mapping[str, str], nodes: NodeGpus) -> Iterator[UnitKey]:
+def _units_of(labels: Mapping[str, str], nodes: NodeGpus) -> Iterator[GpuKey]:
     """The unit that a series of a job's GPU is about; several if a node has several agents."""
     for instance, by_index in nodes.get(short_node_name(labels.get("node", "")), {}).items():
         gpu = by_index.get(to_index(labels.get("index", "")))
@@ -71,7 +71,7 @@ def _units_of(labels: Mapping[str, str], nodes: NodeGpus) -> Iterator[UnitKey]:
 
 
 async def _gpus_of_nodes(
-    engine: QueryEngine, start_ms: int, end_ms: int, read: Mapping[UnitKey, Collection[str]] | None = None
+    engine: QueryEngine, start_ms: int, end_ms: int, read: Mapping[GpuKey, Collection[str]] | None = None
 ) -> NodeGpus:
     """With `read`, only GPUs that were read in the range: an engine lists the series of whole blocks, and a GPU
     that appears after the range would change which one has an index of Slurm."""
@@ -97,13 +97,13 @@ async def _gpus_of_nodes(
     return nodes
 
 
-async def released_chunks(engine: QueryEngine, matchers: str, chunks: ChunkGrid) -> dict[UnitKey, Bools]:
+async def released_chunks(engine: QueryEngine, matchers: str, chunks: ChunkGrid) -> dict[GpuKey, Bools]:
     """By unit of a job: the chunks in which Slurm was read and the job did not have it, as between the runs of
     a job that was requeued. A chunk without a reading of Slurm is not one of them."""
     nodes = await _gpus_of_nodes(engine, chunks.start_ms, chunks.end_ms)
     given = await chunks.read(engine, "count_over_time", f'{JOB_GRES}{{{matchers},gres="gpu"}}')
     read = await _slurm_samples(engine, chunks)
-    released: dict[UnitKey, Bools] = {}
+    released: dict[GpuKey, Bools] = {}
     for pairs, present in zip(given.labels, given.present, strict=True):
         labels = dict(pairs)
         counts = read.get(labels.get("instance", ""), np.zeros(chunks.count))
@@ -118,7 +118,7 @@ class UnusedAllocation:
     """A unit that Slurm gave to a job, and no process was on it."""
 
     job: str
-    unit: UnitKey
+    unit: GpuKey
     by_chunk: Floats
     """GPU-seconds, as the agent's counters of free time have them."""
 
@@ -138,7 +138,7 @@ async def unused_allocations(
     start_ms: int,
     end_ms: int,
     reporters: GpuReporters,
-    read: Mapping[UnitKey, Collection[str]],
+    read: Mapping[GpuKey, Collection[str]],
 ) -> UnusedAllocations | None:
     """Time that agents counted as free and Slurm had given away; None where Slurm gave nothing. `read` has the
     indices of each unit that has samples in the range.
@@ -183,11 +183,11 @@ async def unused_allocations(
 
 async def _given_shares(
     engine: QueryEngine, chunks: ChunkGrid, nodes: NodeGpus
-) -> dict[UnitKey, dict[str, Floats]]:
+) -> dict[GpuKey, dict[str, Floats]]:
     """By unit and job: the share of each chunk in which the job had the unit."""
     given = await chunks.read(engine, "count_over_time", f'{JOB_GRES}{{gres="gpu"}}')
     samples = await _slurm_samples(engine, chunks)
-    shares: dict[UnitKey, dict[str, Floats]] = defaultdict(dict)
+    shares: dict[GpuKey, dict[str, Floats]] = defaultdict(dict)
     for pairs, values, present in zip(given.labels, given.values, given.present, strict=True):
         labels = dict(pairs)
         counts = samples.get(labels.get("instance", ""))
@@ -211,10 +211,9 @@ async def _slurm_samples(engine: QueryEngine, chunks: ChunkGrid) -> dict[str, Fl
 
 async def _growth_of_units(
     engine: QueryEngine, selector: str, chunks: ChunkGrid, reporters: GpuReporters
-) -> dict[UnitKey, Floats]:
+) -> dict[GpuKey, Floats]:
     grown = await counter_growth(engine, selector, chunks.start_ms, chunks.end_ms, reporters)
-    found: dict[UnitKey, Floats] = {}
+    found: dict[GpuKey, Floats] = {}
     for pairs, amounts in zip(grown.labels, grown.by_chunk, strict=True):
-        labels = dict(pairs)
-        found[labels.get("instance", ""), labels.get("uuid", "")] = amounts
+        found[gpu_key(dict(pairs))] = amounts
     return found

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from itertools import chain
-from typing import Final, Protocol
+from typing import Final
 
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.checks.facts import (
@@ -21,16 +21,16 @@ from gpuscope.judge.checks.facts import (
     Missing,
     NodeFacts,
     Sample,
+    SlurmFacts,
     is_stale,
     numbers_from,
     sort_samples,
 )
-from gpuscope.judge.checks.finding import Finding, FindingOwner, worst_first
+from gpuscope.judge.checks.finding import Finding, GpuKey, worst_first
 from gpuscope.judge.checks.findings import FindingMaker
-from gpuscope.judge.checks.open_episodes import OpenEpisode
-from gpuscope.judge.checks.slurm_facts import SlurmFacts
+from gpuscope.judge.checks.judgement import Judgement, OpenEpisode
 from gpuscope.judge.checks.slurm_join import NodesOfCluster
-from gpuscope.judge.checks.states import GpuKey, GpuState, Reasons, states_of
+from gpuscope.judge.checks.states import GpuState, Reasons, states_of
 from gpuscope.model.readings import ABSENT
 from gpuscope.serve.live.fleet_samples import FleetSamples, by_node
 
@@ -40,40 +40,6 @@ MAX_JUDGEMENT_SECONDS: Final = 30.0
 
 GivenSamples = tuple[Sequence[Sample], Sequence[Sample]]
 """Of one node: the samples of now; and the last known ones if it is missing or its GPUs are not read."""
-
-
-class OpenJudgement(Protocol):
-    """What the checks say of now."""
-
-    @property
-    def version(self) -> Hashable:
-        """Another value when the open episodes may have changed."""
-        ...
-
-    @property
-    def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]: ...
-
-    @property
-    def owners_before(self) -> Mapping[GpuKey, FindingOwner]: ...
-
-    @property
-    def not_known(self) -> Mapping[str, str]:
-        """By kind: why a check says nothing of now."""
-        ...
-
-    def open_now(self) -> list[OpenEpisode]: ...
-
-
-class NoJudgement:
-    """Nothing is evaluated: there are no findings."""
-
-    version = 0
-    others: Mapping[str, Sequence[Mapping[str, str]]] = {}
-    owners_before: Mapping[GpuKey, FindingOwner] = {}
-    not_known: Mapping[str, str] = {}
-
-    def open_now(self) -> list[OpenEpisode]:
-        return []
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,9 +96,9 @@ class JudgedFleet:
 
 class FleetJudge:
     def __init__(
-        self, judgement: OpenJudgement | None = None, max_subjects: int = Limits().live_max_subjects
+        self, judgement: Judgement | None = None, max_subjects: int = Limits().live_max_subjects
     ) -> None:
-        self._judgement = judgement or NoJudgement()
+        self._judgement = judgement or Judgement(checks=())
         self._max_subjects = max_subjects
         self._sorted: dict[str, SortedNode] = {}
         self._left_out = 0
@@ -217,17 +183,21 @@ class FleetJudge:
             if name in kept and kept[name].slurm == known:
                 found[name] = kept[name]
             else:
-                facts = fresh.get(name) or self._sort_again(kept[name], now)
-                found[name] = self._with_slurm(name, facts, given[name], known)
+                facts = fresh.get(name)
+                if facts is None:
+                    before = kept[name].facts
+                    facts = sort_samples(chain(*given[name]), now, read_at=before.read_at)
+                node = facts.nodes.get(name)
+                if node is not None:
+                    for cluster in self._clusters_of_nodes:
+                        cluster.join(node)
+                found[name] = SortedNode(given[name], facts, node, known)
         self._sorted = found
 
     def _read_at(self, name: str, given: GivenSamples, now: float) -> float:
         """When the samples became known: time passes for those that stay the same."""
         before = self._sorted.get(name)
         return now if before is None or before.given[0] != given[0] else before.facts.read_at
-
-    def _sort_again(self, before: SortedNode, now: float) -> FleetFacts:
-        return sort_samples(chain(*before.given), now, read_at=before.facts.read_at)
 
     def _update_clusters(self, every: Iterable[FleetFacts], fresh: Mapping[str, FleetFacts]) -> None:
         if not self._clusters and not any(one.slurm for one in fresh.values()):
@@ -236,15 +206,6 @@ class FleetJudge:
         if clusters != self._clusters:
             self._clusters_of_nodes = [NodesOfCluster(cluster) for cluster in clusters.values()]
         self._clusters = clusters
-
-    def _with_slurm(
-        self, instance: str, facts: FleetFacts, given: GivenSamples, slurm: tuple[Hashable, ...]
-    ) -> SortedNode:
-        node = facts.nodes.get(instance)
-        if node is not None:
-            for cluster in self._clusters_of_nodes:
-                cluster.join(node)
-        return SortedNode(given, facts, node, slurm)
 
     def _judge_node(self, instance: str, one: SortedNode, now: float, missing: Missing) -> JudgedNode:
         """The last judgement, if nothing that it depends on has changed."""

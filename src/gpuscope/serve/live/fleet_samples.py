@@ -9,9 +9,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
-from gpuscope.judge.checks.facts import AGENT_AGE, ERROR_AGES, IDLE_SECONDS, Sample
-from gpuscope.judge.checks.slurm_facts import NODE_JOB_METRICS, SLURM_ADDERS
-from gpuscope.serve.live.gone_history import SNAPSHOT_METRIC
+from gpuscope.judge.checks.facts import (
+    AGENT_AGE,
+    ERROR_AGES,
+    IDLE_SECONDS,
+    NODE_JOB_METRICS,
+    SLURM_ADDERS,
+    TAKEN_AT,
+    Sample,
+)
 
 FleetSamples = Mapping[str, Sequence[Sample]]
 """By the label `instance`; samples without it are under the empty name."""
@@ -21,7 +27,7 @@ SortLater = Callable[[], FleetSamples]
 
 SOURCE_UP: Final = "gpuscope_source_up"
 GPU_INFO: Final = "gpuscope_gpu_info"
-_PRESENCE: Final = frozenset({SNAPSHOT_METRIC, SOURCE_UP, GPU_INFO})
+_PRESENCE: Final = frozenset({TAKEN_AT, SOURCE_UP, GPU_INFO})
 
 
 def by_node(samples: Iterable[Sample]) -> dict[str, list[Sample]]:
@@ -58,7 +64,7 @@ def _presence(samples: Iterable[Sample]) -> list[Sample]:
     # First all in one pass that costs next to nothing: hardly any sample of a large node is one of these.
     for sample in [sample for sample in samples if sample[0] in _PRESENCE]:
         name = sample[0]
-        if name == SNAPSHOT_METRIC or (name == SOURCE_UP and sample[2] == 0):
+        if name == TAKEN_AT or (name == SOURCE_UP and sample[2] == 0):
             found.append(sample)
         elif name == GPU_INFO and not has_gpu:  # one is enough
             has_gpu = True
@@ -67,7 +73,7 @@ def _presence(samples: Iterable[Sample]) -> list[Sample]:
 
 
 FAST_METRICS: Final = (
-    "gpuscope_agent_info", "gpuscope_agent_snapshot_timestamp_seconds", AGENT_AGE, "gpuscope_source_up",
+    "gpuscope_agent_info", TAKEN_AT, AGENT_AGE, "gpuscope_source_up",
     "gpuscope_gpus_seen", "gpuscope_gpus_expected", "gpuscope_gpu_up", "gpuscope_gpu_utilization_ratio",
     "gpuscope_gpu_memory_used_bytes", "gpuscope_gpu_power_watts", "gpuscope_gpu_temperature_celsius",
     "gpuscope_gpu_sm_active_ratio", "gpuscope_gpu_tensor_active_ratio", "gpuscope_gpu_dram_active_ratio",

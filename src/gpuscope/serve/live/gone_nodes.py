@@ -11,25 +11,138 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence, Set
-from dataclasses import replace
-from typing import Final
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeVar
 
 from gpuscope.base.episode_log import EpisodeLog
+from gpuscope.base.go_quote import quote
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.history.scrape.target import TargetHealth
-from gpuscope.judge.checks.facts import NOTHING_MISSING, Gone, GoneTarget, Missing, Sample
+from gpuscope.judge.checks.facts import NOTHING_MISSING, TAKEN_AT, Gone, GoneTarget, Missing, Sample
+from gpuscope.judge.checks.finding_details import one_of
 from gpuscope.judge.checks.thresholds import STALE_SECONDS
-from gpuscope.serve.live.gone_history import (
-    DAY_SECONDS,
-    SNAPSHOT_METRIC,
-    HistoryQuery,
-    LastRead,
-    LastSeen,
-    last_read_gpus,
-    last_seen_nodes,
-    look_up,
-)
+
+# In the history, a subquery with a step of a minute finds the time of a series' last sample: `since` may be a
+# minute early, never late; the first try of a target that never answered may be a minute late. A GPU belongs to
+# the last picture of a node if it was seen at most one look-back (5 min) before the node itself.
+DAY_SECONDS: Final = 86400.0
+LOOK_BACK_SECONDS: Final = 300.0
+# A little more than a day, to tell what began before the day from what began in its first minute.
+_WINDOW: Final = "1d5m"
+# A step of a minute over the day; a finer one over the last minutes, where a coarse step may hit no sample.
+_WINDOWS: Final = (f"{_WINDOW}:1m", "10m:5s")
+_GPU_IDENTITY: Final = ("gpuscope_gpu_info", "gpuscope_mig_info")
+
+T = TypeVar("T")
+Found = tuple[Mapping[str, str], float]
+HistoryQuery = Callable[[str, float], Awaitable[Iterable[Found]]]
+"""An instant query at a time: labels and values."""
+
+
+@dataclass(slots=True)
+class LastSeen:
+    """What history knows of one instance; times in seconds since the epoch."""
+
+    answered: bool = False  # a scrape succeeded within the day
+    up_at: float | None = None  # when the last one did
+    first_try: float | None = None  # the first scrape within the day
+    was_scraped: bool = False
+    node_at: float = 0.0  # the last sample of its agent; 0: it never was a node
+    samples: list[Sample] = field(default_factory=list)
+
+
+async def last_seen_nodes(query_history: HistoryQuery, now: float) -> dict[str, str]:
+    """The job of every node seen within a day, by instance."""
+    found = await query_history(f"count_over_time(gpuscope_agent_info[{_WINDOW}])", now)
+    return {labels.get("instance", ""): labels.get("job", "") for labels, _ in found}
+
+
+async def look_up(query_history: HistoryQuery, instances: Collection[str], now: float) -> dict[str, LastSeen]:
+    """Each query names all the instances."""
+    seen: dict[str, LastSeen] = {instance: LastSeen() for instance in instances}
+    await _look_up_scrapes(query_history, _matcher(instances), now, seen)
+    await _look_up_identity(
+        query_history, _matcher(instances), now, seen, ("gpuscope_agent_info", *_GPU_IDENTITY)
+    )
+    for instance, one in seen.items():
+        if one.node_at:
+            one.samples.append((TAKEN_AT, {"instance": instance}, one.node_at))
+    return seen
+
+
+async def last_read_gpus(
+    query_history: HistoryQuery, instances: Collection[str], now: float
+) -> dict[str, LastSeen]:
+    """The GPUs that each instance had when they were last read; `node_at` is that time."""
+    seen: dict[str, LastSeen] = {instance: LastSeen() for instance in instances}
+    await _look_up_identity(query_history, _matcher(instances), now, seen, _GPU_IDENTITY)
+    return seen
+
+
+def _of_instances(
+    wanted: Mapping[str, T], found: Iterable[Found]
+) -> Iterator[tuple[T, Mapping[str, str], float]]:
+    """Leaves out instances that were not asked for: an engine may answer with anything."""
+    for labels, value in found:
+        one = wanted.get(labels.get("instance", ""))
+        if one is not None:
+            yield one, labels, value
+
+
+def _matcher(instances: Iterable[str]) -> str:
+    return "{instance=~" + quote(one_of(instances)) + "}"
+
+
+async def _look_up_scrapes(
+    query_history: HistoryQuery, only: str, now: float, seen: dict[str, LastSeen]
+) -> None:
+    up = f"up{only}"
+    found = await query_history(f"max_over_time({up}[{_WINDOW}])", now)
+    for one, _, best in _of_instances(seen, found):
+        one.answered |= best == 1
+    found = await _last_times(query_history, f"timestamp({up}) and {up} == 1", now)
+    for one, _, at in _of_instances(seen, found):
+        one.up_at = at if one.up_at is None else max(one.up_at, at)
+    for window in _WINDOWS:
+        found = await query_history(f"min_over_time(timestamp({up})[{window}])", now)
+        for one, _, at in _of_instances(seen, found):
+            one.first_try = at if one.first_try is None else min(one.first_try, at)
+    found = await query_history(f"count_over_time(scrape_duration_seconds{only}[{_WINDOW}])", now)
+    for one, _, _ in _of_instances(seen, found):
+        one.was_scraped = True
+
+
+async def _look_up_identity(
+    query_history: HistoryQuery, only: str, now: float, seen: dict[str, LastSeen], names: Iterable[str]
+) -> None:
+    """Whole GPUs come before their instances: the last of each says which were there to the end."""
+    for name in names:
+        found = list(await query_history(f"count_over_time({name}{only}[{_WINDOW}])", now))
+        times = {
+            _key(labels): at for labels, at in await _last_times(query_history, f"timestamp({name}{only})", now)
+        }
+        dated = [
+            (one, labels, times.get(_key(labels), one.node_at)) for one, labels, _ in _of_instances(seen, found)
+        ]
+        for one, _, at in dated:
+            one.node_at = max(one.node_at, at)
+        for one, labels, at in dated:
+            if at > one.node_at - LOOK_BACK_SECONDS:
+                one.samples.append((name, labels, 1.0))
+
+
+async def _last_times(query_history: HistoryQuery, times: str, now: float) -> list[Found]:
+    """The latest of each series of timestamps."""
+    found = []
+    for window in _WINDOWS:
+        found += list(await query_history(f"max_over_time(({times})[{window}])", now))
+    return sorted(found, key=lambda one: one[1])
+
+
+def _key(labels: Mapping[str, str]) -> frozenset[tuple[str, str]]:
+    return frozenset((name, value) for name, value in labels.items() if name != "__name__")
+
 
 REFRESH_SECONDS: Final = 5.0
 EXPLAIN_SECONDS: Final = 10.0
@@ -45,7 +158,7 @@ def _present(samples: Iterable[Sample]) -> dict[str, tuple[str, float]]:
     return {
         labels.get("instance", ""): (labels.get("job", ""), taken_at)
         for name, labels, taken_at in samples
-        if name == SNAPSHOT_METRIC
+        if name == TAKEN_AT
     }
 
 
@@ -225,16 +338,11 @@ class HistoryLookup:
             self._episode.succeeded()
 
 
-_TELLING: Final = frozenset({SNAPSHOT_METRIC, "gpuscope_source_up", "gpuscope_gpu_info"})
-
-
 def _nodes_without_readings(samples: Iterable[Sample]) -> set[str]:
     present, not_answering, read = set(), set(), set()
     for name, labels, value in samples:
-        if name not in _TELLING:
-            continue
         instance = labels.get("instance", "")
-        if name == SNAPSHOT_METRIC:
+        if name == TAKEN_AT:
             present.add(instance)
         elif name == "gpuscope_source_up" and value == 0:
             not_answering.add(instance)
@@ -257,7 +365,7 @@ class UnreadGpus:
         self._max_subjects = (limits or Limits()).live_max_subjects
         self._clock = clock
         self._unread: set[str] = set()
-        self._found: dict[str, LastRead] = {}  # by instance; queried once while its GPUs are not read
+        self._found: dict[str, LastSeen] = {}  # by instance; queried once while its GPUs are not read
         self._lookup = HistoryLookup(self._look_up_some, "GPUs that are not read cannot be looked up")
 
     async def find_missing(self, samples: Iterable[Sample]) -> Missing:
@@ -266,10 +374,10 @@ class UnreadGpus:
         if not self._unread <= self._found.keys():
             await self._lookup.run()
         now = self._clock()
-        recent = {one: last for one, last in self._found.items() if now - last.read_at < DAY_SECONDS}
+        recent = {one: last for one, last in self._found.items() if now - last.node_at < DAY_SECONDS}
         return Missing(
             samples=[sample for last in recent.values() for sample in last.samples],
-            unread={instance: last.read_at for instance, last in recent.items()},
+            unread={instance: last.node_at for instance, last in recent.items()},
         )
 
     async def _look_up_some(self) -> None:

@@ -10,9 +10,9 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
-from typing import Final, TypedDict
+from typing import Final
 
 from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.go_quote import quote
@@ -27,11 +27,9 @@ from gpuscope.history.engines.query_engine import (
 from gpuscope.history.promql.result import Vector
 from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.facts import ProcessFacts
-from gpuscope.judge.checks.finding import FindingOwner
+from gpuscope.judge.checks.finding import SubjectKey
 from gpuscope.judge.checks.findings import main_owner
-from gpuscope.judge.checks.judgement import EVALUATED, JudgedMoment, Judgement
-from gpuscope.judge.checks.open_episodes import OpenEpisode
-from gpuscope.judge.checks.states import GpuKey
+from gpuscope.judge.checks.judgement import EVALUATED, JudgedMoment, Judgement, OpenEpisode
 from gpuscope.judge.checks.use_checks import IDLE_KINDS
 from gpuscope.judge.reports.findings.finding_ledger import FindingLedger
 
@@ -44,12 +42,7 @@ MAX_LOOKED_UP: Final = 100
 """Lost GPUs whose owners are looked up."""
 
 
-class _QueryLimits(TypedDict):
-    max_series: int
-    timeout_seconds: float
-
-
-class Judging:
+class Judging(Judgement):
     def __init__(
         self,
         engine: QueryEngine,
@@ -58,42 +51,25 @@ class Judging:
         clock: Callable[[], float] = time.time,
         checks: Sequence[Check] = EVALUATED,
     ) -> None:
+        super().__init__(checks)
         self._engine = engine
         self._ledger = ledger
-        self._limits: _QueryLimits = {
-            "max_series": (limits or Limits()).live_max_subjects,
-            "timeout_seconds": TIMEOUT_SECONDS,
-        }
+        self._max_series = (limits or Limits()).live_max_subjects
         self._clock = clock
-        self._judgement = Judgement(checks)
-        self._owners: dict[GpuKey, FindingOwner] = {}
         self.idle: JudgedMoment | None = None
         """When those checks were last evaluated that say who leaves GPUs idle; for the idle policy's thread."""
         self._evaluated = asyncio.Event()
         self._episode = EpisodeLog(log, "checks")
 
     @property
-    def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
-        return self._judgement.others
+    def version(self) -> Hashable:
+        return super().version, 0 if self._ledger is None else self._ledger.version
 
-    @property
-    def owners_before(self) -> dict[GpuKey, FindingOwner]:
-        return self._owners
-
-    @property
-    def not_known(self) -> Mapping[str, str]:
-        return self._judgement.not_known
-
-    @property
-    def version(self) -> tuple[int, int]:
-        """Another value when the open episodes may have changed."""
-        return self._judgement.version, 0 if self._ledger is None else self._ledger.version
-
-    def open_now(self) -> list[OpenEpisode]:
+    def open_now(self, began: Mapping[SubjectKey, float] | None = None) -> list[OpenEpisode]:
         if self._ledger is None:
-            return self._judgement.open_now()
+            return super().open_now(began)
         stretches = self._ledger.open_stretches()
-        episodes = self._judgement.open_now({subject: stretch.began for subject, stretch in stretches.items()})
+        episodes = super().open_now({subject: stretch.began for subject, stretch in stretches.items()})
         losses = {subject: stretch.loss for subject, stretch in stretches.items()}
         return [replace(episode, loss=losses.get(episode.condition.subject)) for episode in episodes]
 
@@ -109,14 +85,21 @@ class Judging:
             self._evaluated.set()
             return
         at = self._clock()
-        due = self._judgement.due(at)
-        found = await instants(self._engine, [check.promql for check in due], int(at * 1000), **self._limits)
-        for check, vector in zip(due, found, strict=True):
+        due = self.due(at)
+        queries = [check.promql for check in due]
+        vectors = await instants(
+            self._engine,
+            queries,
+            int(at * 1000),
+            max_series=self._max_series,
+            timeout_seconds=TIMEOUT_SECONDS,
+        )
+        for check, vector in zip(due, vectors, strict=True):
             await self._take(check, vector, at)
         self._log_failures()
         if any(check.kind in IDLE_KINDS for check in due):
             # Who acts on it does not act on the result before a failure, which findings show for a minute more.
-            not_known = {**self.not_known, **self._judgement.failed}
+            not_known = {**self.not_known, **self.failed}
             self.idle = JudgedMoment(at, self.open_now(), not_known)
         self._evaluated.set()
 
@@ -132,15 +115,17 @@ class Judging:
             others = await or_why_not(self._instant(check.others, at))
         if isinstance(vector, EngineError) or isinstance(others, EngineError):
             failed = vector if isinstance(vector, EngineError) else others
-            self._judgement.fail(check, str(failed), self._clock())
+            self.fail(check, str(failed), self._clock())
             return
-        self._judgement.apply(check, vector, at, others)
-        self._judgement.expire(self._clock())
+        self.apply(check, vector, at, others)
+        self.expire(self._clock())
         if check.kind == "gpu_lost" and vector.labels:
             await self._look_up_owners()
 
     async def _instant(self, promql: str, at: float) -> Vector:
-        return await self._engine.instant(promql, int(at * 1000), **self._limits)
+        return await self._engine.instant(
+            promql, int(at * 1000), max_series=self._max_series, timeout_seconds=TIMEOUT_SECONDS
+        )
 
     async def _look_up_owners(self) -> None:
         """Who was on a GPU when it was lost: the owner of the process with the most memory."""
@@ -149,8 +134,8 @@ class Judging:
             for episode in self.open_now()
             if episode.condition.check.kind == "gpu_lost"
         }
-        self._owners = {key: owner for key, owner in self._owners.items() if key in lost}
-        unknown = sorted((key, since) for key, since in lost.items() if since and key not in self._owners)
+        self.owners_before = {key: owner for key, owner in self.owners_before.items() if key in lost}
+        unknown = sorted((key, since) for key, since in lost.items() if since and key not in self.owners_before)
         for (instance, uuid), since in unknown[:MAX_LOOKED_UP]:
             only = f"instance={quote(instance)},uuid={quote(uuid)}"
             try:
@@ -165,12 +150,11 @@ class Judging:
             ]
             owner = main_owner(processes)
             if owner is not None:
-                self._owners[instance, uuid] = owner
+                self.owners_before[instance, uuid] = owner
 
     def _log_failures(self) -> None:
-        failed = self._judgement.failed
-        if failed:
-            kind, reason = next(iter(failed.items()))
-            self._episode.failed(f"{len(failed)} cannot be evaluated, for example {kind}: {reason}")
+        if self.failed:
+            kind, reason = next(iter(self.failed.items()))
+            self._episode.failed(f"{len(self.failed)} cannot be evaluated, for example {kind}: {reason}")
         else:
             self._episode.succeeded()

@@ -11,16 +11,18 @@ import asyncio
 import time
 import zlib
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import orjson
 
+from gpuscope.base.errors import GpuscopeError
+from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.checks.facts import NOTHING_MISSING, Missing, Sample
 from gpuscope.serve.api_types.findings_json import FindingJson, FindingsAnswer
-from gpuscope.serve.api_types.live_json import LivePicture
+from gpuscope.serve.api_types.live_json import LiveNode, LivePicture
 from gpuscope.serve.live.fleet_judge import FleetJudge, JudgedFleet
 from gpuscope.serve.live.fleet_samples import FleetSamples, PresenceSamples, SortLater
 from gpuscope.serve.live.picture import LivePictures
@@ -233,4 +235,40 @@ def _cost_until(finding: FindingJson, now: float) -> FindingJson:
         **finding,
         "cost_gpu_hours": round(cost + gpus * max(0.0, now - at) / 3600, 3),
         "cost_at": max(at, now),
+    }
+
+
+class PushedTargets:
+    """Nodes that send by remote write, as `/api/v1/targets` shows targets: nodes of the picture that are no
+    targets of the scraper and that this process does not collect itself. Only the time of their last sample is
+    known, neither a URL nor an interval."""
+
+    def __init__(self, newest_picture: Callable[[], Awaitable[LivePicture]]) -> None:
+        self._newest_picture = newest_picture
+
+    async def targets_json(self, instances: Collection[str]) -> list[dict[str, Any]]:
+        """Without the nodes of `instances`, which are targets of another kind."""
+        try:
+            picture = await self._newest_picture()
+        except GpuscopeError:  # the page has the reason, and the other targets are known without the picture
+            return []
+        return [_target_json(node) for node in picture["nodes"] if node["instance"] not in instances]
+
+
+def _target_json(node: LiveNode) -> dict[str, Any]:
+    last_sample = node["gone"]["since"] if "gone" in node else node.get("taken_at", 0.0)
+    is_silent = "gone" in node or node["stale"]
+    labels = {"job": node.get("job", ""), "instance": node["instance"]}
+    return {
+        "discoveredLabels": labels,
+        "labels": labels,
+        "scrapePool": labels["job"],
+        "scrapeUrl": "",
+        "globalUrl": "",
+        "lastError": f"no sample since {to_rfc3339(last_sample)}" if is_silent else "",
+        "lastScrape": to_rfc3339(last_sample),
+        "lastScrapeDuration": 0,
+        "health": "down" if is_silent else "up",
+        "scrapeInterval": "",
+        "scrapeTimeout": "",
     }

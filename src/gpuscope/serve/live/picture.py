@@ -9,12 +9,13 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, TypeVar
 
 from gpuscope.judge.checks.facts import (
     IDLE_SECONDS,
     TAKEN_AT,
     Gone,
+    GoneTarget,
     GpuFacts,
     NodeFacts,
     ProcessFacts,
@@ -22,12 +23,11 @@ from gpuscope.judge.checks.facts import (
     node_name,
     numbers_from,
 )
-from gpuscope.judge.checks.finding import Argument, Finding
-from gpuscope.judge.checks.gpu_counts import CountedGpu, count_gpus
-from gpuscope.judge.checks.states import GpuKey, GpuState, State
+from gpuscope.judge.checks.finding import Finding, GpuKey
+from gpuscope.judge.checks.states import CountedGpu, GpuState, State, count_gpus
 from gpuscope.judge.checks.thresholds import NODE_CLOCK_SECONDS
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.serve.api_types.findings_json import FindingJson
+from gpuscope.serve.api_types.findings_json import FindingJson, FindingOwnerJson
 from gpuscope.serve.api_types.live_json import (
     GoneJson,
     GoneTargetJson,
@@ -46,52 +46,45 @@ T = TypeVar("T")
 _MAX_TIME: Final = 253_402_300_800.0
 """The year 10000: later times cannot be written in RFC 3339."""
 
-GpuNumber = Literal["busy", "memory_used", "memory_total", "power", "sm", "tensor", "dram"]
-_GPU_NUMBERS: Final[tuple[tuple[GpuNumber, str], ...]] = (
-    ("busy", "gpuscope_gpu_utilization_ratio"),
-    ("memory_used", "gpuscope_gpu_memory_used_bytes"),
-    ("memory_total", "gpuscope_gpu_memory_total_bytes"),
-    ("power", "gpuscope_gpu_power_watts"),
-    ("sm", "gpuscope_gpu_sm_active_ratio"),
-    ("tensor", "gpuscope_gpu_tensor_active_ratio"),
-    ("dram", "gpuscope_gpu_dram_active_ratio"),
-)
-_NODE_TEXTS: Final[tuple[Literal["job", "version"], ...]] = ("job", "version")
-NodeNumber = Literal["gpus_seen", "gpus_expected", "cpu", "load1", "memory_total"]
-_NODE_NUMBERS: Final[tuple[tuple[NodeNumber, str], ...]] = (
-    ("gpus_seen", "gpuscope_gpus_seen"),
-    ("gpus_expected", "gpuscope_gpus_expected"),
-    ("cpu", "gpuscope_node_cpu_utilization_ratio"),
-    ("load1", "node_load1"),
-    ("memory_total", "node_memory_MemTotal_bytes"),
-)
-SessionNumber = Literal[
-    "memory", "sm", "since", "cpu", "run", "busiest_thread", "io_wait", "network_wait", "resident_memory",
-    "children", "children_cpu",
-]  # fmt: skip
-_SESSION_NUMBERS: Final[tuple[tuple[SessionNumber, str], ...]] = (
-    ("memory", "gpuscope_process_memory_bytes"),
-    ("sm", "gpuscope_process_sm_ratio"),
-    ("since", "gpuscope_process_start_time_seconds"),
-    ("cpu", "gpuscope_process_cpu_ratio"),
-    ("run", "gpuscope_process_run_ratio"),
-    ("busiest_thread", "gpuscope_process_busiest_thread_ratio"),
-    ("io_wait", "gpuscope_process_io_wait_ratio"),
-    ("network_wait", "gpuscope_process_network_wait_ratio"),
-    ("resident_memory", "gpuscope_process_resident_memory_bytes"),
-    ("children", "gpuscope_process_children"),
-    ("children_cpu", "gpuscope_process_children_cpu_ratio"),
-)
-SessionText = Literal["type", "command", "user", "namespace", "pod", "container", "job"]
-_SESSION_TEXTS: Final[tuple[tuple[SessionText, str], ...]] = (
-    ("type", "type"),
-    ("command", "command"),
-    ("user", "user"),
-    ("namespace", "namespace"),
-    ("pod", "pod"),
-    ("container", "container"),
-    ("job", "slurm_job"),  # the label `job` is the scrape job's, in every Prometheus
-)
+_GPU_NUMBERS: Final = {
+    "busy": "gpuscope_gpu_utilization_ratio",
+    "memory_used": "gpuscope_gpu_memory_used_bytes",
+    "memory_total": "gpuscope_gpu_memory_total_bytes",
+    "power": "gpuscope_gpu_power_watts",
+    "sm": "gpuscope_gpu_sm_active_ratio",
+    "tensor": "gpuscope_gpu_tensor_active_ratio",
+    "dram": "gpuscope_gpu_dram_active_ratio",
+}
+_NODE_TEXTS: Final = {"job": "job", "version": "version"}
+_NODE_NUMBERS: Final = {
+    "gpus_seen": "gpuscope_gpus_seen",
+    "gpus_expected": "gpuscope_gpus_expected",
+    "cpu": "gpuscope_node_cpu_utilization_ratio",
+    "load1": "node_load1",
+    "memory_total": "node_memory_MemTotal_bytes",
+}
+_SESSION_NUMBERS: Final = {
+    "memory": "gpuscope_process_memory_bytes",
+    "sm": "gpuscope_process_sm_ratio",
+    "since": "gpuscope_process_start_time_seconds",
+    "cpu": "gpuscope_process_cpu_ratio",
+    "run": "gpuscope_process_run_ratio",
+    "busiest_thread": "gpuscope_process_busiest_thread_ratio",
+    "io_wait": "gpuscope_process_io_wait_ratio",
+    "network_wait": "gpuscope_process_network_wait_ratio",
+    "resident_memory": "gpuscope_process_resident_memory_bytes",
+    "children": "gpuscope_process_children",
+    "children_cpu": "gpuscope_process_children_cpu_ratio",
+}
+_SESSION_TEXTS: Final = {
+    "type": "type",
+    "command": "command",
+    "user": "user",
+    "namespace": "namespace",
+    "pod": "pod",
+    "container": "container",
+    "job": "slurm_job",  # the label `job` is the scrape job's, in every Prometheus
+}
 MAX_EVIDENCE_CHARACTERS: Final = 16_384
 """A query of 8 GPUs takes 2,000."""
 _EARLIER_STATES: Final[dict[str, ProcessState]] = {"active": "active", "idle": "idle", "unknown": "unknown"}
@@ -138,10 +131,7 @@ class LivePictures:
             "gpus": gpus,
             "sessions": _joined(shown, [one.sessions for one in shown], _session_place),
             "jobs": live_jobs(judged, frozenset().union(*(row.jobs for row in rows))),
-            "targets": [
-                _target(target.job, target.instance, target.url, target.gone)
-                for target in judged.missing.targets
-            ],
+            "targets": [_target(target) for target in judged.missing.targets],
             "findings": self._findings_json(judged.findings),
         }
         if taken := [node["taken_at"] for node in nodes if "taken_at" in node]:
@@ -246,38 +236,23 @@ def _node_rows(judged: JudgedNode, findings: Sequence[Finding], now: float) -> _
     )
 
 
-def _shown_argument(argument: Argument) -> Argument:
-    return shown_text(argument) if isinstance(argument, str) else argument
-
-
 def finding_json(finding: Finding) -> FindingJson:
-    owner = finding.owner
-    return {
-        "id": finding.id,
-        "kind": finding.kind,
-        "severity": finding.severity.value,
-        "node": shown_text(finding.node),
-        "gpus": list(map(shown_text, finding.gpus)),
-        "uuids": list(map(shown_text, finding.uuids)),
-        "owner": {
-            "kind": owner.kind,
-            "namespace": shown_text(owner.namespace),
-            "name": shown_text(owner.name),
-            "user": shown_text(owner.user),
-        },
-        "since": finding.since,
-        "until": finding.until,
-        "cost_gpu_hours": finding.cost_gpu_hours,
-        "wasted_gpus": finding.wasted_gpus,
-        "cost_at": finding.cost_at,
-        "why": shown_text(finding.why),
-        "why_key": finding.why_key,
-        "args": {name: _shown_argument(argument) for name, argument in finding.args.items()},
-        "next": shown_text(finding.next),
-        "next_key": finding.next_key,
-        # Half a query is none.
-        "evidence": finding.evidence if len(finding.evidence) <= MAX_EVIDENCE_CHARACTERS else "",
-    }
+    shown: Any = {name: _shown(getattr(finding, name)) for name in FindingJson.__annotations__}
+    owner = {name: _shown(getattr(finding.owner, name)) for name in FindingOwnerJson.__annotations__}
+    # Half a query is none.
+    evidence = finding.evidence if len(finding.evidence) <= MAX_EVIDENCE_CHARACTERS else ""
+    shown |= {"severity": finding.severity.value, "owner": owner, "evidence": evidence}
+    made: FindingJson = shown
+    return made
+
+
+def _shown(value: Any) -> Any:
+    """As JSON has it; texts as `shown_text` has them."""
+    if isinstance(value, Mapping):
+        return {name: _shown(part) for name, part in value.items()}
+    if isinstance(value, tuple):
+        return [_shown(part) for part in value]
+    return shown_text(value) if isinstance(value, str) else value
 
 
 def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> LiveNode:
@@ -294,12 +269,8 @@ def _node(instance: str, node: NodeFacts, now: float, gone: Gone | None) -> Live
         taken_at = counted  # the node's clock is off
     if taken_at is not None and 0 <= taken_at < _MAX_TIME:  # a node may send anything
         shown["taken_at"] = taken_at
-    for text in _NODE_TEXTS:
-        if node.labels.get(text):
-            shown[text] = shown_text(node.labels[text])
-    for key, metric in _NODE_NUMBERS:
-        if metric in node.plain:
-            shown[key] = node.plain[metric]
+    shown.update(_known_texts(_NODE_TEXTS, node.labels))
+    shown.update(_known_numbers(_NODE_NUMBERS, node.plain))
     available = node.plain.get("node_memory_MemAvailable_bytes")
     if available is not None and "memory_total" in shown:
         shown["memory_used"] = shown["memory_total"] - available
@@ -312,15 +283,17 @@ def _gone(gone: Gone) -> GoneJson:
     return {"since": gone.since, "why": shown_text(gone.why), "answered": gone.answered}
 
 
-def _target(job: str, instance: str, url: str, gone: Gone) -> GoneTargetJson:
-    return {
-        "job": shown_text(job),
-        "instance": shown_text(instance),
-        "url": shown_text(url),
-        "since": gone.since,
-        "why": shown_text(gone.why),
-        "answered": gone.answered,
-    }
+def _known_texts(names: Mapping[str, str], labels: Mapping[str, str]) -> Any:
+    return {name: shown_text(labels[label]) for name, label in names.items() if labels.get(label)}
+
+
+def _known_numbers(names: Mapping[str, str], numbers: Mapping[str, float]) -> Any:
+    return {name: numbers[metric] for name, metric in names.items() if metric in numbers}
+
+
+def _target(target: GoneTarget) -> GoneTargetJson:
+    job, instance, url = map(shown_text, (target.job, target.instance, target.url))
+    return {"job": job, "instance": instance, "url": url, **_gone(target.gone)}
 
 
 def _session(process: ProcessFacts, key: tuple[str, str, str], node: str, read_at: float) -> LiveSession:
@@ -336,12 +309,8 @@ def _session(process: ProcessFacts, key: tuple[str, str, str], node: str, read_a
     }
     if active is None:
         row["state"] = _EARLIER_STATES.get(labels.get("state", ""), "unknown")
-    for text_key, label in _SESSION_TEXTS:
-        if labels.get(label):
-            row[text_key] = shown_text(labels[label])
-    for number_key, metric in _SESSION_NUMBERS:
-        if metric in numbers:
-            row[number_key] = numbers[metric]
+    row.update(_known_texts(_SESSION_TEXTS, labels))
+    row.update(_known_numbers(_SESSION_NUMBERS, numbers))
     if row["state"] == "idle" and IDLE_SECONDS in numbers:
         row["idle_since"] = read_at - numbers[IDLE_SECONDS]
     return row
@@ -404,9 +373,7 @@ def _gpu(gpu: GpuFacts, node: str, state: GpuState) -> LiveGpu:
         shown["pods"] = sorted(map(shown_text, pods))
     if gpu.parent_uuid:
         shown["parent"], shown["profile"] = map(shown_text, (gpu.parent_uuid, labels.get("profile", "")))
-    for key, metric in _GPU_NUMBERS:
-        if metric in numbers:
-            shown[key] = numbers[metric]
+    shown.update(_known_numbers(_GPU_NUMBERS, numbers))
     limit = gpu.number("gpuscope_gpu_power_limit_watts", "enforced")
     if limit is not ABSENT:
         shown["power_limit"] = limit

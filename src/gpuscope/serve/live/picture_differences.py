@@ -39,6 +39,7 @@ COLUMNS: Final[StreamColumns] = {
     "sessions": {"sm": _RATIO, "memory": _MEBIBYTES},
 }
 
+_STEPS: Final[Mapping[str, Any]] = COLUMNS
 _LETTERS: Final = bytes(code for code in range(ord("#"), ord("~")) if code != ord("\\"))
 _MAX_STEP: Final = (len(_LETTERS) - 1) // 2
 _FAR: Final = ord("~")
@@ -70,45 +71,34 @@ class LiveTables:
     """A picture that the next one can be compared with."""
 
     picture: LivePicture
-    nodes: LiveTable
-    gpus: LiveTable
-    sessions: LiveTable
-    jobs: LiveTable
-    findings: LiveTable
+    by_name: Mapping[str, LiveTable]
 
 
-_KEYS: Final[dict[str, Callable[[Row], object]]] = {
-    "nodes": itemgetter("instance"),
-    "gpus": itemgetter("uuid"),
-    "sessions": itemgetter("node", "uuid", "pid"),
-    "jobs": itemgetter("job"),
-    "findings": itemgetter("id"),
+_ROWS: Final[dict[str, tuple[type, Callable[[Row], object]]]] = {
+    "nodes": (LiveNode, itemgetter("instance")),
+    "gpus": (LiveGpu, itemgetter("uuid")),
+    "sessions": (LiveSession, itemgetter("node", "uuid", "pid")),
+    "jobs": (LiveJob, itemgetter("job")),
+    "findings": (FindingJson, itemgetter("id")),
 }
+"""The lists of a picture: their rows, and by which key a row is found again."""
 
 
 def to_tables(picture: LivePicture, before: LiveTables | None = None) -> LiveTables:
     """Tables of a picture. What they have of rows that are also in `before`, as the same objects, is taken from
     there: of a large fleet, most rows are."""
-    old = (before.nodes, before.gpus, before.sessions, before.jobs, before.findings) if before else (None,) * 5
-    return LiveTables(
-        picture,
-        _table(LiveNode, "nodes", picture["nodes"], COLUMNS["nodes"], old[0]),
-        _table(LiveGpu, "gpus", picture["gpus"], COLUMNS["gpus"], old[1]),
-        _table(LiveSession, "sessions", picture["sessions"], COLUMNS["sessions"], old[2]),
-        _table(LiveJob, "jobs", picture["jobs"], {}, old[3]),
-        _table(FindingJson, "findings", picture["findings"], {}, old[4]),
-    )
+    lists: Mapping[str, Any] = picture
+    old = {} if before is None else before.by_name
+    return LiveTables(picture, {name: _table(name, lists[name], old.get(name)) for name in _ROWS})
 
 
-def _table(
-    kind: type, name: str, rows: Sequence[Any], steps_per_unit: Mapping[str, float], before: LiveTable | None
-) -> LiveTable:
+def _table(name: str, rows: Sequence[Any], before: LiveTable | None) -> LiveTable:
     if before is None or len(before.rows) != len(rows):
-        return _table_of(kind, name, rows, steps_per_unit)
+        return _table_of(name, rows)
     changed = [at for at, (old, new) in enumerate(zip(before.rows, rows, strict=True)) if old is not new]
     if 2 * len(changed) > len(rows):
-        return _table_of(kind, name, rows, steps_per_unit)
-    part = _table_of(kind, name, [rows[at] for at in changed], steps_per_unit)
+        return _table_of(name, rows)
+    part = _table_of(name, [rows[at] for at in changed])
     keys, rests = before.keys.copy(), before.rests.copy()
     for at, key, rest in zip(changed, part.keys, part.rests, strict=True):
         keys[at], rests[at] = key, rest
@@ -116,52 +106,41 @@ def _table(
     for column, steps in before.columns.items():
         columns[column] = steps.copy()
         columns[column][changed] = part.columns[column]
-    return LiveTable(keys, rows, rests, columns, steps_per_unit)
+    return LiveTable(keys, rows, rests, columns, before.steps_per_unit)
 
 
-def _table_of(kind: type, name: str, rows: Sequence[Any], steps_per_unit: Mapping[str, float]) -> LiveTable:
-    absent = float("nan")
+def _table_of(name: str, rows: Sequence[Any]) -> LiveTable:
+    absent, (kind, key) = float("nan"), _ROWS[name]
+    steps_per_unit = _STEPS.get(name, {})
     columns = {
         column: np.rint(np.array([row.get(column, absent) for row in rows], dtype=np.float64) * per_unit)
         for column, per_unit in steps_per_unit.items()
     }
     names = [annotation for annotation in kind.__annotations__ if annotation not in steps_per_unit]
     rests = [tuple(map(row.get, names)) for row in rows]
-    return LiveTable(list(map(_KEYS[name], rows)), rows, rests, columns, steps_per_unit)
+    return LiveTable(list(map(key, rows)), rows, rests, columns, steps_per_unit)
 
 
 def to_picture(tables: LiveTables) -> StreamPicture:
     picture: dict[str, Any] = dict(tables.picture)
-    for name in ("nodes", "gpus", "sessions"):
-        table: LiveTable = getattr(tables, name)
+    for name in COLUMNS:
+        table = tables.by_name[name]
         picture[name] = [table.full_row(at) for at in range(len(table.rows))]
     rounded: Any = picture
     return {"columns": COLUMNS, "picture": rounded}
 
 
 def difference(old: LiveTables, new: LiveTables) -> LiveDifference:
-    found: LiveDifference = {"now": new.picture["now"]}
-    if "taken_at" in new.picture:
-        found["taken_at"] = new.picture["taken_at"]
-    if old.picture["counts"] != new.picture["counts"]:
-        found["counts"] = new.picture["counts"]
-    if old.picture["left_out"] != new.picture["left_out"]:
-        found["left_out"] = new.picture["left_out"]
-    if old.picture["not_known"] != new.picture["not_known"]:
-        found["not_known"] = new.picture["not_known"]
-    if changes := _changes(old.nodes, new.nodes):
-        found["nodes"] = changes
-    if changes := _changes(old.gpus, new.gpus):
-        found["gpus"] = changes
-    if changes := _changes(old.sessions, new.sessions):
-        found["sessions"] = changes
-    if changes := _changes(old.jobs, new.jobs):
-        found["jobs"] = changes
-    if changes := _changes(old.findings, new.findings):
-        found["findings"] = changes
-    if old.picture["targets"] != new.picture["targets"]:
-        found["targets"] = new.picture["targets"]
-    return found
+    before, now = dict(old.picture), dict(new.picture)
+    found: Any = {name: now[name] for name in ("now", "taken_at") if name in now}
+    found |= {name: now[name] for name in ("counts", "left_out", "not_known") if now[name] != before[name]}
+    for name in _ROWS:
+        if changes := _changes(old.by_name[name], new.by_name[name]):
+            found[name] = changes
+    if now["targets"] != before["targets"]:
+        found["targets"] = now["targets"]
+    made: LiveDifference = found
+    return made
 
 
 def _changes(old: LiveTable, new: LiveTable) -> Any:

@@ -9,8 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final, Literal
 
-from gpuscope.judge.checks.facts import NodeFacts
-from gpuscope.judge.checks.slurm_facts import KnownJob, Labels
+from gpuscope.judge.checks.facts import KnownJob, Labels, NodeFacts
 from gpuscope.serve.api_types.live_json import LiveJob
 from gpuscope.serve.live.fleet_judge import JudgedFleet
 from gpuscope.serve.live.shown_text import shown_text

@@ -6,7 +6,7 @@ expressions as everywhere. What needs a longer past holds only where a number it
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 
@@ -14,10 +14,7 @@ from gpuscope.history.promql import Engine, PromQLError
 from gpuscope.history.promql.result import Vector
 from gpuscope.history.store.series_pairs import predicate
 from gpuscope.judge.checks.facts import Sample
-from gpuscope.judge.checks.finding import FindingOwner
 from gpuscope.judge.checks.judgement import Judgement
-from gpuscope.judge.checks.open_episodes import OpenEpisode
-from gpuscope.judge.checks.states import GpuKey
 from gpuscope.model.series import Labels, Matcher, Series
 
 KEPT_MS = 300_000
@@ -52,43 +49,24 @@ class RecentSamples:
         return found
 
 
-class SampleJudge:
+class SampleJudge(Judgement):
     def __init__(self) -> None:
+        super().__init__()
         self._samples = RecentSamples()
         self._engine = Engine(self._samples, skips_unneeded=True)
-        self._judgement = Judgement()
 
     def add(self, samples: Iterable[Sample], now: float) -> None:
         at_ms = int(now * 1000)
         self._samples.add(samples, at_ms)
-        for check in self._judgement.due(now):
+        for check in self.due(now):
             try:
                 vector = self._vector(check.promql, at_ms)
                 others = self._vector(check.others, at_ms) if check.others and vector.labels else None
             except PromQLError as error:
-                self._judgement.fail(check, str(error), now)
+                self.fail(check, str(error), now)
             else:
-                self._judgement.apply(check, vector, now, others)
+                self.apply(check, vector, now, others)
 
     def _vector(self, promql: str, at_ms: int) -> Vector:
         result = self._engine.instant(promql, at_ms)
         return result if isinstance(result, Vector) else Vector(at_ms, [], np.empty(0))
-
-    @property
-    def version(self) -> int:
-        return self._judgement.version
-
-    @property
-    def others(self) -> Mapping[str, Sequence[Mapping[str, str]]]:
-        return self._judgement.others
-
-    @property
-    def owners_before(self) -> Mapping[GpuKey, FindingOwner]:
-        return {}
-
-    @property
-    def not_known(self) -> Mapping[str, str]:
-        return self._judgement.not_known
-
-    def open_now(self) -> list[OpenEpisode]:
-        return self._judgement.open_now()

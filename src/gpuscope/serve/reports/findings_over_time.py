@@ -23,19 +23,24 @@ from gpuscope.base.errors import GpuscopeError, UsageError
 from gpuscope.base.limits import LIMITS_REACHED, Limits
 from gpuscope.judge.reports.findings.finding_ledger import WINDOW_MS, FindingLedger
 from gpuscope.judge.reports.findings.finding_windows import Window
-from gpuscope.judge.reports.findings.past_findings import FoldedKind, PastFinding, PastFindings, past_findings
+from gpuscope.judge.reports.findings.past_findings import PastFinding, PastFindings, past_findings
 from gpuscope.judge.reports.rates import Rates, parse_rates
 from gpuscope.judge.reports.report_range import ReportRange
 from gpuscope.judge.reports.report_sentence import ReportSentence
 from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
-from gpuscope.serve.api_types.findings_json import FoldedFindingsJson, PastFindingJson, PastFindingsAnswer
+from gpuscope.serve.api_types.findings_json import (
+    CoverageJson,
+    FoldedFindingsJson,
+    PastFindingJson,
+    PastFindingsAnswer,
+)
 from gpuscope.serve.http.messages import Request, Response
 from gpuscope.serve.live.live_fleet import LiveFleet
 from gpuscope.serve.live.picture import finding_json
+from gpuscope.serve.reports.report_answers import sentence_json, shaped
 from gpuscope.serve.reports.report_routes import read_range
-from gpuscope.serve.reports.usage_answer import sentence_json
 
 log = logging.getLogger("gpuscope.findings")
 
@@ -240,18 +245,16 @@ def answer_json(found: PastFindings) -> PastFindingsAnswer:
         "since": found.start_ms / 1000,
         "until": found.end_ms / 1000,
         "findings": [_past_finding_json(finding, found) for finding in found.findings],
-        "folded": [_folded_json(one) for one in found.folded],
+        "folded": [shaped(FoldedFindingsJson, folded) for folded in found.folded],
         "cost_gpu_hours": sum(costs_by_kind(found).values()),
         "cost": None,
         "unpriced_models": [model or "unknown" for model in found.unpriced_models],
-        "coverage": {
-            "gpus": coverage.gpus,
-            "gpu_hours": coverage.gpu_hours,
-            "known_gpu_hours": coverage.known_gpu_hours,
-            "missing_gpu_hours": coverage.missing_gpu_hours,
-            "missing": list(coverage.sentences),
-            "missing_keys": [sentence_json(sentence) for sentence in coverage.sentences],
-        },
+        "coverage": shaped(
+            CoverageJson,
+            coverage,
+            missing=list(coverage.sentences),
+            missing_keys=[sentence_json(sentence) for sentence in coverage.sentences],
+        ),
     }
     if found.rates is not None:
         answer["rate"] = found.rates.text
@@ -271,7 +274,3 @@ def _past_finding_json(one: PastFinding, found: PastFindings) -> PastFindingJson
         "jobs": list(one.jobs),
         "link": f"./#/explore?{urlencode({'q': one.finding.evidence, **ends})}",
     }
-
-
-def _folded_json(one: FoldedKind) -> FoldedFindingsJson:
-    return {"kind": one.kind, "count": one.count, "cost_gpu_hours": one.cost_gpu_hours, "cost": one.cost}

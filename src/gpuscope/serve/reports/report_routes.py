@@ -24,22 +24,19 @@ from gpuscope.history.engines.query_engine import EngineError, EngineQueryTimeou
 from gpuscope.judge.reports.findings.finding_windows import Window
 from gpuscope.judge.reports.rates import Rates, parse_co2_factor, parse_rates
 from gpuscope.judge.reports.receipt.job_question import JobNotFound, parse_job
-from gpuscope.judge.reports.receipt.receipt_html import receipt_page
 from gpuscope.judge.reports.receipt.receipt_reader import PastWindows, read_receipt
+from gpuscope.judge.reports.receipt.receipt_text import receipt_page
 from gpuscope.judge.reports.report_page import CONTENT_SECURITY_POLICY
 from gpuscope.judge.reports.report_range import ReportRange, parse_range
-from gpuscope.judge.reports.usage.rollup_hours import HistorySource
-from gpuscope.judge.reports.usage.usage import UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
-from gpuscope.judge.reports.usage.usage_html import to_html
+from gpuscope.judge.reports.usage.usage import UsageReport, parse_grouping
+from gpuscope.judge.reports.usage.usage_history import HistorySource
 from gpuscope.judge.reports.usage.usage_report import UsageQuestion, usage_report
-from gpuscope.judge.reports.usage.usage_text import to_csv
+from gpuscope.judge.reports.usage.usage_text import to_csv, to_html
 from gpuscope.serve.api.encode import failure
 from gpuscope.serve.api.responses import JSON
 from gpuscope.serve.api_types.report_json import ReportKind
 from gpuscope.serve.http.messages import Request, Response, Route
-from gpuscope.serve.reports.job_answer import job_answer
-from gpuscope.serve.reports.usage_answer import usage_answer
+from gpuscope.serve.reports.report_answers import job_answer, usage_answer
 
 MAX_SECONDS: Final = 300.0
 """For one report; a query's own time limit is usually reached first."""

@@ -18,8 +18,7 @@ from typing import Final
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, labelled_values
 from gpuscope.history.store.tick import belongs_to_node
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.judgement import JudgedMoment
-from gpuscope.judge.checks.open_episodes import without_explained
+from gpuscope.judge.checks.judgement import JudgedMoment, without_explained
 from gpuscope.judge.checks.thresholds import IDLE_FINDING_SECONDS
 from gpuscope.judge.checks.use_checks import IDLE_KINDS
 from gpuscope.judge.notify.idle_policy.job_nodes import (

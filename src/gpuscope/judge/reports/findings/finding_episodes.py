@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuscope.judge.checks.check import Check, Share, Subject
-from gpuscope.judge.checks.condition import SubjectKey
+from gpuscope.judge.checks.finding import GpuKey, SubjectKey
 from gpuscope.judge.reports.findings.finding_windows import STEP_MS, LostSpan, Window, continued
-from gpuscope.judge.reports.gpu_weights import GpuKey, GpuWeights
+from gpuscope.judge.reports.gpu_identities import GpuIdentities
 
 TimeSpan = tuple[int, int]
 
@@ -27,22 +27,22 @@ class Episode(LostSpan):
 def episodes_by_subject(
     windows: Sequence[Window],
     checks: Iterable[Check],
-    weights: GpuWeights,
+    identities: GpuIdentities,
     start_ms: int,
     end_ms: int,
     only: Collection[SubjectKey] | None = None,
 ) -> Iterator[tuple[Check, SubjectKey, list[Episode]]]:
     """Windows in the order of their times; `only` leaves out other subjects."""
     by_kind = {check.kind: check for check in checks}
-    spans = _spans_by_subject(windows, weights, only)
-    joining = _Joining(weights, spans, _first_seen(windows), end_ms)
+    spans = _spans_by_subject(windows, identities, only)
+    joining = _Joining(identities, spans, _first_seen(windows), end_ms)
     for subject, found in spans.items():
         check = by_kind.get(subject.kind)
         if check is None or (only is not None and subject not in only):
             continue
         episodes = joining.join(subject, found, check.lead_seconds)
         if check.subject in (Subject.NODE, Subject.SLURM_NODE) and check.share is not Share.NONE:
-            episodes = _without(episodes, _counted_elsewhere(check, subject, windows, weights))
+            episodes = _without(episodes, _counted_elsewhere(check, subject, windows, identities))
         clipped = (_clip(episode, start_ms, end_ms) for episode in episodes)
         if inside := [episode for episode in clipped if episode.end_ms > episode.start_ms]:
             yield check, subject, inside
@@ -57,14 +57,14 @@ def _first_seen(windows: Iterable[Window]) -> dict[GpuKey, int]:
 
 
 def _spans_by_subject(
-    windows: Sequence[Window], weights: GpuWeights, only: Collection[SubjectKey] | None
+    windows: Sequence[Window], identities: GpuIdentities, only: Collection[SubjectKey] | None
 ) -> dict[SubjectKey, list[LostSpan]]:
     """With `only`, those and the others of the same boards."""
-    boards = None if only is None else {weights.board((subject.instance, subject.uuid)) for subject in only}
+    boards = None if only is None else {identities.board(subject.gpu) for subject in only}
     spans: dict[SubjectKey, list[LostSpan]] = defaultdict(list)
     for window in windows:
         for subject, found in window.spans.items():
-            if boards is None or weights.board((subject.instance, subject.uuid)) in boards:
+            if boards is None or identities.board(subject.gpu) in boards:
                 spans[subject] += found
     return spans
 
@@ -75,12 +75,12 @@ class _Joining:
 
     def __init__(
         self,
-        weights: GpuWeights,
+        identities: GpuIdentities,
         spans: Mapping[SubjectKey, Iterable[LostSpan]],
         begins: Mapping[GpuKey, int],
         end_ms: int,
     ) -> None:
-        self._weights = weights
+        self._identities = identities
         self._begins = begins
         self._end_ms = end_ms
         self._claims: dict[GpuKey, list[tuple[GpuKey, LostSpan]]] = defaultdict(list)
@@ -88,11 +88,11 @@ class _Joining:
         for subject, found in spans.items():
             for span in found if subject.uuid else ():
                 if span.lost_seconds:
-                    self._claim((subject.instance, subject.uuid), span)
+                    self._claim(subject.gpu, span)
 
     def join(self, subject: SubjectKey, spans: Iterable[LostSpan], lead_seconds: float) -> list[Episode]:
         """Spans in the order of their times. One whose own age reaches back to the one before continues it."""
-        key = subject.instance, subject.uuid
+        key = subject.gpu
         joined: list[Episode] = []
         for span in continued([], spans):  # a window that ends does not end an episode
             lead_ms = int(1000 * (span.age_seconds or lead_seconds))
@@ -121,17 +121,21 @@ class _Joining:
         return granted
 
     def _claim(self, key: GpuKey, span: LostSpan) -> None:
-        self._claims[self._weights.board(key)].append((key, span))
+        self._claims[self._identities.board(key)].append((key, span))
 
     def _left(self, key: GpuKey, start_ms: int, end_ms: int) -> float:
         """What nothing has claimed yet: of the GPU or instance, and of its board."""
-        board, weight, seconds = self._weights.board(key), self._weights.weight(key), (end_ms - start_ms) / 1000
+        board, weight, seconds = (
+            self._identities.board(key),
+            self._identities.weight(key[1]),
+            (end_ms - start_ms) / 1000,
+        )
         own = used = 0.0
         for claimant, span in self._claims[board]:
             if span.end_ms > start_ms and span.start_ms < end_ms:
                 lost = span.lost_within(start_ms, end_ms)
                 own += lost if claimant in (key, board) else 0.0
-                used += lost * self._weights.weight(claimant)
+                used += lost * self._identities.weight(claimant[1])
         return seconds - own if not weight else min(seconds - own, (seconds - used) / weight)
 
 
@@ -163,12 +167,12 @@ def longest_run(spans: Iterable[LostSpan]) -> float:
 
 
 def _counted_elsewhere(
-    check: Check, subject: SubjectKey, windows: Sequence[Window], weights: GpuWeights
+    check: Check, subject: SubjectKey, windows: Sequence[Window], identities: GpuIdentities
 ) -> list[TimeSpan]:
     """When what a node loses is not lost, or is another finding's: each of its GPUs has another reporter, as
     when it also pushes; or the node of Slurm is one whose own agent is known to be down."""
     if check.subject is Subject.NODE:
-        others = [weights.other_reporters(board) for board in weights.boards(subject.instance)]
+        others = [identities.other_reporters(board) for board in identities.boards(subject.instance)]
         instances = {instance for keys in others for instance, _ in keys}
         # Of a node that is down under two addresses, the first by name has the loss.
         earlier = [
@@ -178,7 +182,7 @@ def _counted_elsewhere(
     explaining = [
         SubjectKey(kind, instance, "", ())
         for kind in check.explained_by
-        for instance in weights.instances(subject.instance)
+        for instance in identities.instances(subject.instance)
     ]
     return _times(windows, explaining)
 

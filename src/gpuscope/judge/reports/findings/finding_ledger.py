@@ -17,8 +17,7 @@ from typing import Final
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.checks.check import Check
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
-from gpuscope.judge.checks.condition import SubjectKey
-from gpuscope.judge.checks.finding import Loss
+from gpuscope.judge.checks.finding import Loss, SubjectKey
 from gpuscope.judge.reports.findings.finding_episodes import Episode, episodes_by_subject
 from gpuscope.judge.reports.findings.finding_windows import (
     OBSERVED,
@@ -29,7 +28,7 @@ from gpuscope.judge.reports.findings.finding_windows import (
     read_window,
     run_inline,
 )
-from gpuscope.judge.reports.gpu_weights import GpuWeights
+from gpuscope.judge.reports.gpu_identities import GpuIdentities
 
 WINDOW_MS: Final = 6 * 3_600_000
 LAG_MS: Final = 60_000
@@ -155,14 +154,14 @@ class FindingLedger:
         if tail is None or self.filled_until_ms() is not None:
             return {}
         windows = self._contiguous()
-        weights = GpuWeights(window.gpus for window in windows)
+        identities = GpuIdentities(labels for window in windows for labels in window.gpus.values())
         is_open = {
             subject: spans[-1].lost_seconds / ((spans[-1].end_ms - spans[-1].start_ms) / 1000)
             for subject, spans in tail.spans.items()
             if spans[-1].end_ms >= tail.end_ms - STEP_MS
         }
         only = {subject for window in windows for subject in window.spans if subject.whole in is_open}
-        known = episodes_by_subject(windows, self._checks, weights, windows[0].start_ms, tail.end_ms, only)
+        known = episodes_by_subject(windows, self._checks, identities, windows[0].start_ms, tail.end_ms, only)
         by_whole: dict[SubjectKey, list[tuple[Check, SubjectKey, list[Episode]]]] = defaultdict(list)
         for check, subject, episodes in known:
             by_whole[subject.whole].append((check, subject, episodes))
@@ -177,7 +176,7 @@ class FindingLedger:
                 continue
             lost = rate = 0.0
             for check, subject, episodes in parts:
-                gpus = weights.total(check, subject)
+                gpus = identities.total(check, subject)
                 lost += gpus * sum(episode.lost_within(last.start_ms, tail.end_ms) for episode in episodes)
                 rate += gpus * is_open.get(subject, 0.0)
             loss = Loss(lost, rate, tail.end_ms / 1000) if whole in costed else None

@@ -28,10 +28,10 @@ from gpuscope.history.promql.frame import Bools, Floats
 from gpuscope.history.promql.result import Matrix
 from gpuscope.judge.checks.check import OWNER_LABELS, Check, Share, Subject
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.condition import Owner, SubjectKey, lost_key, subject_key
+from gpuscope.judge.checks.finding import GpuKey, Owner, SubjectKey, lost_key, subject_key
 from gpuscope.judge.checks.use_checks import NOT_SERVICES
+from gpuscope.judge.reports.gpu_identities import GpuIdentities, gpu_key
 from gpuscope.judge.reports.gpu_reporters import ReportedSpan, take_turns
-from gpuscope.judge.reports.gpu_weights import GpuKey, GpuWeights
 
 STEP_MS: Final = 60_000
 MAX_WINDOW_MS: Final = 86_400_000
@@ -177,11 +177,10 @@ def continued(before: Iterable[LostSpan], after: Iterable[LostSpan]) -> list[Los
 
 
 async def _gpu_labels(engine: QueryEngine, start_ms: int, end_ms: int) -> dict[GpuKey, dict[str, str]]:
-    found = {}
+    found: dict[GpuKey, dict[str, str]] = {}
     for metric in ("gpuscope_gpu_info", "gpuscope_mig_info"):
         infos = await engine.instant(f"last_over_time({metric}[{duration_text(end_ms - start_ms)}])", end_ms)
-        for labels, _ in labelled_values(infos):
-            found[labels.get("instance", ""), labels.get("uuid", "")] = labels
+        found |= {gpu_key(labels): labels for labels, _ in labelled_values(infos)}
     return found
 
 
@@ -193,7 +192,7 @@ class _Claims:
         self._window = window
         self._steps = (window.end_ms - window.start_ms) // STEP_MS
         self._window.read_counts = [0] * self._steps
-        self._weights = GpuWeights([window.gpus])
+        self._identities = GpuIdentities()
         self._claimed: dict[GpuKey, Floats] = {}
         """Shares of boards and instances; of a board without those of its instances."""
         self._used: dict[GpuKey, Floats] = {}
@@ -201,24 +200,23 @@ class _Claims:
         self._held: dict[str, dict[str, dict[str, Bools]]] = {}
         """By kind, instance or name of the node, and UUID: when it held, for those that explain others."""
         self._memory: dict[GpuKey, dict[Owner, Floats]] = {}
-        self._names: dict[str, str] = {}
         self._turns: Mapping[GpuKey, Bools] = {}
         """Of GPUs with several reporters: the steps that are with each."""
 
     def observe(self, seen: Matrix, with_processes: Matrix, memory: Matrix) -> None:
         self._window.read_counts = seen.present.sum(axis=0).tolist()
-        self._weights = GpuWeights([self._window.gpus])
+        self._identities = GpuIdentities(self._window.gpus.values())
         self._turns = _turns(self._window, seen)
         for found, kept in ((seen, self._window.observed), (with_processes, self._window.with_processes)):
             for labels, present in zip(found.labels, found.present, strict=True):
-                key = _gpu_key(dict(labels))
+                key = gpu_key(dict(labels))
                 in_turn = self._in_turn(key, present)
                 if spans := _spans(self._window, in_turn, in_turn):
                     kept.setdefault(key, []).extend(spans)
         for pairs, values, present in zip(memory.labels, memory.values, memory.present, strict=True):
             owned = dict(pairs)
             owner = tuple([owned.get(name, "") for name in OWNER_LABELS])
-            self._memory.setdefault(_gpu_key(owned), {})[owner] = np.where(present, values, 0.0)
+            self._memory.setdefault(gpu_key(owned), {})[owner] = np.where(present, values, 0.0)
 
     def _in_turn(self, key: GpuKey, share: _Share) -> _Share:
         turns = self._turns.get(key)
@@ -232,12 +230,12 @@ class _Claims:
             subject = subject_key(check, dict(labels))
             if check.value_is_age:
                 ages[subject] = np.maximum(ages.get(subject, 0.0), np.where(present, values, 0.0))
-            in_turn = self._in_turn((subject.instance, subject.uuid), present)
+            in_turn = self._in_turn(subject.gpu, present)
             held[subject] = held[subject] | in_turn if subject in held else in_turn.copy()
         self._held[check.kind] = {}
         for subject, present in held.items():
             self._explain(check, subject, present)
-            for place in {subject.instance, self._name(subject.instance)}:
+            for place in {subject.instance, self._identities.node_name(subject.gpu)}:
                 by_uuid = self._held[check.kind].setdefault(place, {})
                 by_uuid[subject.uuid] = by_uuid.get(subject.uuid, False) | present
         lost = {} if check.share is Share.NONE else self._lost(check, held, found_lost)
@@ -256,7 +254,7 @@ class _Claims:
             subject = lost_key(check, dict(labels))
             if subject.whole not in held:
                 continue
-            present = self._in_turn((subject.instance, subject.uuid), present) & held[subject.whole]
+            present = self._in_turn(subject.gpu, present) & held[subject.whole]
             if present.any():
                 self._window.costed.add(subject.whole)
                 share = np.nan_to_num(np.where(present, _share(check, values), 0.0))
@@ -279,19 +277,10 @@ class _Claims:
             for held in explaining:
                 present[held] = False
 
-    def _name(self, instance: str) -> str:
-        """The node's name, by which Slurm knows it."""
-        if instance not in self._names:
-            of_node = (
-                labels.get("node", "") for key, labels in self._window.gpus.items() if key[0] == instance
-            )
-            self._names[instance] = next(filter(None, of_node), instance)
-        return self._names[instance]
-
     def _claim(self, by_subject: Mapping[SubjectKey, Floats]) -> dict[SubjectKey, Floats]:
         owners: dict[GpuKey, list[SubjectKey]] = defaultdict(list)
         for subject in by_subject:
-            owners[subject.instance, subject.uuid].append(subject)
+            owners[subject.gpu].append(subject)
         claimed: dict[SubjectKey, Floats] = {}
         for key, subjects in owners.items():
             shares = np.array([by_subject[subject] for subject in subjects])
@@ -302,19 +291,19 @@ class _Claims:
 
     def _claim_node(self, check: Check, subject: SubjectKey, share: Floats) -> Floats:
         """The mean over its boards. Of those that are not read in this window nobody else claims anything."""
-        boards = self._weights.of_subject(check, subject)
+        boards = self._identities.of_subject(check, subject)
         whole = np.ones((1, self._steps))
         granted = [self._grant(board, np.where(share > 0, 1.0, 0.0)[np.newaxis], whole)[0] for board in boards]
         return share * np.mean(granted, axis=0) if granted else share
 
     def _grant(self, key: GpuKey, shares: Floats, parts: Floats) -> Floats:
         """What is left of the shares that each owner claims, times its part of the GPU."""
-        board, nothing = self._weights.board(key), np.zeros(self._steps)
+        board, nothing = self._identities.board(key), np.zeros(self._steps)
         used, own = self._used.get(board, nothing), self._claimed.get(key, nothing)
         if key == board:
             weight, before = 1.0, used
         else:
-            weight, before = self._weights.weight(key), own + self._claimed.get(board, nothing)
+            weight, before = self._identities.weight(key[1]), own + self._claimed.get(board, nothing)
         granted: Floats = np.maximum(0.0, shares - before) * parts
         total = granted.sum(axis=0)
         if weight:  # an instance whose size is not known costs nothing
@@ -348,7 +337,7 @@ def _turns(window: Window, seen: Matrix) -> dict[GpuKey, Bools]:
     """Of GPUs and instances with several reporters: the steps that are with each."""
     by_uuid: dict[str, dict[str, Bools]] = defaultdict(dict)
     for labels, present in zip(seen.labels, seen.present, strict=True):
-        instance, uuid = _gpu_key(dict(labels))
+        instance, uuid = gpu_key(dict(labels))
         known = by_uuid[uuid].get(instance)
         by_uuid[uuid][instance] = present if known is None else known | present
     edges_ms = np.arange(window.start_ms, window.end_ms + STEP_MS, STEP_MS, dtype=np.int64)
@@ -381,7 +370,3 @@ def _spans(window: Window, held: Bools, share: Floats | Bools) -> list[LostSpan]
         )
         for first, end in zip(edges[::2], edges[1::2], strict=True)
     ]
-
-
-def _gpu_key(labels: Mapping[str, str]) -> GpuKey:
-    return labels.get("instance", ""), labels.get("uuid", "")

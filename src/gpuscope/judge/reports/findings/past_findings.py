@@ -8,14 +8,23 @@ says which part of the range is known; nothing is extrapolated.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
 from gpuscope.judge.checks.check import OWNER_LABELS, Check, Severity, Share
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.condition import SubjectKey, owner_of
-from gpuscope.judge.checks.finding import NO_OWNER, Argument, Finding, FindingOwner, finding_id
+from gpuscope.judge.checks.finding import (
+    NO_OWNER,
+    SEVERITY_ORDER,
+    Argument,
+    Finding,
+    FindingOwner,
+    GpuKey,
+    SubjectKey,
+    finding_id,
+    owner_of,
+)
 from gpuscope.judge.checks.finding_details import past_evidence
 from gpuscope.judge.checks.finding_texts import (
     FINDING_TEXTS,
@@ -27,13 +36,105 @@ from gpuscope.judge.checks.finding_texts import (
     step_key,
 )
 from gpuscope.judge.checks.findings import ONE_PER_GPU
-from gpuscope.judge.reports.findings.finding_coverage import Coverage, coverage_of
-from gpuscope.judge.reports.findings.finding_episodes import Episode, episodes_by_subject
-from gpuscope.judge.reports.findings.finding_windows import STEP_MS, Window
-from gpuscope.judge.reports.gpu_weights import GpuWeights
+from gpuscope.judge.reports.findings.finding_episodes import Episode, episodes_by_subject, seconds_within
+from gpuscope.judge.reports.findings.finding_windows import STEP_MS, LostSpan, Window
+from gpuscope.judge.reports.gpu_identities import GpuIdentities
 from gpuscope.judge.reports.rates import Rates
+from gpuscope.judge.reports.report_range import HOUR, HOUR_MS
+from gpuscope.judge.reports.report_sentence import ReportSentence
 
-HOUR: Final = 3600.0
+_MIN_GPU_HOURS: Final = 0.05
+"""Less is not worth a sentence: a step of a minute, a scrape that came late."""
+
+
+@dataclass(frozen=True, slots=True)
+class Coverage:
+    """Which part of a range the findings are about: `gpu_hours` are known and missing ones.
+
+    A GPU counts from its first sample in the range, or from the start of the range if it was there before,
+    until the end. Time that was not read yet is missing too.
+    """
+
+    gpus: int
+    gpu_hours: float
+    known_gpu_hours: float
+    missing_gpu_hours: float
+    sentences: list[ReportSentence] = field(default_factory=list)
+
+
+def coverage_of(windows: Sequence[Window], identities: GpuIdentities, start_ms: int, end_ms: int) -> Coverage:
+    observed = _observed_boards(windows, identities)
+    gpu_hours = known = 0.0
+    begins = []
+    for spans in observed.values():
+        begin_ms = max(start_ms, spans[0].start_ms)
+        begins.append(begin_ms)
+        gpu_hours += (end_ms - begin_ms) / HOUR_MS
+        known += seconds_within(spans, start_ms, end_ms) / HOUR
+    sentences = list(unread(windows, start_ms, end_ms))
+    first_window_ms = min((window.start_ms for window in windows), default=end_ms)
+    if begins and min(begins) > max(start_ms, first_window_ms):
+        late = (min(begins) - start_ms) / HOUR_MS
+        sentences.append(ReportSentence("missing.late_at", hours=late, at=min(begins) / 1000))
+    elif not begins and end_ms > start_ms:
+        sentences.append(ReportSentence("missing.no_gpu"))
+    missing = max(0.0, gpu_hours - known)
+    if missing > _MIN_GPU_HOURS:
+        sentences.append(ReportSentence("missing.not_read", hours=missing))
+    sentences += _without_processes(windows, identities, known, start_ms, end_ms)
+    sentences += failed(windows)
+    return Coverage(len(observed), gpu_hours, known, missing, sentences)
+
+
+def _observed_boards(windows: Iterable[Window], identities: GpuIdentities) -> dict[str, list[LostSpan]]:
+    """By UUID, in the order of time: a GPU may have had several reporters. Instances are parts of boards."""
+    observed: dict[str, list[LostSpan]] = defaultdict(list)
+    for window in windows:
+        for key, spans in window.observed.items():
+            if identities.is_board(key):
+                observed[key[1]] += spans
+    return {uuid: sorted(spans, key=lambda span: span.start_ms) for uuid, spans in observed.items()}
+
+
+def unread(windows: Sequence[Window], start_ms: int, end_ms: int) -> Iterator[ReportSentence]:
+    read_ms = sum(min(window.end_ms, end_ms) - max(window.start_ms, start_ms) for window in windows)
+    left = (end_ms - start_ms - read_ms) / HOUR_MS
+    if left > 0.1:
+        yield ReportSentence("missing.unread", hours=left)
+
+
+def _without_processes(
+    windows: Sequence[Window], identities: GpuIdentities, known: float, start_ms: int, end_ms: int
+) -> Iterator[ReportSentence]:
+    spans: dict[GpuKey, list[LostSpan]] = defaultdict(list)
+    for window in windows:
+        for key, found in window.with_processes.items():
+            spans[key] += found
+    hours = sum(
+        identities.weight(key[1]) * seconds_within(found, start_ms, end_ms) / HOUR
+        for key, found in spans.items()
+    )
+    without = known - hours
+    if not spans and known > _MIN_GPU_HOURS:
+        yield ReportSentence("missing.no_processes", hours=known)
+    elif without > max(1.0, 0.2 * known):
+        yield ReportSentence("missing.some_processes", hours=without)
+
+
+def failed(windows: Iterable[Window], kinds: Collection[str] | None = None) -> Iterator[ReportSentence]:
+    """Which kinds the engine refused; with `kinds`, of these."""
+    hours: dict[str, float] = defaultdict(float)
+    reasons: dict[str, str] = {}
+    for window in windows:
+        for kind, why in window.failed.items():
+            if kinds is not None and kind not in kinds:
+                continue
+            hours[kind] += (window.end_ms - window.start_ms) / HOUR_MS
+            reasons[kind] = why
+    for kind in sorted(hours):
+        yield ReportSentence("missing.kind", kind=kind, hours=hours[kind], reason=reasons[kind])
+
+
 FOLD_SHARE: Final = 0.01
 FOLD_GPU_HOURS: Final = 0.5
 """A finding below both is folded."""
@@ -92,20 +193,20 @@ def past_findings(
     checks: Sequence[Check] = tuple(CHECKS.values()),
     fold: bool = True,
 ) -> PastFindings:
-    weights = GpuWeights(window.gpus for window in windows)
+    identities = GpuIdentities(labels for window in windows for labels in window.gpus.values())
     known_until_ms = max((window.end_ms for window in windows), default=start_ms)
     costed = {subject for window in windows for subject in window.costed}
     groups: dict[tuple[str, ...], _Group] = {}
     counted = [check for check in checks if check.kind not in NOT_FINDINGS]
-    for check, subject, episodes in episodes_by_subject(windows, counted, weights, start_ms, end_ms):
+    for check, subject, episodes in episodes_by_subject(windows, counted, identities, start_ms, end_ms):
         owner = _owner(subject)
-        key = _group_key(check, subject, owner, weights)
+        key = _group_key(check, subject, owner, identities)
         group = groups.setdefault(key, _Group(check, owner))
         group.members.append((subject, episodes))
         group.is_costed |= subject.whole in costed
     unpriced: set[str] = set()
     made = [
-        _make(key, group, weights, rates, min(end_ms, known_until_ms), unpriced)
+        _make(key, group, identities, rates, min(end_ms, known_until_ms), unpriced)
         for key, group in groups.items()
     ]
     made.sort(key=_most_expensive_first)
@@ -115,7 +216,7 @@ def past_findings(
         end_ms=end_ms,
         findings=shown,
         folded=_sum_by_kind(folded),
-        coverage=coverage_of(windows, weights, start_ms, end_ms),
+        coverage=coverage_of(windows, identities, start_ms, end_ms),
         rates=rates,
         unpriced_models=sorted(unpriced),
     )
@@ -129,38 +230,40 @@ def _owner(subject: SubjectKey) -> FindingOwner:
     return FindingOwner("user", "", owner.user) if owner.kind == "job" and owner.user else owner
 
 
-def _group_key(check: Check, subject: SubjectKey, owner: FindingOwner, weights: GpuWeights) -> tuple[str, ...]:
+def _group_key(
+    check: Check, subject: SubjectKey, owner: FindingOwner, identities: GpuIdentities
+) -> tuple[str, ...]:
     if subject.owner:
         return check.kind, owner.kind, owner.namespace, owner.name
     if check.kind == "unused":  # one finding for all GPUs of a model
-        return check.kind, weights.model((subject.instance, subject.uuid))
+        return check.kind, identities.model(subject.uuid)
     if check.kind in ONE_PER_GPU or check.share is Share.VALUE:
         return check.kind, subject.instance, subject.uuid
     whole = subject.whole
-    return check.kind, weights.node((whole.instance, "")), whole.cluster
+    return check.kind, identities.node_name(whole.gpu), whole.cluster
 
 
 def _make(
     key: tuple[str, ...],
     group: _Group,
-    weights: GpuWeights,
+    identities: GpuIdentities,
     rates: Rates | None,
     known_until_ms: int,
     unpriced: set[str],
 ) -> PastFinding:
     check = group.check
-    gpu_hours, cost = _costs(group, weights, rates, unpriced) if group.is_costed else (None, None)
+    gpu_hours, cost = _costs(group, identities, rates, unpriced) if group.is_costed else (None, None)
     # The GPUs that it costs, where it is not about GPUs itself.
     parts = [subject for subject, _ in group.members if subject.whole != subject]
     subjects = parts or [subject for subject, _ in group.members]
-    keys = sorted({(subject.instance, subject.uuid) for subject in subjects}, key=weights.place)
-    nodes = tuple(dict.fromkeys(weights.node(key) for key in keys))
+    keys = sorted({subject.gpu for subject in subjects}, key=identities.place)
+    nodes = tuple(dict.fromkeys(identities.node_name(key) for key in keys))
     members = [episodes for subject, episodes in group.members if subject.whole == subject]
     episodes = [episode for of_member in members for episode in of_member]
     until = max(episode.end_ms for episode in episodes)
     # A GPU with two reporters is one.
-    gpu_keys = list({(weights.node(key), key[1]): key for key in keys if key[1]}.values())
-    gpus = tuple(weights.index(key) for key in gpu_keys)
+    gpu_keys = list({(identities.node_name(key), key[1]): key for key in keys if key[1]}.values())
+    gpus = tuple(identities.index(key) for key in gpu_keys)
     args: dict[str, Argument] = {"count": len(gpus)}
     why_key = f"past.{check.kind}" if f"past.{check.kind}" in FINDING_TEXTS else check.kind
     next_key = step_key(check.kind, group.owner)
@@ -196,7 +299,7 @@ def _make(
 
 
 def _costs(
-    group: _Group, weights: GpuWeights, rates: Rates | None, unpriced: set[str]
+    group: _Group, identities: GpuIdentities, rates: Rates | None, unpriced: set[str]
 ) -> tuple[float, float | None]:
     hours, cost = 0.0, None if rates is None else 0.0
     for subject, episodes in group.members:
@@ -204,11 +307,11 @@ def _costs(
         if group.check.share is Share.COUNT:
             hours, cost = hours + lost, None  # of which model they are is not known
             continue
-        for key in weights.of_subject(group.check, subject):
-            amount = lost * weights.weight(key)
+        for key in identities.of_subject(group.check, subject):
+            amount = lost * identities.weight(key[1])
             hours += amount
             if rates is not None and cost is not None:
-                model = weights.model(key)
+                model = identities.model(key[1])
                 price = rates.price(model)
                 if price is None:
                     unpriced.add(model)
@@ -237,15 +340,12 @@ def _jobs(group: _Group) -> tuple[str, ...]:
     return tuple(sorted(lost, key=lambda job: (-lost[job], job))[:MAX_JOBS_NAMED])
 
 
-_SEVERITY_ORDER: Final = {severity: place for place, severity in enumerate(Severity)}
-
-
 def _most_expensive_first(one: PastFinding) -> tuple[float, float, int, float, str, str]:
     finding = one.finding
     return (
         -(one.cost or 0.0),
         -(finding.cost_gpu_hours or 0.0),
-        _SEVERITY_ORDER[finding.severity],
+        SEVERITY_ORDER[finding.severity],
         -one.hours,
         finding.owner.label or finding.node,
         finding.id,

@@ -16,12 +16,11 @@ from gpuscope.base.go_quote import quote
 from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import QueryEngine
 from gpuscope.judge.reports.receipt.job_receipt import JobKind
+from gpuscope.judge.reports.report_range import DAY_MS, MINUTE_MS
 
 HELD_SECONDS: Final = "gpuscope_owner_held_seconds_total"
-DAY_MS: Final = 86_400_000
 MAX_NAME: Final = 400
 MAX_NAMED: Final = 5
-MINUTE_MS: Final = 60_000
 MAX_RUN_POINTS: Final = 10_000
 MAX_RUNS: Final = 20
 MIN_RUN_SECONDS: Final = 30.0

@@ -14,12 +14,17 @@ from gpuscope.base.time_text import duration_text
 from gpuscope.history.engines.query_engine import LabelledValue, QueryEngine, describe, labelled_values
 from gpuscope.judge.checks.check import OWNER_LABELS
 from gpuscope.judge.checks.checks import CHECKS, explaining_first
-from gpuscope.judge.checks.condition import SubjectKey
+from gpuscope.judge.checks.finding import GpuKey, SubjectKey
 from gpuscope.judge.checks.use_checks import IDLE_KINDS
 from gpuscope.judge.checks.wait_checks import WAITS
 from gpuscope.judge.reports.board_spans import board_spans
-from gpuscope.judge.reports.counter_growth import ChunkGrid, CounterGrowth, counter_growth
-from gpuscope.judge.reports.findings.finding_coverage import failed, unread
+from gpuscope.judge.reports.counter_growth import (
+    FINE_STEP_MS,
+    MAX_FINE_POINTS,
+    ChunkGrid,
+    CounterGrowth,
+    counter_growth,
+)
 from gpuscope.judge.reports.findings.finding_episodes import (
     Episode,
     episodes_by_subject,
@@ -27,9 +32,9 @@ from gpuscope.judge.reports.findings.finding_episodes import (
     seconds_within,
 )
 from gpuscope.judge.reports.findings.finding_windows import Window, read_windows
-from gpuscope.judge.reports.gpu_identities import GpuIdentities, read_gpu_identities
+from gpuscope.judge.reports.findings.past_findings import failed, unread
+from gpuscope.judge.reports.gpu_identities import GpuIdentities, gpu_key, read_gpu_identities, slice_share
 from gpuscope.judge.reports.gpu_reporters import ALL_REPORTERS, GpuReporters, uuid_matcher
-from gpuscope.judge.reports.gpu_weights import GpuWeights, slice_share
 from gpuscope.judge.reports.receipt.job_question import (
     HELD_SECONDS,
     JobQuestion,
@@ -37,11 +42,10 @@ from gpuscope.judge.reports.receipt.job_question import (
     find_later_runs,
     not_found,
 )
-from gpuscope.judge.reports.receipt.job_receipt import HOUR, JobReceipt, ReceiptGpu
-from gpuscope.judge.reports.receipt.receipt_notes import find_notes
-from gpuscope.judge.reports.report_range import RangePiece
+from gpuscope.judge.reports.receipt.job_receipt import JobReceipt, ReceiptGpu, find_notes
+from gpuscope.judge.reports.report_range import HOUR, MINUTE_MS, RangePiece
 from gpuscope.judge.reports.report_sentence import ReportSentence
-from gpuscope.judge.reports.slurm_allocations import JOB_GRES, UnitKey, allocated_units, released_chunks
+from gpuscope.judge.reports.slurm_allocations import JOB_GRES, allocated_units, released_chunks
 from gpuscope.model.vendor import idle_reasons
 
 RUNNING_MS: Final = 120_000
@@ -50,7 +54,6 @@ MARGIN_MS: Final = 60_000
 MIN_SPAN_MS: Final = 1_000
 KEPT_MS: Final = 360_000
 """How long an agent keeps the counters of a job that ended, and a scrape."""
-MINUTE_MS: Final = 60_000
 NOTED_KINDS: Final = (*WAITS, "waits_for_rank", *IDLE_KINDS)
 """Findings that a receipt tells of: its GPUs waited, or were left idle."""
 NOTED_CHECKS: Final = explaining_first(
@@ -58,8 +61,6 @@ NOTED_CHECKS: Final = explaining_first(
 )
 PastWindows = Callable[[int, int], Awaitable[Sequence[Window]]]
 """What is known of findings in a range."""
-FINE_MS: Final = 5_000
-MAX_FINE_POINTS: Final = 10_000
 MAX_GPUS: Final = 4_096
 LOOK_BEFORE_MS: Final = 600_000
 MIN_STOPPED_SECONDS: Final = 30.0
@@ -107,7 +108,7 @@ async def read_receipt(
         waited = max(0.0, receipt.started_at - receipt.runs[-2].ended_at)
         receipt.waited_seconds = min(receipt.waited_seconds, waited)
     receipt.notes = find_notes(receipt)
-    if is_filling and receipt.is_running:
+    if is_filling and receipt.running:
         receipt.not_known.insert(0, ReportSentence("unknown.filling", at=question.end_ms // 1000))
     return receipt
 
@@ -126,7 +127,7 @@ async def _read_run(
         last_ms = found[-1][1]
     reader = _ReceiptReader(engine, question, start_ms, max(last_ms, start_ms + MIN_SPAN_MS), past_windows)
     receipt = await reader.read()
-    receipt.is_running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
+    receipt.running = question.end_ms - last_ms < RUNNING_MS and await reader.is_here()
     return receipt
 
 
@@ -138,7 +139,7 @@ async def _find_span(engine: QueryEngine, question: JobQuestion) -> tuple[int, i
     if not coarse.labels:
         return None
     chunks = np.flatnonzero(coarse.present.any(axis=0))
-    fine_ms = max(FINE_MS, grid.step_ms // MAX_FINE_POINTS)
+    fine_ms = max(FINE_STEP_MS, grid.step_ms // MAX_FINE_POINTS)
 
     def steps(chunk: int) -> tuple[int, int, int]:
         end_ms = int(coarse.times_ms[chunk])
@@ -173,7 +174,7 @@ async def _find_allocated_span(engine: QueryEngine, question: JobQuestion) -> tu
     if not coarse.labels:
         return None
     chunks = np.flatnonzero(coarse.present.any(axis=0))
-    fine_ms = max(FINE_MS, grid.step_ms // MAX_FINE_POINTS)
+    fine_ms = max(FINE_STEP_MS, grid.step_ms // MAX_FINE_POINTS)
     steps = f"(timestamp({given}))[{duration_text(grid.step_ms)}:{duration_text(fine_ms)}]"
 
     async def sample_ms(function: str, chunk: int, otherwise_ms: int) -> int:
@@ -229,7 +230,7 @@ class _ReceiptReader:
         if self._slurm_seconds - receipt.seen_seconds >= MIN_STOPPED_SECONDS:
             receipt.run_seconds = self._slurm_seconds  # an agent was not running for a while
         # The driver counts throttling and XIDs of whole GPUs, and a GPU is read as a whole.
-        boards = {gpu.uuid: gpus.board(gpu.uuid) for gpu in receipt.gpus}
+        boards = {gpu.uuid: gpus.board_uuid(gpu.uuid) for gpu in receipt.gpus}
         await self._read_throttling_and_xids(receipt, boards)
         await self._read_findings(receipt, gpus)
         await self._note_unread(receipt, boards)
@@ -241,11 +242,11 @@ class _ReceiptReader:
         held = f"gpuscope_owner_gpus_held{{{self._question.matchers}}}"
         return bool(labelled_values(await self._engine.instant(held, self._question.end_ms)))
 
-    async def _read_reporters(self, given: Collection[UnitKey], gpus: GpuIdentities) -> GpuReporters:
+    async def _read_reporters(self, given: Collection[GpuKey], gpus: GpuIdentities) -> GpuReporters:
         held = f"{HELD_SECONDS}{{{self._question.matchers}}}"
         series = await self._engine.series([held], self._start_ms, self._end_ms)
         uuids = {dict(labels).get("uuid", "") for labels in series} | {uuid for _, uuid in given}
-        boards = uuid_matcher({gpus.board(uuid) for uuid in uuids})
+        boards = uuid_matcher({gpus.board_uuid(uuid) for uuid in uuids})
         piece = RangePiece(self._start_ms, self._end_ms, "samples")
         _, reporters = await board_spans(self._engine, [piece], gpus.parents, boards)
         return reporters
@@ -279,7 +280,7 @@ class _ReceiptReader:
                     setattr(units[key], attribute, max(value, getattr(units[key], attribute) or 0.0))
         return units
 
-    async def _read_allocated(self) -> set[UnitKey]:
+    async def _read_allocated(self) -> set[GpuKey]:
         """What Slurm gave the job, whether or not its nodes have a prolog that tells their agents."""
         question = self._question
         if question.kind != "job":
@@ -289,16 +290,16 @@ class _ReceiptReader:
         return units.get(question.name, set())
 
     async def _add_allocated(
-        self, units: dict[_NodeGpu, ReceiptGpu], given: Collection[UnitKey], gpus: GpuIdentities
+        self, units: dict[_NodeGpu, ReceiptGpu], given: Collection[GpuKey], gpus: GpuIdentities
     ) -> None:
         """A GPU that was given to the job is held as long as it was read while the job had it."""
         if not given:
             return
-        boards = self._uuids(gpus.board(uuid) for _, uuid in given)
+        boards = self._uuids(gpus.board_uuid(uuid) for _, uuid in given)
         observed = f"gpuscope_gpu_observed_seconds_total{{{boards}}}"
         grown = await self._growth(observed, self._began_ms, self._ended_ms)
         seconds = {
-            (labels.get("instance", ""), labels.get("uuid", "")): (labels, amounts)
+            gpu_key(labels): (labels, amounts)
             for labels, amounts in zip(map(dict, grown.labels), grown.by_chunk, strict=True)
         }
         released = await released_chunks(self._engine, self._question.process_matchers, grown.chunks)
@@ -307,7 +308,7 @@ class _ReceiptReader:
         labels_of: dict[_NodeGpu, dict[str, str]] = {}
         for unit_key in sorted(given)[:MAX_GPUS]:
             instance, uuid = unit_key
-            labels, amounts = seconds.get((instance, gpus.board(uuid)), ({}, nothing))
+            labels, amounts = seconds.get((instance, gpus.board_uuid(uuid)), ({}, nothing))
             labels = {**labels, "instance": instance, "uuid": uuid}
             key = _node_gpu(labels, gpus)
             totals[key] += float(np.where(released.get(unit_key, False), 0.0, amounts).sum())
@@ -402,8 +403,8 @@ class _ReceiptReader:
         own = {subject for window in windows for subject in window.spans if self._is_own(subject)}
         waits: dict[str, list[Episode]] = defaultdict(list)
         idle: dict[_NodeGpu, list[Episode]] = defaultdict(list)
-        weights = GpuWeights(window.gpus for window in windows)
-        for check, subject, episodes in episodes_by_subject(windows, NOTED_CHECKS, weights, *span, own):
+        identities = GpuIdentities(labels for window in windows for labels in window.gpus.values())
+        for check, subject, episodes in episodes_by_subject(windows, NOTED_CHECKS, identities, *span, own):
             key = _node_gpu({"instance": subject.instance, "uuid": subject.uuid}, gpus)
             if key in units:
                 kept = idle[key] if check.kind in IDLE_KINDS else waits[check.kind]
@@ -479,5 +480,5 @@ def _new_unit(labels: Mapping[str, str], gpus: GpuIdentities) -> ReceiptGpu:
         gpu=labels.get("gpu", ""),
         uuid=uuid,
         model=gpus.model(uuid),
-        profile=gpus.profiles.get(uuid, ""),
+        profile=gpus.profile(uuid),
     )

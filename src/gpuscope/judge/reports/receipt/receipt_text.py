@@ -1,9 +1,10 @@
-"""A receipt as text of 80 columns."""
+"""A receipt as text of 80 columns, as one self-contained HTML page, and in the form of jobstats."""
 
 from __future__ import annotations
 
 import base64
 import gzip
+import html
 import json
 import textwrap
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from typing import Any, Final
 
 from gpuscope.base.time_text import to_rfc3339
 from gpuscope.judge.reports.receipt.job_receipt import JobReceipt, ReceiptGpu
+from gpuscope.judge.reports.report_page import legend, one_bar, page, scrolling, sentences
 
 WIDTH: Final = 80
 METER: Final = 50
@@ -42,7 +44,7 @@ def receipt_lines(receipt: JobReceipt, escape: Escape) -> Iterator[str]:
     for name, value in receipt_facts(receipt):
         yield f"{name:>18}: {escape(value)}"[:WIDTH]
     yield ""
-    yield from _wrap(receipt.efficiency_line())
+    yield from _wrap(receipt.efficiency_line)
     yield ""
     yield f"{'GPUs busy':>18}  {_meter(receipt.efficiency)}"
     yield f"{'peak GPU memory':>18}  {_meter(receipt.peak_memory_ratio)}"
@@ -70,7 +72,7 @@ def run_rows(receipt: JobReceipt) -> Iterator[tuple[str, str, str, str, str]]:
     """Of each run: when it started, for how long it ran, its GPUs, GPU-hours and busy share."""
     for run in receipt.runs:
         started, length = to_rfc3339(int(run.started_at)), duration_text(run.run_seconds)
-        yield started, length, str(run.gpus), f"{run.held_hours:.2f}", percent_text(run.efficiency)
+        yield started, length, str(run.gpus), f"{run.gpu_hours:.2f}", percent_text(run.efficiency)
 
 
 def receipt_name(receipt: JobReceipt) -> str:
@@ -85,7 +87,7 @@ def receipt_facts(receipt: JobReceipt) -> Iterator[tuple[str, str]]:
         yield "name", receipt.job_name
     if receipt.partition:
         yield "partition", receipt.partition
-    yield "state", "running" if receipt.is_running else "ended"
+    yield "state", "running" if receipt.running else "ended"
     if len(receipt.runs) > 1:
         yield "runs", f"{len(receipt.runs)}; this is the last"
     yield "started", to_rfc3339(int(receipt.started_at))
@@ -102,7 +104,7 @@ def receipt_facts(receipt: JobReceipt) -> Iterator[tuple[str, str]]:
         stretch = "" if not longest else f", longest stretch {duration_text(longest)}"
         yield "idle", f"{percent_text(receipt.idle_ratio)}{stretch}"
     if receipt.energy_kwh is not None:
-        yield "energy", f"{'~' if receipt.is_energy_estimate else ''}{receipt.energy_kwh:.2f} kWh"
+        yield "energy", f"{'~' if receipt.energy_is_estimate else ''}{receipt.energy_kwh:.2f} kWh"
     for reason, seconds in sorted(receipt.throttled_seconds.items()):
         yield "throttled", f"{duration_text(seconds)} ({reason})"
     yield "XIDs", ", ".join(f"{code} ({count}×)" for code, count in sorted(receipt.xids.items())) or "none"
@@ -111,7 +113,7 @@ def receipt_facts(receipt: JobReceipt) -> Iterator[tuple[str, str]]:
 def _hours(receipt: JobReceipt) -> str:
     busy = "–" if receipt.busy_hours is None else f"{receipt.busy_hours:.2f}"
     unknown = f", {receipt.unknown_hours:.2f} unknown" if receipt.unknown_hours > 0.001 else ""
-    return f"{receipt.held_hours:.2f} held, {busy} busy{unknown}"
+    return f"{receipt.gpu_hours:.2f} held, {busy} busy{unknown}"
 
 
 def _meter(ratio: float | None) -> str:
@@ -140,11 +142,16 @@ def _gpu_table(receipt: JobReceipt, escape: Escape) -> Iterator[str]:
 
 def _gpu_line(gpu: ReceiptGpu, escape: Escape) -> str:
     name = escape("  " + " ".join(filter(None, (gpu.gpu, gpu.profile, gpu.model))))[:33]
+    held, busy, idle, memory = _gpu_cells(gpu)
+    unused = " ←" if gpu.busy_ratio is not None and gpu.busy_ratio < 0.01 else ""
+    return f"{name:<34}{held:>11}{busy:>7}{idle:>14}{memory:>12}{unused}"
+
+
+def _gpu_cells(gpu: ReceiptGpu) -> tuple[str, str, str, str]:
+    """For how long it was held, its busy share, longest idle stretch and memory."""
     idle = "–" if gpu.longest_idle_seconds is None else duration_text(gpu.longest_idle_seconds)
     memory = f"{gib_text(gpu.memory_peak_bytes)}/{gib_text(gpu.memory_total_bytes)}"
-    unused = " ←" if gpu.busy_ratio is not None and gpu.busy_ratio < 0.01 else ""
-    held = duration_text(gpu.held_seconds)
-    return f"{name:<34}{held:>11}{percent_text(gpu.busy_ratio):>7}{idle:>14}{memory:>12}{unused}"
+    return duration_text(gpu.held_seconds), percent_text(gpu.busy_ratio), idle, memory
 
 
 def _wrap(text: str, indent: str = "") -> list[str]:
@@ -176,3 +183,64 @@ def _jobstats_document(receipt: JobReceipt) -> dict[str, Any]:
         node["gpu_used_memory"][gpu.gpu] = int(gpu.memory_peak_bytes)
         node["gpu_total_memory"][gpu.gpu] = int(gpu.memory_total_bytes)
     return {"gpus": len(receipt.gpus), "total_time": round(receipt.run_seconds), "nodes": nodes}
+
+
+MAX_GPU_ROWS: Final = 1_000
+"""A browser shows more only slowly; the JSON has all."""
+
+
+def receipt_page(receipt: JobReceipt) -> str:
+    title = f"{receipt.kind} {receipt_name(receipt)}"
+    return page(title, _parts(receipt, title))
+
+
+def _parts(receipt: JobReceipt, title: str) -> Iterator[str]:
+    yield f"<h1>{html.escape(title)}</h1>"
+    yield f"<p>{html.escape(receipt.efficiency_line)}</p>"
+    uses = _uses(receipt.gpu_hours, receipt.busy_hours, receipt.unknown_hours)
+    yield one_bar(uses, receipt.gpu_hours, receipt.efficiency_line)
+    yield legend(name for name, hours in uses.items() if hours > 0)
+    rows = "".join(
+        f'<tr><th scope="row">{html.escape(name)}</th><td>{html.escape(value)}</td></tr>'
+        for name, value in receipt_facts(receipt)
+    )
+    yield f'<table class="facts"><tbody>{rows}</tbody></table>'
+    yield "<h2>By GPU</h2>"
+    heads = "".join(f'<th scope="col">{head}</th>' for head in ("held", "busy", "idle stretch", "memory GiB"))
+    body = "".join(_gpu_row(gpu) for gpu in receipt.gpus[:MAX_GPU_ROWS])
+    yield scrolling(
+        "use by GPU",
+        f'<table><thead><tr><th scope="col">GPU</th><td class="plot"></td>{heads}</tr></thead>'
+        f"<tbody>{body}</tbody></table>",
+    )
+    left_out = len(receipt.gpus) - MAX_GPU_ROWS
+    if left_out > 0:
+        yield f'<p class="soft">{left_out} more GPUs are left out here; the numbers above have them.</p>'
+    if len(receipt.runs) > 1:
+        titles = ("started", "run time", "GPUs", "GPU-hours", "busy")
+        head = "".join(f'<th scope="col">{title}</th>' for title in titles)
+        body = "".join(
+            "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>"
+            for row in run_rows(receipt)
+        )
+        table = f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+        yield "<h2>Runs</h2>" + scrolling("runs", table)
+    if receipt.notes:
+        items = "".join(
+            f"<li>{html.escape(note.text)}<br><code>{html.escape(note.command)}</code></li>"
+            for note in receipt.notes
+        )
+        yield f"<h2>Notes</h2><ul>{items}</ul>"
+    yield sentences("Not known", receipt.not_known)
+
+
+def _uses(held: float, busy: float | None, unknown: float) -> dict[str, float]:
+    idle = 0.0 if busy is None else max(0.0, held - busy - unknown)
+    return {"busy": busy or 0.0, "idle": idle, "unknown": unknown if busy is not None else held}
+
+
+def _gpu_row(gpu: ReceiptGpu) -> str:
+    name = ", ".join(filter(None, (f"{gpu.node} GPU {gpu.gpu}", gpu.profile, gpu.model)))
+    plot = one_bar(_uses(gpu.gpu_seconds, gpu.busy_seconds, gpu.unknown_seconds), gpu.gpu_seconds, height=12)
+    cells = "".join(f"<td>{cell}</td>" for cell in _gpu_cells(gpu))
+    return f'<tr><th scope="row">{html.escape(name)}</th><td class="plot">{plot}</td>{cells}</tr>'

@@ -9,10 +9,10 @@ from typing import Final
 from gpuscope.history.engines.query_engine import EngineInfo
 from gpuscope.judge.reports.board_spans import OBSERVED, BoardSpan
 from gpuscope.judge.reports.gpu_identities import GpuIdentities
-from gpuscope.judge.reports.report_range import DAY_MS, HOUR_MS, MINUTE_MS
+from gpuscope.judge.reports.gpu_reporters import SILENT_MS
+from gpuscope.judge.reports.report_range import DAY_MS, HOUR, HOUR_MS
 from gpuscope.judge.reports.report_sentence import ReportSentence
-from gpuscope.judge.reports.usage.usage import HOUR, MAX_DIFFERENCE, UsageReport
-from gpuscope.judge.reports.usage.usage_grouping import parse_grouping
+from gpuscope.judge.reports.usage.usage import MAX_DIFFERENCE, UsageReport, parse_grouping
 from gpuscope.judge.reports.usage.usage_history import PieceRefused
 from gpuscope.model.series import Labels
 
@@ -20,7 +20,6 @@ MAX_NODES_NAMED: Final = 5
 MIN_LOST_HOURS: Final = 0.1
 MIN_LATE_HOURS: Final = 0.02
 """About a minute: an agent's first sample is always a little late."""
-SILENT_MS: Final = 5 * MINUTE_MS
 CLOCK_SLACK: Final = 0.005
 MIN_CLOCK_SECONDS: Final = 60.0
 MAX_REASON: Final = 200

@@ -21,20 +21,21 @@ from gpuscope.history.engines.query_engine import (
     describe,
 )
 from gpuscope.history.promql.frame import Floats
+from gpuscope.judge.checks.finding import GpuKey
 from gpuscope.judge.reports.board_spans import OBSERVED, BoardSpan, board_spans, end_replaced
 from gpuscope.judge.reports.gpu_identities import (
     GpuIdentities,
+    gpu_key,
     is_instance,
     read_gpu_identities,
     read_pod_label,
 )
 from gpuscope.judge.reports.gpu_reporters import GpuReporters
 from gpuscope.judge.reports.rates import Rates
-from gpuscope.judge.reports.report_range import HOUR_MS, MINUTE_MS, Buckets, RangePiece
+from gpuscope.judge.reports.report_range import HOUR, HOUR_MS, JOULES_PER_KWH, MINUTE_MS, Buckets, RangePiece
 from gpuscope.judge.reports.report_sentence import ReportSentence
 from gpuscope.judge.reports.slurm_allocations import (
     TooManyAllocations,
-    UnitKey,
     UnusedAllocations,
     unused_allocations,
 )
@@ -45,17 +46,23 @@ from gpuscope.judge.reports.usage.known_parts import (
     find_missing,
     source_notes,
 )
-from gpuscope.judge.reports.usage.rollup_hours import HistorySource, RollupHours, plan_pieces, read_rollup_hours
 from gpuscope.judge.reports.usage.usage import (
-    HOUR,
-    JOULES_PER_KWH,
     Invariant,
+    RowNames,
     UsageBucket,
+    UsageGrouping,
     UsageReport,
     UsageRow,
 )
-from gpuscope.judge.reports.usage.usage_grouping import RowNames, UsageGrouping
-from gpuscope.judge.reports.usage.usage_history import PieceRefused, RangeGrowth, UsageHistory
+from gpuscope.judge.reports.usage.usage_history import (
+    HistorySource,
+    PieceRefused,
+    RangeGrowth,
+    RollupHours,
+    UsageHistory,
+    plan_pieces,
+    read_rollup_hours,
+)
 from gpuscope.judge.rules.shipped.rule_files import RolledUpCounter
 from gpuscope.model.series import Labels
 
@@ -167,11 +174,11 @@ class _Boards:
     stranded: RangeGrowth
     wall_by_bucket: Floats
 
-    def indices(self) -> dict[UnitKey, set[str]]:
+    def indices(self) -> dict[GpuKey, set[str]]:
         """Of each unit that has samples in the range; a GPU may have got another index."""
-        found: defaultdict[UnitKey, set[str]] = defaultdict(set)
+        found: defaultdict[GpuKey, set[str]] = defaultdict(set)
         for labels in (*self.free.totals, *self.held.totals, *self.observed.totals):
-            found[_unit_key(labels)].add(dict(labels).get("gpu", ""))
+            found[gpu_key(dict(labels))].add(dict(labels).get("gpu", ""))
         return found
 
 
@@ -332,7 +339,7 @@ class _UsageReader:
         history: UsageHistory,
         gpus: GpuIdentities,
         unused: UnusedAllocations | None,
-        unused_seconds: Mapping[tuple[str, UnitKey], float],
+        unused_seconds: Mapping[tuple[str, GpuKey], float],
         gaps: _RowGaps,
     ) -> tuple[dict[tuple[str, ...], UsageRow], float]:
         """The rows and the hours of all owners; `gaps` gets those without a price or energy."""
@@ -342,7 +349,7 @@ class _UsageReader:
             pod_labels = await read_pod_label(self._engine, grouping.label, question.start_ms, question.end_ms)
         names = RowNames(grouping, gpus, pod_labels)
         # The model of a GPU and whether it is an instance are not known by day.
-        by_owner_only = grouping.is_by_owner and question.rates is None and not gpus.profiles
+        by_owner_only = grouping.is_by_owner and question.rates is None and not gpus.parents
         grown = {
             column: await history.growth(counter, grouping.matchers, by_owner_only=by_owner_only)
             for column, counter in grouping.counters.items()
@@ -369,14 +376,14 @@ class _UsageReader:
 
 def _move_to_held(
     boards: _Boards, unused: UnusedAllocations, buckets: Buckets
-) -> dict[tuple[str, UnitKey], float]:
+) -> dict[tuple[str, GpuKey], float]:
     """Moves what Slurm gave away from free to held; returns the seconds of each job and unit.
 
     Never more than a unit was free: the sums stay exact.
     """
-    free_of = {_unit_key(labels): labels for labels in boards.free.totals}
-    held_of = {_unit_key(labels): labels for labels in boards.held.totals}
-    moved: dict[tuple[str, UnitKey], float] = {}
+    free_of = {gpu_key(dict(labels)): labels for labels in boards.free.totals}
+    held_of = {gpu_key(dict(labels)): labels for labels in boards.held.totals}
+    moved: dict[tuple[str, GpuKey], float] = {}
     for one in unused.listed:
         labels, wanted = free_of.get(one.unit), float(one.by_chunk.sum())
         if labels is None:
@@ -393,16 +400,11 @@ def _move_to_held(
     return moved
 
 
-def _unit_key(labels: Labels) -> UnitKey:
-    found = dict(labels)
-    return found.get("instance", ""), found.get("uuid", "")
-
-
 def _add_unused(
     grown: Mapping[str, RangeGrowth],
     grouping: UsageGrouping,
     unused: UnusedAllocations,
-    seconds: Mapping[tuple[str, UnitKey], float],
+    seconds: Mapping[tuple[str, GpuKey], float],
 ) -> None:
     """Gives it to the owner of each row's kind: the job, its user or its account; or to the unit itself."""
     names = {"user": unused.users, "account": unused.accounts}

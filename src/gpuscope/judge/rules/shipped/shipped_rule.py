@@ -14,7 +14,7 @@ from typing import Final
 from gpuscope.base.time_text import duration_text
 from gpuscope.judge.checks.check import SLOW_SECONDS, Check, Severity, Subject, looks_far_back
 from gpuscope.judge.checks.checks import CHECKS
-from gpuscope.judge.checks.source_steps import SOURCE_STEPS
+from gpuscope.judge.checks.finding_texts import SOURCE_STEPS
 from gpuscope.judge.checks.thresholds import RECENT_XID_SECONDS
 from gpuscope.model.vendor import ErrorCatalogue, GpuError, catalogues
 
