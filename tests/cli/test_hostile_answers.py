@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 
 from gpuscope.cli import main
-from gpuscope.cli.terminal.safe_text import is_control
+from gpuscope.cli.terminal.spans import is_control
 from tests.terminal.fake_server import Answer, FakeServer, fake_server
 from tests.terminal.scene import NOW, one_node
 

@@ -12,8 +12,8 @@ import yaml
 
 from gpuscope.cli import main
 from gpuscope.model.doctor_check import CheckResult, Verdict
+from gpuscope.serve.doctor.server_alerts import check_stored_data
 from gpuscope.serve.doctor.server_reachability import check_data, check_server, parse_server_url
-from gpuscope.serve.doctor.stored_data import check_stored_data
 from tests.doctor.test_server_reachability import serving
 from tests.engines import running_prometheus
 from tests.ports import free_port

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.model.exposition.line_diff import LastScrape
-from gpuscope.model.exposition.parser import ParseError, SeriesCache
+from gpuscope.model.exposition.parser import LastScrape, ParseError, SeriesCache
 
 TEXT = '# TYPE a gauge\na{x="1 2"} 1\n\nb 2\nc{y="#"} 3.5e3\n'
 

@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from prometheus_client.openmetrics.parser import text_string_to_metric_families as parse_openmetrics
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from gpuscope.model.exposition.number_text import native_number
-from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample, native_number
 from gpuscope.model.exposition.text import encode_openmetrics, encode_text, openmetrics_encoder, text_encoder
 
 UTF8_TEXT = st.text(st.characters(exclude_categories=["Cs"]))

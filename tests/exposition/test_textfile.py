@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope.base.errors import UsageError
-from gpuscope.model.exposition.textfile_writer import TextfileWriter
+from gpuscope.model.exposition.text import TextfileWriter
 
 
 def test_the_file_is_replaced_as_a_whole_and_readable_by_all(tmp_path: Path) -> None:

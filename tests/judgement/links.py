@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from gpuscope.model.readings import ABSENT, Maybe, Uuid
-from gpuscope.model.readings.collectives import CollectiveJob, CollectiveReading, LocalRank, StalledRank
-from gpuscope.model.readings.infiniband import (
+from gpuscope.model.readings.host import (
     ACTIVE_STATE,
     InfinibandDevice,
     InfinibandPort,
     InfinibandReading,
     PciFunction,
 )
+from gpuscope.model.readings.snapshot import CollectiveJob, CollectiveReading, LocalRank, StalledRank
 from tests.judgement.schedules import Schedule
 from tests.judgement.situation import NcclJob, Place, Program, Rail, Situation
 

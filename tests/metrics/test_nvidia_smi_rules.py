@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuscope.model.exposition.number_text import go_float
+from gpuscope.model.exposition.sample import go_float
 from gpuscope.vendors.nvidia.families.nvidia_smi.naming import (
     RESERVED,
     cell_value,

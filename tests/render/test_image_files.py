@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from gpuscope import __version__
-from gpuscope.model.exposition.textfile_writer import TextfileWriter
+from gpuscope.model.exposition.text import TextfileWriter
 from gpuscope.serve.stand_ins import stand_in_names
 from tests.local_server import QuietHandler, serving_http
 from tests.ports import free_port

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuscope.base.limits import LIMITS_REACHED
-from gpuscope.cli.wiring.scraper_thread import ScraperThread
+from gpuscope.cli.wiring.own_metrics_thread import ScraperThread
 from gpuscope.history.scrape.config import ScrapeConfig
 from gpuscope.history.scrape.job_options import HttpProviderConfig
 from gpuscope.history.scrape.providers import DiscoveryError

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 import yaml
 
-from gpuscope.cli.wiring.scraper_thread import ScraperThread
+from gpuscope.cli.wiring.own_metrics_thread import ScraperThread
 from gpuscope.history.scrape.config import read_config
 from gpuscope.history.scrape.job_options import DnsProviderConfig
 from gpuscope.history.scrape.scraper import Scraper

@@ -7,9 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from gpuscope.agent.sources.host import HostSource, mounts
-from gpuscope.agent.sources.host.clock_state import STA_NANO, TIME_ERROR, Timex, to_clock_state
-from gpuscope.agent.sources.host.cpu import MonotonicCpu
+from gpuscope.agent.sources.host import (
+    STA_NANO,
+    TIME_ERROR,
+    HostSource,
+    MonotonicCpu,
+    Timex,
+    mounts,
+    to_clock_state,
+)
 from gpuscope.base.errors import SourceMissing
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, HostReading

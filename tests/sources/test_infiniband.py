@@ -15,7 +15,7 @@ from gpuscope.agent.sources.infiniband.pci import parse_aer_total
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Snapshot
-from gpuscope.model.readings.infiniband import InfinibandPort, InfinibandReading
+from gpuscope.model.readings.host import InfinibandPort, InfinibandReading
 from gpuscope.model.source import Tier
 from tests.fakes import gpu
 from tests.sources.infiniband_tree import COUNTERS, QUIET, SysTree, eight_rails

@@ -15,7 +15,7 @@ from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import Settings
 from gpuscope.model.exposition.text import encode_text
 from gpuscope.model.readings import ABSENT, Owner, Pid, Process, Snapshot, Uuid
-from gpuscope.model.readings.collectives import CollectiveJob
+from gpuscope.model.readings.snapshot import CollectiveJob
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nccl_ras import SOURCE, NcclRas
 from gpuscope.vendors.nvidia.nccl_ras.endpoints import (

@@ -14,7 +14,7 @@ import pytest
 
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Pid, Process, Snapshot, Uuid
-from gpuscope.model.readings.collectives import CollectiveJob
+from gpuscope.model.readings.snapshot import CollectiveJob
 from gpuscope.model.source import Tier
 from gpuscope.vendors.nvidia.nccl_ras import open_nccl_ras
 from gpuscope.vendors.nvidia.nccl_ras.endpoints import parse_ipv4_addresses

@@ -13,8 +13,7 @@ from gpuscope.agent.families.native.slurm_table import QUEUE_METRICS
 from gpuscope.base.settings import Settings
 from gpuscope.cli.terminal.fleet_view import FleetView, to_fleet_view
 from gpuscope.cli.terminal.queue_view import QueueSample, to_queue
-from gpuscope.cli.terminal.safe_text import cell_width, is_control
-from gpuscope.cli.terminal.spans import fit_line
+from gpuscope.cli.terminal.spans import cell_width, fit_line, is_control
 from gpuscope.cli.terminal.top_lines import queue_lines
 from gpuscope.demo import DemoFleet
 from gpuscope.model.readings import Snapshot

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import NotALivePicture, to_fleet_view
-from gpuscope.cli.terminal.safe_text import cell_width, is_control
-from gpuscope.cli.terminal.spans import Look
+from gpuscope.cli.terminal.spans import Look, cell_width, is_control
 from gpuscope.cli.terminal.top_model import select
 from gpuscope.judge.checks.states import CountedGpu, count_gpus
 from tests.examples import examples

@@ -12,8 +12,8 @@ import pytest
 from textual.pilot import Pilot
 
 from gpuscope.cli.terminal.fleet_view import ProcessRow, to_fleet_view
-from gpuscope.cli.terminal.line_widgets import LineList, LineWidget
 from gpuscope.cli.terminal.top_app import TopApp
+from gpuscope.cli.terminal.top_dialogs import LineList, LineWidget
 from gpuscope.cli.terminal.top_model import Ancestor
 from tests.goldens import check_golden
 from tests.terminal.scene import fleet, one_node

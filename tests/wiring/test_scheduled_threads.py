@@ -17,8 +17,8 @@ import pytest
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
-from gpuscope.cli.wiring.digest import DigestThread
 from gpuscope.cli.wiring.idle_policy import IdlePolicyThread, PolicyTrust
+from gpuscope.cli.wiring.scheduled_threads import DigestThread
 from gpuscope.history.engines.embedded_engine import EmbeddedEngine
 from gpuscope.history.promql import Engine
 from gpuscope.history.remote_write.codec import encode_labels, encode_samples

@@ -6,8 +6,8 @@ import pytest
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
+from gpuscope.cli.wiring.own_metrics_thread import read_scrape_config
 from gpuscope.cli.wiring.run_over_engine import build_engine_connection
-from gpuscope.cli.wiring.scraper_thread import read_scrape_config
 from gpuscope.serve.api.proxy import EngineStats
 
 

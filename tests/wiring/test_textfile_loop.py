@@ -11,7 +11,7 @@ import pytest
 
 from gpuscope.base.settings import Settings
 from gpuscope.cli.wiring.run_agent import CollectorThreads, build_collector, write_textfile
-from gpuscope.model.exposition.textfile_writer import TextfileWriter
+from gpuscope.model.exposition.text import TextfileWriter
 from gpuscope.serve.exporter import Exporter
 
 FAILING_WRITES = 5

@@ -33,23 +33,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.cli.wiring import run_agent as wiring
-    from gpuscope.vendors.nvidia.fields import Field, all_fields
-    from gpuscope.vendors.nvidia.nvidia_values import nvidia_driver
+    from gpuscope.model.vendor import VendorField, vendor_fields
 
     snapshot = wiring.read_once(wiring.CollectorThreads(wiring.build_collector(settings, ("native",))))
 
     if args.here:
         wiring.require_gpu(snapshot)
 
-    def has(field: Field) -> bool | None:
+    def has(field: VendorField) -> bool | None:
         """None if there is no GPU."""
-        return field.is_here(snapshot.devices, nvidia_driver(snapshot)) if snapshot.devices else None
+        return field.is_here(snapshot) if snapshot.devices else None
 
-    def matches(field: Field) -> bool:
+    def matches(field: VendorField) -> bool:
         texts = (field.name, field.short_name, str(field.dcgm_id), *field.names.values())
         return any(args.word.lower() in text.lower() for text in texts)
 
-    rows = [(field, has(field)) for field in all_fields() if matches(field)]
+    rows = [(field, has(field)) for field in vendor_fields() if matches(field)]
     if args.here:
         rows = [(field, here) for field, here in rows if here]
     if args.json:

@@ -23,9 +23,10 @@ from gpuscope.base.setting_values import parse_duration
 from gpuscope.base.settings import Settings
 from gpuscope.base.time_text import local_text
 from gpuscope.cli.output import BOLD, DIM, RED, YELLOW, duration_text, fit_lines, paint, printable, wants_colour
-from gpuscope.cli.range_arguments import add_range_arguments, asked_range
 from gpuscope.cli.server_client import (
+    add_range_arguments,
     add_server_arguments,
+    asked_range,
     expected_form,
     read_json,
     token_of,

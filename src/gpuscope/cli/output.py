@@ -15,7 +15,7 @@ from pathlib import Path
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, TextIO
 
-from gpuscope.cli.terminal.safe_text import (
+from gpuscope.cli.terminal.spans import (
     bytes_text,
     cell_width,
     csv_cell,

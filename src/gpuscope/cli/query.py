@@ -32,7 +32,7 @@ from gpuscope.cli.server_client import (
     token_of,
     warn_if_simulated,
 )
-from gpuscope.cli.terminal.safe_text import bytes_text, duration_text
+from gpuscope.cli.terminal.spans import bytes_text, duration_text
 from gpuscope.history.engines.http_connection import connect, post_form
 from gpuscope.history.engines.query_engine import EngineBadQuery
 

@@ -11,8 +11,14 @@ from typing import TYPE_CHECKING
 
 from gpuscope.base.settings import Settings
 from gpuscope.cli.output import csv_cell, printable
-from gpuscope.cli.range_arguments import add_range_arguments, asked_range
-from gpuscope.cli.server_client import add_server_arguments, explained_errors, token_of, warn_if_simulated
+from gpuscope.cli.server_client import (
+    add_range_arguments,
+    add_server_arguments,
+    asked_range,
+    explained_errors,
+    token_of,
+    warn_if_simulated,
+)
 
 if TYPE_CHECKING:
     from gpuscope.history.engines.http_connection import EngineConnection

@@ -20,7 +20,7 @@ from gpuscope.cli import COLLECTING_SETTINGS
 from gpuscope.cli.live_arguments import add_live_arguments, open_remote_reader, terminal_look
 from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import FleetView, NotALivePicture, to_fleet_view
-from gpuscope.cli.terminal.safe_text import printable
+from gpuscope.cli.terminal.spans import printable
 from gpuscope.cli.terminal.top_model import GPU_SORTS, select
 from gpuscope.cli.wiring.live_readers import LiveReader, Picture
 from gpuscope.model.readings import ABSENT

@@ -18,7 +18,7 @@ from gpuscope.cli import COLLECTING_SETTINGS
 
 if TYPE_CHECKING:
     from gpuscope.cli.wiring.run_agent import CollectorThreads
-    from gpuscope.model.exposition.textfile_writer import TextfileWriter
+    from gpuscope.model.exposition.text import TextfileWriter
     from gpuscope.serve.exporter import Exporter
 
 SETTINGS = ("families", "fields", "counters", *COLLECTING_SETTINGS)
@@ -46,7 +46,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, settings: Settings) -> int:
     from gpuscope.agent.families import load_family
     from gpuscope.cli.wiring import run_agent as wiring
-    from gpuscope.model.exposition.textfile_writer import TextfileWriter
+    from gpuscope.model.exposition.text import TextfileWriter
     from gpuscope.serve.exporter import Exporter
 
     every = parse_argument(parse_interval, args.every, "--interval", "60s")

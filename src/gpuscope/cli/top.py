@@ -28,7 +28,7 @@ from gpuscope.cli.live_arguments import (
 from gpuscope.cli.snapshot import view_of
 from gpuscope.cli.terminal.fleet_lines import render_snapshot
 from gpuscope.cli.terminal.fleet_view import FleetView, ProcessRow
-from gpuscope.cli.terminal.safe_text import printable
+from gpuscope.cli.terminal.spans import printable
 from gpuscope.cli.terminal.top_model import Ancestor
 from gpuscope.cli.wiring.live_client import PollThread
 from gpuscope.cli.wiring.live_readers import LiveReader, Picture

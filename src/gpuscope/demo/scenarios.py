@@ -13,9 +13,8 @@ from typing import Final
 
 from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import parse_duration
-from gpuscope.demo.curve import Curve, Phase
+from gpuscope.demo.curve import Curve, CurveCache, Phase, load_phase
 from gpuscope.demo.jobs import PEOPLE, Job, Tenant
-from gpuscope.demo.physics import CurveCache, load_phase
 from gpuscope.demo.simulated_gpu import Gpu
 from gpuscope.demo.track import Activity
 from gpuscope.demo.workload import (

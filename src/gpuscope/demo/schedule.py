@@ -11,7 +11,7 @@ from math import cos, pi
 from random import Random
 from typing import Final
 
-from gpuscope.demo.curve import on_grain
+from gpuscope.demo.curve import VARIANTS, CurveCache, on_grain
 from gpuscope.demo.jobs import (
     BARE,
     BATCH,
@@ -25,7 +25,6 @@ from gpuscope.demo.jobs import (
     Person,
     Tenant,
 )
-from gpuscope.demo.physics import VARIANTS, CurveCache
 from gpuscope.demo.track import Activity, Timeline, Track
 from gpuscope.demo.workload import (
     HELD,

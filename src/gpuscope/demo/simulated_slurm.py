@@ -14,11 +14,11 @@ from itertools import chain
 from typing import Final
 
 from gpuscope.demo import slurm_queue
-from gpuscope.demo.job_runs import JobRun, SlurmGpu, find_runs
 from gpuscope.demo.jobs import PEOPLE
 from gpuscope.demo.schedule import EPOCH, PERIOD
 from gpuscope.demo.simulated_gpu import Gpu
 from gpuscope.demo.simulated_host import GIB, Machine
+from gpuscope.demo.slurm_queue import JobRun, SlurmGpu, find_runs
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.readings.slurm import (
     RUNNING,

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import exp, pi, sin
 
-from gpuscope.demo.curve import BUSY, HEAT, HOT_HARDWARE, LINK, POWER, POWER_CAP, Rates
-from gpuscope.demo.physics import INLET_CELSIUS
+from gpuscope.demo.curve import BUSY, HEAT, HOT_HARDWARE, INLET_CELSIUS, LINK, POWER, POWER_CAP, Rates
 from gpuscope.demo.track import Faults, Moment
 from gpuscope.demo.workload import Workload
 from gpuscope.model.demo_model import (

@@ -285,7 +285,7 @@ class LabelColumns(Sequence[Labels]):
 
     def with_column(self, name: str, numbers: Codes) -> LabelColumns:
         """Set one label to pairs of this table; 0 removes it."""
-        at = sum(one < name for one in self.names)
+        at = sum(own < name for own in self.names)
         after = at + (name in self.names)
         codes = np.concatenate((self.codes[:at], numbers[None, :], self.codes[after:]))
         names = (*self.names[:at], name, *self.names[after:])
@@ -420,7 +420,9 @@ class LabelColumns(Sequence[Labels]):
     def translated(self, table: PairTable) -> LabelColumns:
         """Return the same label sets with the numbers of another table."""
         used = self._used(self.codes)
-        number_of = np.array([table.number(self.table.pair(one)) if one else 0 for one in used], np.int32)
+        number_of = np.array(
+            [table.number(self.table.pair(number)) if number else 0 for number in used], np.int32
+        )
         codes = number_of[np.searchsorted(np.array(used, np.int32), self.codes)] if used else self.codes
         return LabelColumns(table, self.names, codes, known_distinct=self._known_distinct)
 

@@ -46,12 +46,12 @@ class SeriesColumns:
     def of(series: Sequence[Series], labels: LabelColumns | None = None) -> SeriesColumns:
         """Return series as columns; `labels` are theirs, if the caller has them as columns."""
         axes = TimeAxes()
-        axis = np.array([axes.number(one.timestamps) for one in series], np.int64)
+        axis = np.array([axes.number(row.timestamps) for row in series], np.int64)
         return SeriesColumns(
-            LabelColumns.of([one.labels for one in series]) if labels is None else labels,
+            LabelColumns.of([row.labels for row in series]) if labels is None else labels,
             axis,
             *axes.flat(),
-            [one.values for one in series],
+            [row.values for row in series],
             np.zeros(len(series), np.int64),
         )
 

@@ -3,7 +3,7 @@
 Each folder of `vendors/` has a `vendor.py` with a `VENDOR`; it is registered by being there, and nothing
 outside the folder names the vendor. A source sets `Device.vendor` to the folder's name. The other parts of a
 vendor are found by their folders too: sources (`*/plan.py`), families (`families/*/builder.py`), `advice.py`,
-`doctor.py`, `stand_ins/`, `demo_models.py`.
+`doctor.py`, `stand_ins/`, `fields.py`, `demo_models.py`.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cache
-from typing import Final
+from typing import Final, Protocol
 
 from gpuscope.base.plugins import find_plugins
 from gpuscope.model.native_metric import NativeMetric
-from gpuscope.model.readings import ABSENT, Device, Maybe, Uuid
+from gpuscope.model.readings import ABSENT, Device, Maybe, Snapshot, Uuid
 
 UNLABELLED: Final = "nvidia"
 """The vendor whose info series have no label `vendor`: they are older than the label, which would make new
@@ -284,6 +284,34 @@ def advices() -> Mapping[str, Advice]:
     return {
         name: importlib.import_module(f"{plugin.package}.advice").ADVICE for name, plugin in plugins.items()
     }
+
+
+class VendorField(Protocol):
+    """A number that the families of a vendor's exporters have, each under a name of its own."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def short_name(self) -> str: ...
+    @property
+    def dcgm_id(self) -> int | None: ...
+    @property
+    def unit(self) -> str: ...
+    @property
+    def names(self) -> Mapping[str, str]:
+        """By family."""
+
+    def is_here(self, snapshot: Snapshot) -> bool: ...
+
+
+def vendor_fields() -> Iterable[VendorField]:
+    """Of the vendors that have a `fields.py`."""
+    plugins = find_plugins(("vendors/*/fields.py",))
+    return [
+        field
+        for plugin in plugins.values()
+        for field in importlib.import_module(f"{plugin.package}.fields").all_fields()
+    ]
 
 
 def next_step(kind: str, otherwise: str, vendor: str | None = None) -> str:

@@ -162,7 +162,7 @@ def _metric_names() -> list[str]:
 
 def _explain_metric(name: str) -> Explanation:
     from gpuscope.agent.families.native.table import NATIVE_METRICS
-    from gpuscope.vendors.nvidia.fields import all_fields
+    from gpuscope.model.vendor import vendor_fields
 
     metrics = {metric.name: metric for metric in NATIVE_METRICS}
     metric = metrics[_known(name, metrics, "metric", "metric of the native family")]
@@ -171,7 +171,7 @@ def _explain_metric(name: str) -> Explanation:
     facts += [("labels", ", ".join(dict.fromkeys(("gpu", "uuid", *metric.labels))))] if metric.reading else []
     others = {
         other
-        for field in all_fields()
+        for field in vendor_fields()
         if field.names.get("native") == metric.name
         for family, other in field.names.items()
         if family != "native"

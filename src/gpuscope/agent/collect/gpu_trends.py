@@ -123,7 +123,7 @@ class GpuTrends:
         if processes is ABSENT:
             return {}
         held: set[Maybe[Uuid]] = {unit_uuid(process) for process in processes}
-        held |= {unit_uuid(one) for one in (() if allocations is ABSENT else allocations)}
+        held |= {unit_uuid(allocation) for allocation in (() if allocations is ABSENT else allocations)}
         free: dict[Uuid, Maybe[_Beginning]] = {}
         for device in devices:
             for uuid in _units(device):

@@ -53,7 +53,7 @@ class CriReader:
     def read(self) -> ReadResult[ContainerInfos]:
         """The same mapping as before unless it changes. Raises SourceMissing when no runtime answered."""
         wanted, known = self._wanted, self._known
-        now = {one: known[one] for one in wanted if one in known}
+        now = {container: known[container] for container in wanted if container in known}
         failures: Counter[str] = Counter()
         if missing := wanted - known.keys():
             found, failures = self._query(missing)
@@ -180,7 +180,7 @@ class DockerReader:
     def read(self) -> ReadResult[ContainerInfos]:
         """The same mapping as before unless it changes. Raises SourceMissing when no socket answered."""
         wanted, known, failures = self._wanted, self._known, Counter[str]()
-        now = {one: known[one] for one in wanted if one in known}
+        now = {container: known[container] for container in wanted if container in known}
         for container_id in wanted - known.keys():
             found = self._query(container_id, failures)
             if found is not None:

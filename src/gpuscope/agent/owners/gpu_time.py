@@ -136,9 +136,9 @@ class GpuTimes:
             if at - board.seen_at > KEPT_SECONDS:
                 del self._boards[uuid]
                 continue
-            gone = [one for one, unit in board.units.items() if at - unit.holders.here_at > KEPT_SECONDS]
-            for one in gone:
-                del board.units[one]
+            gone = [key for key, unit in board.units.items() if at - unit.holders.here_at > KEPT_SECONDS]
+            for key in gone:
+                del board.units[key]
 
 
 def _unit_time(uuid: Uuid, unit: _UnitSeconds) -> UnitTime:

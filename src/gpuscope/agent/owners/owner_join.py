@@ -110,7 +110,7 @@ class OwnerJoin:
         allocations = self._allocations(devices, processes, local, facts)
         uses, unattributed = self._charge(processes, devices, allocations, counters, monotonic)
         known = () if allocations is ABSENT else allocations
-        held = [one.job for one in known if one.job is not ABSENT]
+        held = [owner.job for owner in known if owner.job is not ABSENT]
         self._jobs = jobs_here(held, () if processes is ABSENT else processes, facts)
         return processes, Ownership(
             allocations=allocations,

@@ -239,7 +239,7 @@ def label_filter(allowed: Sequence[str]) -> KeepLabel:
     """Whether a pod's label is kept; `*` matches any text."""
     if not allowed:
         return lambda name: False
-    patterns = (".*".join(map(re.escape, one.split("*"))) for one in allowed)
+    patterns = (".*".join(map(re.escape, pattern.split("*"))) for pattern in allowed)
     allowed_name = re.compile("|".join(f"(?:{pattern})" for pattern in patterns), re.DOTALL)
     return lambda name: allowed_name.fullmatch(name) is not None
 

@@ -231,7 +231,9 @@ class ProcessEnricher:
     ) -> Mapping[ProcessKey, ProcessWork]:
         if self._work is None:
             return {}
-        keys = dict.fromkeys(one.key for one in looked_up if one is not None and one.key is not None)
+        keys = dict.fromkeys(
+            lookup.key for lookup in looked_up if lookup is not None and lookup.key is not None
+        )
         return self._work.advance(keys, monotonic)
 
     def _labels_of(

@@ -209,9 +209,9 @@ class ProcessWorkReader:
         return ProcessWork(
             cpu_ratio=task.cpu_ratio(),
             run_ratio=task.run_ratio(),
-            io_wait_ratio=max(one.io_wait_ratio() for one in every),
-            network_wait_ratio=_highest(one.network_wait_ratio() for one in every),
-            busiest_thread_ratio=_highest(one.busiest_ratio() for one in every),
+            io_wait_ratio=max(watched.io_wait_ratio() for watched in every),
+            network_wait_ratio=_highest(watched.network_wait_ratio() for watched in every),
+            busiest_thread_ratio=_highest(watched.busiest_ratio() for watched in every),
             resident_memory_bytes=memory,
             children=count,
             children_cpu_ratio=ABSENT if pids is ABSENT else sum(child.cpu_ratio() for child in known),

@@ -56,7 +56,7 @@ def used_allocations(
         if used and _is_whole(allocation):
             taken.add(allocation.device_id)
         marked.append(replace(allocation, used=True) if used else allocation)
-    return [one for one in marked if one.used or not (_is_whole(one) and one.device_id in taken)]
+    return [use for use in marked if use.used or not (_is_whole(use) and use.device_id in taken)]
 
 
 def count_unallocated(

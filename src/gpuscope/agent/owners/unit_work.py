@@ -108,17 +108,17 @@ def instance_of(unit: GpuUnit) -> Instance | None:
 def _without(total: Holding, owned: Iterable[Holding]) -> Holding:
     """The processes that no owner of a kind has."""
     rest = Holding(total.processes, total.memory_bytes, total.sm_ratio)
-    for one in owned:
-        rest.processes -= one.processes
-        rest.memory_bytes = minus(rest.memory_bytes, one.memory_bytes)
-        rest.sm_ratio = minus(rest.sm_ratio, one.sm_ratio)
+    for holding in owned:
+        rest.processes -= holding.processes
+        rest.memory_bytes = minus(rest.memory_bytes, holding.memory_bytes)
+        rest.sm_ratio = minus(rest.sm_ratio, holding.sm_ratio)
     return rest
 
 
 def _split(owners: Mapping[OwnerKey, Holding], others: Holding) -> dict[OwnerKey, float]:
     everyone = [*owners.values(), *([others] if others.processes > 0 else [])]
     for value in (_sm, _memory):
-        total = sum(value(one) for one in everyone)
+        total = sum(value(holder) for holder in everyone)
         if total > 0:
             return {owner: value(now) / total for owner, now in owners.items()}
     return dict.fromkeys(owners, 1 / len(everyone))

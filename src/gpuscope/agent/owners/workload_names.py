@@ -86,7 +86,7 @@ class WorkloadNames:
             # A process in the agent's own pod shows no pod UID, so its container counts as outside pods.
             runtime.requests.want(outside_pods | in_pods if runtime.knows_pods else outside_pods)
         known = [runtime.known() for runtime in self._runtimes]
-        if [id(one) for one in known] != [id(one) for one in self._merged_from]:
+        if [id(names) for names in known] != [id(names) for names in self._merged_from]:
             self._merged_from = known
             # A runtime that does not know a container must not hide the name that another has for it.
             self._merged = {

@@ -10,7 +10,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from gpuscope.cli.terminal.fleet_view import FleetView, GpuRow, ProcessRow
-from gpuscope.cli.terminal.safe_text import duration_text, fit, short_bytes, short_duration
 from gpuscope.cli.terminal.spans import (
     Column,
     Line,
@@ -20,8 +19,12 @@ from gpuscope.cli.terminal.spans import (
     bar,
     draw_head,
     draw_row,
+    duration_text,
+    fit,
     fit_line,
     lay_out,
+    short_bytes,
+    short_duration,
     sparkline,
     to_ansi,
     to_ascii,

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from gpuscope.cli.terminal.queue_view import SlurmQueue, to_queue
-from gpuscope.cli.terminal.safe_text import printable
+from gpuscope.cli.terminal.spans import printable
 from gpuscope.judge.checks.states import UNKNOWN_USES, State
 
 MAX_NAME_CELLS: Final = 100

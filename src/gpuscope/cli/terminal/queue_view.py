@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
-from gpuscope.cli.terminal.safe_text import printable
+from gpuscope.cli.terminal.spans import printable
 
 MAX_NAME_CELLS: Final = 60
 QueueSample = tuple[str, Mapping[str, str], float]

@@ -14,10 +14,8 @@ from textual.message import Message
 
 from gpuscope.cli.terminal.fleet_lines import gpu_columns, note_lines, process_columns
 from gpuscope.cli.terminal.fleet_view import FleetView, GpuRow, ProcessRow
-from gpuscope.cli.terminal.line_widgets import LineBar, LineList
-from gpuscope.cli.terminal.safe_text import printable
-from gpuscope.cli.terminal.spans import Span, Style, draw_head, draw_row, lay_out
-from gpuscope.cli.terminal.top_dialogs import PageScreen, SignalScreen
+from gpuscope.cli.terminal.spans import Span, Style, draw_head, draw_row, lay_out, printable
+from gpuscope.cli.terminal.top_dialogs import LineBar, LineList, PageScreen, SignalScreen
 from gpuscope.cli.terminal.top_lines import (
     finding_lines,
     footer_line,

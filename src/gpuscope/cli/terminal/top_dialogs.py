@@ -2,21 +2,195 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from rich.segment import Segment
+from rich.style import Style as RichStyle
 from textual.app import ComposeResult
 from textual.binding import Binding
 from textual.containers import Vertical
-from textual.events import Key
+from textual.events import Click, Key, MouseScrollDown, MouseScrollUp, Resize
+from textual.geometry import Region
+from textual.message import Message
 from textual.screen import ModalScreen
+from textual.strip import Strip
+from textual.widget import Widget
 from textual.widgets import Input
 
 from gpuscope.cli.terminal.fleet_lines import command_text
 from gpuscope.cli.terminal.fleet_view import ProcessRow
-from gpuscope.cli.terminal.line_widgets import LineList
-from gpuscope.cli.terminal.safe_text import printable
-from gpuscope.cli.terminal.spans import Line, Span, Style
+from gpuscope.cli.terminal.spans import Line, Span, Style, ascii_text, fit_line, printable
+
+# Textual widgets that draw styled lines: a list with a cursor, and a single line.
+#
+# They draw only lines that changed since the last draw: over ssh a refresh of a quiet fleet is a few hundred
+# bytes, and nothing flickers.
+
+_RICH: Final = {
+    Style.PLAIN: RichStyle(),
+    Style.BOLD: RichStyle(bold=True),
+    Style.DIM: RichStyle(dim=True),
+    Style.RED: RichStyle(color="red"),
+    Style.GREEN: RichStyle(color="green"),
+    Style.YELLOW: RichStyle(color="yellow"),
+    Style.MAGENTA: RichStyle(color="magenta"),
+    Style.CYAN: RichStyle(color="cyan"),
+    Style.REVERSE: RichStyle(reverse=True),
+}
+_CURSOR: Final = RichStyle(reverse=True)
+WHEEL_LINES: Final = 3
+
+
+class LineWidget(Widget):
+    """Draws `content(y)` for each of its lines."""
+
+    DEFAULT_CSS = "LineWidget { height: 1; width: 1fr; background: ansi_default; color: ansi_default; }"
+
+    def __init__(self, *, unicode: bool, id: str) -> None:  # noqa: A002 - textual's name
+        super().__init__(id=id)
+        self._unicode = unicode
+        self._drawn: list[tuple[Line, bool]] = []
+
+    def content(self, y: int, width: int) -> tuple[Line, bool]:
+        """A line, and whether it is the cursor's."""
+        raise NotImplementedError
+
+    def redraw(self) -> None:
+        """Asks textual to draw the lines that changed."""
+        width, height = self.size
+        before, self._drawn = self._drawn, [self.content(y, width) for y in range(height)]
+        if len(before) != height:
+            self.refresh()
+            return
+        changed = [
+            Region(0, y, width, 1)
+            for y, (old, new) in enumerate(zip(before, self._drawn, strict=True))
+            if old != new
+        ]
+        if changed:
+            self.refresh(*changed)
+
+    def render_line(self, y: int) -> Strip:
+        width = self.size.width
+        if y >= len(self._drawn):
+            return Strip.blank(width)
+        line, is_cursor = self._drawn[y]
+        segments = []
+        for text, style in fit_line(line, width):
+            shown = text if self._unicode else ascii_text(text)
+            segments.append(Segment(shown, _CURSOR if is_cursor else _RICH[style]))
+        return Strip(segments).adjust_cell_length(width, _CURSOR if is_cursor else _RICH[Style.PLAIN])
+
+    def on_resize(self, event: Resize) -> None:
+        self._drawn = []
+        self.redraw()
+
+
+class LineBar(LineWidget):
+    """One line; a click on one of its `regions` (from, to, action) runs the action."""
+
+    def __init__(self, *, unicode: bool, id: str) -> None:  # noqa: A002
+        super().__init__(unicode=unicode, id=id)
+        self._draw: Callable[[int], Line] = lambda width: []
+        self.regions: Sequence[tuple[int, int, str]] = ()
+
+    def show(self, draw: Callable[[int], Line]) -> None:
+        self._draw = draw
+        self.redraw()
+
+    def content(self, y: int, width: int) -> tuple[Line, bool]:
+        return self._draw(width), False
+
+    async def on_click(self, event: Click) -> None:
+        for first, last, action in self.regions:
+            if first <= event.x < last:
+                await self.app.run_action(action)
+
+
+class LineList(LineWidget, can_focus=True):
+    """A head and a list of lines with a cursor; scrolls, and draws only what is visible."""
+
+    DEFAULT_CSS = "LineList { height: 1fr; width: 1fr; background: ansi_default; color: ansi_default; }"
+
+    class Chosen(Message):
+        """A line was chosen with Enter or a double click."""
+
+        def __init__(self, source: LineList, index: int) -> None:
+            super().__init__()
+            self.source = source
+            self.index = index
+
+    def __init__(self, *, unicode: bool, id: str) -> None:  # noqa: A002
+        super().__init__(unicode=unicode, id=id)
+        self._head: Line = []
+        self._count = 0
+        self._draw: Callable[[int], Line] = lambda index: []
+        self._first = 0
+        self.cursor = 0
+
+    def show(self, head: Line, count: int, draw: Callable[[int], Line], cursor: int | None = None) -> None:
+        self._head, self._count, self._draw = head, count, draw
+        if cursor is not None:
+            self.cursor = cursor
+        self._keep_in_sight()
+        self.redraw()
+
+    def content(self, y: int, width: int) -> tuple[Line, bool]:
+        if y == 0:
+            return self._head_with_place(width), False
+        index = self._first + y - 1
+        if index >= self._count:
+            return [], False
+        is_cursor = index == self.cursor and self.has_focus
+        return self._draw(index), is_cursor
+
+    def _head_with_place(self, width: int) -> Line:
+        visible = max(0, self.size.height - 1)
+        if self._count <= visible:
+            return self._head
+        place = f" {self._first + 1}-{min(self._count, self._first + visible)} of {self._count}"
+        head = fit_line([*self._head, Span(" " * width)], max(0, width - len(place)))
+        return [*head, Span(place, Style.CYAN)]
+
+    def move(self, lines: int) -> None:
+        self.cursor += lines
+        self._keep_in_sight()
+        self.redraw()
+
+    def page(self, pages: int) -> None:
+        self.move(pages * max(1, self.size.height - 2))
+
+    def _keep_in_sight(self) -> None:
+        visible = max(1, self.size.height - 1)
+        self.cursor = max(0, min(self.cursor, self._count - 1))
+        self._first = max(self.cursor - visible + 1, min(self._first, self.cursor))
+        self._first = max(0, min(self._first, self._count - visible))
+
+    def on_focus(self) -> None:
+        self.redraw()
+
+    def on_blur(self) -> None:
+        self.redraw()
+
+    def on_resize(self, event: Resize) -> None:
+        self._keep_in_sight()
+        super().on_resize(event)
+
+    def on_mouse_scroll_down(self, event: MouseScrollDown) -> None:
+        self.move(WHEEL_LINES)
+
+    def on_mouse_scroll_up(self, event: MouseScrollUp) -> None:
+        self.move(-WHEEL_LINES)
+
+    def on_click(self, event: Click) -> None:
+        index = self._first + event.y - 1
+        if event.y >= 1 and index < self._count:
+            self.cursor = index
+            self.redraw()
+            if event.chain > 1:
+                self.post_message(self.Chosen(self, index))
+
 
 # The line to type in of `gpuscope top`. Imported on its first use: textual's Input takes 50 ms to load.
 

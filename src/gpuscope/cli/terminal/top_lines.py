@@ -18,8 +18,20 @@ from gpuscope.cli.terminal.fleet_lines import (
 )
 from gpuscope.cli.terminal.fleet_view import FindingRow, FleetView, GpuRow, JobRow, ProcessRow
 from gpuscope.cli.terminal.queue_view import NodeReasonRow, PartitionRow, ReservationRow, SlurmQueue, WaitingRow
-from gpuscope.cli.terminal.safe_text import bytes_text, duration_text, short_duration
-from gpuscope.cli.terminal.spans import Column, Line, Span, Style, bar, draw_head, draw_row, lay_out, sparkline
+from gpuscope.cli.terminal.spans import (
+    Column,
+    Line,
+    Span,
+    Style,
+    bar,
+    bytes_text,
+    draw_head,
+    draw_row,
+    duration_text,
+    lay_out,
+    short_duration,
+    sparkline,
+)
 from gpuscope.cli.terminal.top_model import TopModel, gpu_key
 
 FOOTER_KEYS: Final = (

@@ -26,7 +26,7 @@ from gpuscope.cli.wiring.heap import keep_one_heap
 from gpuscope.cli.wiring.listeners import build_server, fit_limits
 from gpuscope.cli.wiring.owners import build_owner_join
 from gpuscope.cli.wiring.service_manager import local_url, tell_systemd_ready
-from gpuscope.model.exposition.textfile_writer import TextfileWriter
+from gpuscope.model.exposition.text import TextfileWriter
 from gpuscope.model.readings import Snapshot
 from gpuscope.model.source import load_source
 from gpuscope.serve.exporter import Exporter, HttpLimitBuilder

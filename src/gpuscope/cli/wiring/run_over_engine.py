@@ -19,9 +19,9 @@ from gpuscope.base.settings import Settings, home_file
 from gpuscope.cli.wiring.live_view import findings_over_time, live_from_engine
 from gpuscope.cli.wiring.login import Web, build_web
 from gpuscope.cli.wiring.notifying import Notifying
+from gpuscope.cli.wiring.own_metrics_thread import read_scrape_config
 from gpuscope.cli.wiring.rule_evaluation import RuleEvaluation, engine_rules, load_engine_rules, reload_rules
 from gpuscope.cli.wiring.scheduled_threads import ScheduledThreads
-from gpuscope.cli.wiring.scraper_thread import read_scrape_config
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN, serve
 from gpuscope.history.engines.answer_text import AnswerMemory
 from gpuscope.history.engines.http_connection import EngineConnection

@@ -16,11 +16,15 @@ from gpuscope.cli.wiring.heap import keep_one_heap
 from gpuscope.cli.wiring.listeners import fit_limits
 from gpuscope.cli.wiring.live_view import live_from_store
 from gpuscope.cli.wiring.login import build_web
-from gpuscope.cli.wiring.own_metrics_thread import OwnMetricsThread, server_metrics_feed
+from gpuscope.cli.wiring.own_metrics_thread import (
+    OwnMetricsThread,
+    ScraperThread,
+    read_scrape_config,
+    server_metrics_feed,
+)
 from gpuscope.cli.wiring.remote_write import sending
 from gpuscope.cli.wiring.rule_evaluation import load_rules
 from gpuscope.cli.wiring.run_over_engine import run_over_engine
-from gpuscope.cli.wiring.scraper_thread import ScraperThread, read_scrape_config
 from gpuscope.cli.wiring.serving import DEFAULT_LISTEN, open_store, serve
 from gpuscope.history.remote_write.sender import RemoteWriteQueues, build_queues
 from gpuscope.history.scrape.config import ScrapeConfig

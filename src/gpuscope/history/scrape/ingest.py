@@ -23,8 +23,16 @@ from gpuscope.history.scrape.relabel import relabel
 from gpuscope.history.scrape.target import ScrapeTarget
 from gpuscope.history.scrape.target_appender import Report, TargetAppender, sorted_labels
 from gpuscope.history.store import Appended
-from gpuscope.model.exposition.line_diff import DROPPED, LastScrape
-from gpuscope.model.exposition.parser import Exposition, LimitError, Metadata, Pairs, ParseError, SeriesCache
+from gpuscope.model.exposition.parser import (
+    DROPPED,
+    Exposition,
+    LastScrape,
+    LimitError,
+    Metadata,
+    Pairs,
+    ParseError,
+    SeriesCache,
+)
 from gpuscope.model.exposition.series_text import OUT_OF_RANGE_MS
 from gpuscope.model.series import Labels
 

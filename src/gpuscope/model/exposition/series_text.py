@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from gpuscope.base.limits import Limits
-from gpuscope.model.exposition.number_text import go_float
+from gpuscope.model.exposition.sample import go_float
 
 Pairs = tuple[tuple[str, str], ...]
 

@@ -11,7 +11,6 @@ from gpuscope.model.readings.device import (
     instance_name,
     unit_uuid,
 )
-from gpuscope.model.readings.event import ErrorEvent, ErrorTotal, GpuEvent
 from gpuscope.model.readings.host import Filesystem, FilesystemError, HostReading
 from gpuscope.model.readings.ownership import (
     Allocation,
@@ -41,6 +40,9 @@ from gpuscope.model.readings.snapshot import (
     AgentCost,
     Counters,
     Driver,
+    ErrorEvent,
+    ErrorTotal,
+    GpuEvent,
     GpuTrend,
     Reading,
     Snapshot,

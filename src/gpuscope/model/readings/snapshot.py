@@ -11,14 +11,119 @@ from dataclasses import dataclass
 from typing import Final
 
 from gpuscope.model.readings.absent import ABSENT, Maybe
-from gpuscope.model.readings.collectives import CollectiveReading
 from gpuscope.model.readings.device import NO_VALUES, Device, Uuid
-from gpuscope.model.readings.event import ErrorEvent, ErrorTotal, GpuEvent
-from gpuscope.model.readings.host import HostReading
-from gpuscope.model.readings.infiniband import InfinibandReading
+from gpuscope.model.readings.host import HostReading, InfinibandReading
 from gpuscope.model.readings.ownership import NO_OWNERSHIP, Ownership
 from gpuscope.model.readings.process import Process
 from gpuscope.model.readings.slurm import SlurmState
+
+# Jobs that communicate with NCCL, as their RAS service describes them: ranks, and which of them are behind.
+#
+# A job is seen by the agent of each node that has its processes; only the one with the lowest rank follows it
+# (`followed`), the others know their own ranks. Host and PID of a rank are the job's own: an address, and a
+# PID in the process' namespace. Operations are counted when they are launched, not when they end.
+
+BEHIND = "behind"
+SILENT = "silent"
+DEAD = "dead"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LocalRank:
+    """A rank whose process runs on this node."""
+
+    rank: int  # in the job's largest communicator
+    host: str
+    host_pid: int
+    pid: int  # as this machine numbers it
+    gpu_uuid: Maybe[Uuid] = ABSENT
+    operations: Maybe[int] = ABSENT  # launched in the largest communicator; only of a job that is followed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StalledRank:
+    """A rank that others wait for while nothing moves."""
+
+    communicator: str
+    rank: int  # in the job's largest communicator, or else in this one
+    host: str
+    host_pid: int
+    reason: str  # behind, silent or dead
+    seconds: float  # for how long no rank of the communicator has launched anything
+    operation: str = ""  # AllReduce; empty if it is not known
+    launched: Maybe[int] = ABSENT
+    furthest: Maybe[int] = ABSENT  # what the others have launched
+    waiting: Maybe[int] = ABSENT  # how many have
+    pid: Maybe[int] = ABSENT  # if it runs on this node
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveJob:
+    name: str  # host and PID of its lowest process, the same on every node
+    uid: int
+    pids: tuple[int, ...]  # on this node; the first one's owner is the job's
+    followed: bool
+    version: str = ""
+    ranks: Maybe[int] = ABSENT
+    missing: Maybe[int] = ABSENT  # ranks that do not answer
+    behind: Maybe[int] = ABSENT  # ranks that have launched less than others, which is normal for a moment
+    failed: Maybe[int] = ABSENT  # ranks with an error of NCCL
+    communicators: Maybe[int] = ABSENT
+    stalled_seconds: Maybe[float] = ABSENT  # 0 while operations are launched, or all have launched the same
+    local: tuple[LocalRank, ...] = ()
+    stalled: tuple[StalledRank, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectiveReading:
+    jobs: tuple[CollectiveJob, ...] = ()
+    requests: Mapping[str, int] = NO_VALUES  # since the source was opened, by result: answered, failed
+
+
+# Events: errors that a GPU or its driver reports by a code, and GPUs that were lost or recovered.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorEvent:
+    """One error. `code` is the vendor's: NVIDIA's XID "79". The kernel log identifies the GPU by PCI address,
+    the driver's events by UUID."""
+
+    vendor: str
+    code: str
+    at: float  # seconds since the epoch
+    reporter: str  # "kernel_log" or a source: the same error may come from both
+    gpu_uuid: Maybe[Uuid] = ABSENT
+    pci_bus_id: Maybe[str] = ABSENT
+    message: str = ""
+    monotonic: Maybe[float] = ABSENT  # when, on the agent's monotonic clock
+    # The position in the kernel log: a restarted agent reads the log again and must not count an error twice.
+    log_sequence: Maybe[int] = ABSENT  # the record's sequence number in this boot
+    log_microseconds: Maybe[int] = ABSENT  # the record's timestamp since boot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GpuEvent:
+    """An event of one GPU. An error of a GPU that was never seen has only the PCI address."""
+
+    kind: str  # "lost", "returned" or the word for the vendor's errors: "xid"
+    at: float  # seconds since the epoch
+    text: str  # the sentence in the log
+    gpu_uuid: Maybe[Uuid] = ABSENT
+    index: Maybe[int] = ABSENT
+    pci_bus_id: Maybe[str] = ABSENT
+    code: Maybe[str] = ABSENT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ErrorTotal:
+    """How many times an error occurred on a GPU, and when last."""
+
+    gpu_uuid: Uuid
+    vendor: str
+    code: str
+    count: int
+    last_at: float
+    last_monotonic: Maybe[float] = ABSENT  # ABSENT for one of an earlier boot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

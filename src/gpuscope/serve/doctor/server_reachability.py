@@ -22,8 +22,7 @@ from gpuscope.base.blocking_http import BlockingHttp, Headers, HttpAddress, Http
 from gpuscope.base.errors import UsageError
 from gpuscope.base.setting_values import MAX_PORT
 from gpuscope.model.doctor_check import Check, CheckResult, Verdict
-from gpuscope.serve.doctor.server_alerts import check_alerts
-from gpuscope.serve.doctor.stored_data import Series, check_stored_data
+from gpuscope.serve.doctor.server_alerts import Series, check_alerts, check_stored_data
 from gpuscope.serve.render.ports import SERVER_PORT, listener_on
 
 CHECKS: tuple[Check, ...] = ()

@@ -7,12 +7,11 @@ alone.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
 from gpuscope.agent.families.native.table import COUNTER_METRICS, GPU_METRICS, NativeMetric
-from gpuscope.model.readings import ABSENT, Device, Driver
+from gpuscope.model.readings import ABSENT, Device, Snapshot
 from gpuscope.vendors.nvidia.dcgm_fields import DRIVER_READINGS
 from gpuscope.vendors.nvidia.families.dcgm.table import (
     DEFAULT_COUNTERS,
@@ -22,7 +21,7 @@ from gpuscope.vendors.nvidia.families.dcgm.table import (
 )
 from gpuscope.vendors.nvidia.families.dcgm_legacy.builder import LEGACY_METRICS
 from gpuscope.vendors.nvidia.families.nvidia_smi.table import SMI_COLUMNS
-from gpuscope.vendors.nvidia.nvidia_values import own, reader
+from gpuscope.vendors.nvidia.nvidia_values import nvidia_driver, own, reader
 
 BINARY = KIND_NAMES["b"]
 
@@ -37,12 +36,12 @@ class Field:
     short_name: str
     names: dict[str, str]  # by family
 
-    def is_here(self, devices: Sequence[Device], driver: Driver) -> bool:
+    def is_here(self, snapshot: Snapshot) -> bool:
         """Whether the driver, a GPU or an instance has this field."""
         of_driver = DRIVER_READINGS.get(self.dcgm_id or 0)
-        if of_driver is not None and reader(of_driver)(driver) is not ABSENT:
+        if of_driver is not None and reader(of_driver)(nvidia_driver(snapshot)) is not ABSENT:
             return True
-        return any(self._is_in(device) for device in devices)
+        return any(self._is_in(device) for device in snapshot.devices)
 
     def _is_in(self, device: Device) -> bool:
         parts = (device, *device.instances)

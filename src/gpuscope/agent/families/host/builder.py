@@ -21,10 +21,9 @@ from gpuscope.agent.families.host.infiniband_table import (
     PORT_GAUGES,
 )
 from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
-from gpuscope.model.exposition.number_text import go_float
-from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import NO_LABELS, LabelSet, MetricFamily, Sample, go_float
 from gpuscope.model.readings import ABSENT, HostReading, Maybe, Snapshot
-from gpuscope.model.readings.infiniband import InfinibandDevice, InfinibandPort, InfinibandReading
+from gpuscope.model.readings.host import InfinibandDevice, InfinibandPort, InfinibandReading
 
 # `node_infiniband_*`: the ports of InfiniBand and RoCE adapters, as node_exporter has them.
 

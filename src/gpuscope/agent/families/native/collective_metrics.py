@@ -8,7 +8,7 @@ from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.native_metric import LabelCache, NativeMetric
 from gpuscope.model.readings import ABSENT, Maybe, Owner, Process, Snapshot, Uuid
-from gpuscope.model.readings.collectives import CollectiveJob, LocalRank
+from gpuscope.model.readings.snapshot import CollectiveJob, LocalRank
 
 # The native metrics of NCCL jobs, one row each; `collective_metrics.py` fills them.
 #

@@ -10,7 +10,7 @@ from gpuscope.agent.families.selection import EVERY_METRIC, MetricSelection
 from gpuscope.model.exposition.sample import MetricFamily
 from gpuscope.model.native_metric import LabelCache, NativeMetric
 from gpuscope.model.readings import ABSENT, Device, Maybe, Snapshot, Uuid
-from gpuscope.model.readings.infiniband import ACTIVE_STATE, InfinibandPort, InfinibandReading, PciFunction
+from gpuscope.model.readings.host import ACTIVE_STATE, InfinibandPort, InfinibandReading, PciFunction
 
 # The native metrics of InfiniBand and RoCE ports and PCIe links, one row each; `link_metrics.py` fills them.
 #

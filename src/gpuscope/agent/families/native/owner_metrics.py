@@ -85,7 +85,9 @@ class OwnerMetrics:
         if OWNER_GPUS.name in self._only:
             yield self._gpus_held(ownership.uses)
         left = (
-            [(self._left_labels(one, names), one) for one in ownership.unattributed] if self._left_rows else []
+            [(self._left_labels(left, names), left) for left in ownership.unattributed]
+            if self._left_rows
+            else []
         )
         for row in self._left_rows:
             yield row.family(

@@ -6,16 +6,17 @@ not have is not a failure. Counters are the kernel's, since boot.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuscope.agent.sources.host.clock_state import read_clock_state
-from gpuscope.agent.sources.host.cpu import MonotonicCpu
 from gpuscope.agent.sources.host.mounts import FilesystemSizes, Mount, parse_mountinfo, to_filesystems
 from gpuscope.agent.sources.host.proc_files import (
+    CPU_MODES,
+    TICKS_PER_SECOND,
     DiskStats,
     parse_diskstats,
     parse_loadavg,
@@ -30,6 +31,115 @@ from gpuscope.base.errors import SourceMissing
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import HostReading, Reading
 from gpuscope.model.source import SourceSpec, Tier
+
+# CPU seconds as counters that never decrease.
+#
+# The kernel's idle and iowait times may decrease slightly, which a rate would see as a counter reset. After a
+# small decrease the last value is kept. If idle time decreases by more than `HOTPLUG_SECONDS`, the CPU was
+# removed and added again, and all its times restart. node_exporter does the same.
+
+HOTPLUG_SECONDS = 3.0
+_IDLE = CPU_MODES.index("idle")
+_GUEST_MODES = ("user", "nice")
+
+Seconds = dict[tuple[str, str], float]
+
+
+class MonotonicCpu:
+    def __init__(self) -> None:
+        self._last: dict[str, list[float]] = {}
+        self._keys: dict[str, tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]] = {}
+
+    def advance(self, ticks_by_cpu: Mapping[str, Sequence[float]]) -> tuple[Seconds, Seconds]:
+        """Seconds by (cpu, mode), and the part spent in guests; an offline CPU has none."""
+        last: dict[str, list[float]] = {}
+        seconds: Seconds = {}
+        guest_seconds: Seconds = {}
+        for cpu, ticks in ticks_by_cpu.items():
+            now = [tick / TICKS_PER_SECOND for tick in ticks]
+            before = self._last.get(cpu)
+            if before is not None and _is_same_cpu(before, now):
+                now = list(map(max, before, now))
+            last[cpu] = now
+            modes, guests = self._keys_of(cpu)
+            seconds.update(zip(modes, now, strict=False))
+            guest_seconds.update(zip(guests, now[len(CPU_MODES) :], strict=False))
+        self._last = last
+        return seconds, guest_seconds
+
+    def _keys_of(self, cpu: str) -> tuple[tuple[tuple[str, str], ...], tuple[tuple[str, str], ...]]:
+        keys = self._keys.get(cpu)
+        if keys is None:
+            keys = (
+                tuple((cpu, mode) for mode in CPU_MODES),
+                tuple((cpu, mode) for mode in _GUEST_MODES),
+            )
+            self._keys[cpu] = keys
+        return keys
+
+
+def _is_same_cpu(before: Sequence[float], now: Sequence[float]) -> bool:
+    return len(before) == len(now) > _IDLE and before[_IDLE] - now[_IDLE] < HOTPLUG_SECONDS
+
+
+# The kernel's estimate of its clock error, from adjtimex(2), as node_exporter reads it.
+#
+# Reading needs no privilege. The offset is the kernel's own and is 0 where nothing disciplines the clock;
+# then `sync_status` is 0. Containers see the host's clock.
+
+STA_NANO = 0x2000
+TIME_ERROR = 5
+"""The clock is not synchronised."""
+
+
+class _TimeValue(ctypes.Structure):
+    _fields_ = (("seconds", ctypes.c_long), ("fraction", ctypes.c_long))
+
+
+class Timex(ctypes.Structure):
+    """struct timex of <sys/timex.h>."""
+
+    _fields_ = (
+        ("modes", ctypes.c_uint),
+        ("offset", ctypes.c_long),
+        ("freq", ctypes.c_long),
+        ("maxerror", ctypes.c_long),
+        ("esterror", ctypes.c_long),
+        ("status", ctypes.c_int),
+        ("constant", ctypes.c_long),
+        ("precision", ctypes.c_long),
+        ("tolerance", ctypes.c_long),
+        ("time", _TimeValue),
+        ("tick", ctypes.c_long),
+        ("pps", ctypes.c_long * 8),
+        ("tai", ctypes.c_int),
+        ("reserved", ctypes.c_int * 11),
+    )
+
+
+def read_clock_state() -> dict[str, float]:
+    """By suffix of node_timex_*. Raises OSError; FileNotFoundError where the system has no adjtimex."""
+    try:
+        adjtimex = ctypes.CDLL(None, use_errno=True).adjtimex
+    except (OSError, AttributeError):
+        raise FileNotFoundError("adjtimex") from None
+    state = Timex()  # modes is 0: nothing is changed
+    result = adjtimex(ctypes.byref(state))
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return to_clock_state(state, result)
+
+
+def to_clock_state(state: Timex, result: int) -> dict[str, float]:
+    divisor = 1e9 if state.status & STA_NANO else 1e6
+    return {
+        "estimated_error_seconds": state.esterror / 1e6,
+        "maxerror_seconds": state.maxerror / 1e6,
+        "offset_seconds": state.offset / divisor,
+        "sync_status": 0.0 if result == TIME_ERROR else 1.0,
+    }
+
 
 INTERVAL_SECONDS = 5.0
 DEADLINE_SECONDS = 20.0

@@ -13,7 +13,7 @@ from gpuscope.agent.sources.infiniband.adapter_ports import MAX_DEVICES, PortRea
 from gpuscope.agent.sources.infiniband.pci import read_gpu_slots
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import Reading
-from gpuscope.model.readings.infiniband import InfinibandDevice, InfinibandReading, PciFunction
+from gpuscope.model.readings.host import InfinibandDevice, InfinibandReading, PciFunction
 from gpuscope.model.source import SourceSpec, Tier
 
 DEADLINE_SECONDS: Final = 60.0

@@ -21,7 +21,7 @@ from gpuscope.agent.sources.infiniband.pci import (
     read_text,
 )
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.model.readings.infiniband import ACTIVE_STATE, InfinibandDevice, InfinibandPort
+from gpuscope.model.readings.host import ACTIVE_STATE, InfinibandDevice, InfinibandPort
 
 MAX_DEVICES: Final = 64  # a machine with eight GPUs has up to 32; virtual functions would be hundreds
 MAX_PORTS: Final = 4

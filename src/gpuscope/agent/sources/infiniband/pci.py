@@ -13,7 +13,7 @@ from typing import Final
 
 from gpuscope.agent.sources.host.proc_files import valid_text
 from gpuscope.model.readings import ABSENT, Maybe
-from gpuscope.model.readings.infiniband import PciFunction
+from gpuscope.model.readings.host import PciFunction
 
 # Reads single values of sysfs: a file that is not there, not readable or not in its format is ABSENT.
 #

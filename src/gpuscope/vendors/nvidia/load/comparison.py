@@ -96,14 +96,14 @@ class LoadedGpu:
 
     def busy_ratio(self) -> Maybe[float]:
         """The share of the steady time in which the GPU was busy, by its own events."""
-        return self._steady_rate(lambda one: one.busy_seconds)
+        return self._steady_rate(lambda progress: progress.busy_seconds)
 
     def steady_amount_rate(self) -> Maybe[float]:
         """Operations or bytes a second over the steady time."""
-        return self._steady_rate(lambda one: one.amount)
+        return self._steady_rate(lambda progress: progress.amount)
 
     def _steady_rate(self, total: Callable[[Progress], float]) -> Maybe[float]:
-        steady = [one for one in self.progress if one.elapsed >= SETTLING_SECONDS]
+        steady = [progress for progress in self.progress if progress.elapsed >= SETTLING_SECONDS]
         if len(steady) < 2:
             return ABSENT
         elapsed = steady[-1].elapsed - steady[0].elapsed

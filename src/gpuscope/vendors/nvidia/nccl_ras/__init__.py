@@ -20,7 +20,7 @@ from gpuscope.base.episode_log import EpisodeLog
 from gpuscope.base.errors import SourceError
 from gpuscope.base.settings import Settings
 from gpuscope.model.readings import ABSENT, Reading, Snapshot, Uuid
-from gpuscope.model.readings.collectives import CollectiveJob, CollectiveReading
+from gpuscope.model.readings.snapshot import CollectiveJob, CollectiveReading
 from gpuscope.model.source import SourceSpec, Tier
 from gpuscope.vendors.nvidia.nccl_ras.endpoints import EndpointFinder, RasEndpoint
 from gpuscope.vendors.nvidia.nccl_ras.job_watch import JobWatch, ThisNode, is_followed_here, job_name

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from gpuscope.model.readings import ABSENT, Maybe, Uuid
-from gpuscope.model.readings.collectives import (
+from gpuscope.model.readings.snapshot import (
     BEHIND,
     DEAD,
     SILENT,

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from gpuscope.model.exposition.number_text import fixed_decimals
-from gpuscope.model.exposition.sample import LabelSet
+from gpuscope.model.exposition.sample import LabelSet, fixed_decimals
 from gpuscope.model.readings import ABSENT, Allocation, Device, Process, Snapshot, Uuid, unit_uuid
 from gpuscope.model.readings.device import NO_VALUES
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmEntity, DcgmOptions, number_of
@@ -298,8 +297,10 @@ class EntityLabeller:
     ) -> Sequence[Mapping[str, str]]:
         combined: list[Mapping[str, str]] = list(pods) or [NO_VALUES]
         for attributes in self._attributes:
-            combined = [{**one, **more} for one in combined for more in attributes(entity) or (NO_VALUES,)]
-        return [{**one, "hpc_job": job} for one in combined for job in jobs] or combined
+            combined = [
+                {**labels, **more} for labels in combined for more in attributes(entity) or (NO_VALUES,)
+            ]
+        return [{**labels, "hpc_job": job} for labels in combined for job in jobs] or combined
 
 
 @dataclass(frozen=True, slots=True)

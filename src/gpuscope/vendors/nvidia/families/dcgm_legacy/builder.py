@@ -13,8 +13,7 @@ from typing import NamedTuple
 from gpuscope.agent.families import FamilySpec
 from gpuscope.base.errors import UsageError
 from gpuscope.base.settings import Settings
-from gpuscope.model.exposition.number_text import fixed_decimals
-from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample, fixed_decimals
 from gpuscope.model.readings import ABSENT, Device, Snapshot
 from gpuscope.vendors.nvidia.dcgm_fields import DcgmField, dcgm_fields, names_by_id
 from gpuscope.vendors.nvidia.families.dcgm.dcgm_options import DcgmEntity

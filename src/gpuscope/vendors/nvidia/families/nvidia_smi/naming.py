@@ -13,8 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from gpuscope.model.exposition.number_text import go_float
-from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample
+from gpuscope.model.exposition.sample import LabelSet, MetricFamily, Sample, go_float
 
 PREFIX: Final = "nvidia_smi_"
 
