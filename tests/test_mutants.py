@@ -42,8 +42,8 @@ def test_each_change_changes_the_result() -> None:
 
 def test_the_list_names_what_exists() -> None:
     for target in read_targets():
-        found = {
-            (one.function, one.change) for one in find_mutants(ast.parse(source_of(target.module).read_text()))
-        }
+        mutants = target.mutants(ast.parse(source_of(target.module).read_text()))
+        found = {(one.function, one.change) for one in mutants}
         assert target.explained.keys() <= found, f"{target.module} has changed: explain these changes anew"
+        assert set(target.parts) <= {one.function.partition(".")[0] for one in mutants}, target.module
         assert all((ROOT / test).is_file() for test in target.tests), target.module

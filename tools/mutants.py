@@ -85,11 +85,18 @@ class Mutant:
 
 @dataclass(frozen=True)
 class Target:
-    """A module under test. `explained` has the reasons of survivors, by function and change."""
+    """A module under test, or some of its classes and functions (`parts`). `explained` has the reasons of
+    survivors, by function and change."""
 
     module: str
     tests: tuple[str, ...]
     explained: Mapping[tuple[str, str], str]
+    parts: tuple[str, ...] = ()
+
+    def mutants(self, tree: ast.Module) -> list[Mutant]:
+        """In the order in which they are tried."""
+        every = sorted(find_mutants(tree), key=lambda mutant: mutant.rank)
+        return [one for one in every if not self.parts or one.function.partition(".")[0] in self.parts]
 
 
 @dataclass
@@ -105,6 +112,7 @@ def read_targets(path: Path = DATA) -> list[Target]:
             row["name"],
             tuple(row["tests"]),
             {(one["function"], one["change"]): one["why"] for one in row.get("equivalent", ())},
+            tuple(row.get("parts", ())),
         )
         for row in document["module"]
     ]
@@ -370,7 +378,7 @@ def run_module(target: Target, count: int, jobs: int) -> tuple[int, int]:
     """Prints survivors without an explanation and explanations without a survivor; returns how many of each."""
     file = source_of(target.module)
     tree = ast.parse(file.read_text())
-    every = sorted(find_mutants(tree), key=lambda mutant: mutant.rank)
+    every = target.mutants(tree)
     began = time.monotonic()
     outcome = try_mutants(target, every[:count], tree, file, jobs)
     keys = {(mutant.function, mutant.change) for mutant in outcome.survivors}
