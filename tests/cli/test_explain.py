@@ -173,8 +173,11 @@ def test_an_alert_has_its_meaning_next_step_and_expression(capsys: pytest.Captur
 
 @pytest.mark.parametrize(
     ("name", "title"),
-    [("79", "XID 79"), ("held", "state held"), ("HeldIdle", "alert HeldIdle"), ("thermal", ""), ("999", "")],
-)
+    [
+        ("79", "XID 79"), ("held", "state held"), ("HeldIdle", "alert HeldIdle"),
+        ("thermal", "throttle reason thermal"), ("hot", ""), ("999", ""),
+    ],
+)  # fmt: skip
 def test_a_name_alone_is_enough(name: str, title: str, capsys: pytest.CaptureFixture[str]) -> None:
     code = main(["explain", name, *NOBODY])
     printed = capsys.readouterr()

@@ -313,7 +313,7 @@ def test_built_from_settings(tmp_path: Path) -> None:
 def test_gpus_under_an_unknown_resource_name_are_reported_and_other_claims_stay(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """By the form of their ids: a network card, or another vendor's GPU, is not reported."""
+    """By the form of their ids: a network card is not reported."""
     both = container(
         "c",
         devices("nvidia.com/gpu", "GPU-0"),
@@ -336,7 +336,7 @@ def test_gpus_under_an_unknown_resource_name_are_reported_and_other_claims_stay(
     )
     assert f"source kubelet: {status.why}" in caplog.messages
     assert claims is not ABSENT
-    assert [claim.device_id for claim in claims] == ["GPU-0"]
+    assert [claim.device_id for claim in claims] == ["GPU-0", "card0-1"]
     assert named.status().up
 
 

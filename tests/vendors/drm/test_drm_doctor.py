@@ -66,7 +66,7 @@ def test_a_user_without_the_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     write(tmp_path / "dev/dri/renderD128", "")
     assert words(doctor.program_access(context(tmp_path))) == []
     monkeypatch.setattr(os, "access", lambda path, mode: False)
-    monkeypatch.setattr(doctor, "_group", lambda path: "render")
+    monkeypatch.setattr(doctor, "group_of", lambda path: "render")
     assert words(doctor.program_access(context(tmp_path))) == [
         "note: programs of this user may not open /dev/dri/renderD128; the agent needs none of them -> "
         "sudo usermod -aG render $USER, then log in again"

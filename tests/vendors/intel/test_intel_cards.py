@@ -13,7 +13,7 @@ from gpuscope.base.errors import SourceMissing
 from gpuscope.base.source_plan import source_plans
 from gpuscope.model.readings import ABSENT
 from gpuscope.model.vendor import throttle_reasons, vendors
-from gpuscope.vendors.intel.intel_gpu.graphics_parts import _REASONS
+from gpuscope.vendors.intel.intel_gpu.graphics_parts import REASONS
 from gpuscope.vendors.intel.intel_gpu.intel_cards import find_model, list_intel_cards
 from tests.vendors.amd.rig import ALL, devices
 from tests.vendors.amd.trees import write
@@ -126,6 +126,6 @@ def test_resources_of_kubernetes() -> None:
 
 
 def test_every_reason_of_the_kernel_is_explained() -> None:
-    assert {row.reason for row in vendors()["intel"].throttles} == set(_REASONS.values())
+    assert {row.reason for row in vendors()["intel"].throttles} == set(REASONS.values())
     assert throttle_reasons()["prochot"].hinders
     assert not throttle_reasons()["pl1"].hinders

@@ -72,7 +72,7 @@ def program_access(context: DoctorContext) -> Iterator[CheckResult]:
                 names = ", ".join(f"/dev/{path.relative_to(context.root / 'dev')}" for path in closed)
                 what = f"programs of this user may not open {names}; the agent needs none of them"
                 yield CheckResult(
-                    Verdict.NOTE, what, f"sudo usermod -aG {_group(closed[0])} $USER, then log in again"
+                    Verdict.NOTE, what, f"sudo usermod -aG {group_of(closed[0])} $USER, then log in again"
                 )
 
 
@@ -135,7 +135,7 @@ def _device_line(context: DoctorContext, name: str) -> str:
     return "dmesg says whether the driver started"
 
 
-def _group(path: Path) -> str:
+def group_of(path: Path) -> str:
     import grp
 
     try:

@@ -24,7 +24,7 @@ STATUS: Final = "status"
 
 _TILE: Final = re.compile(r"tile(\d+)", re.ASCII)
 _GT: Final = re.compile(r"gt(\d+)", re.ASCII)
-_REASONS: Final = {
+REASONS: Final = {
     **{
         name: name
         for name in (
@@ -102,9 +102,9 @@ def _find_reasons(names: Sequence[str], folder: str, start: str) -> ReasonFiles:
     """xe: `reason_pl1` and `status`; i915: `throttle_reason_pl1` and `throttle_reason_status`."""
     of_reasons = start or "reason_"
     reasons = tuple(
-        (_REASONS[reason], f"{folder}/{name}")
+        (REASONS[reason], f"{folder}/{name}")
         for name in names
-        if name.startswith(of_reasons) and (reason := name.removeprefix(of_reasons)) in _REASONS
+        if name.startswith(of_reasons) and (reason := name.removeprefix(of_reasons)) in REASONS
     )
     status = f"{start}{STATUS}"
     return ReasonFiles(f"{folder}/{status}", reasons) if status in names else NO_REASONS
