@@ -125,8 +125,8 @@ def _node_samples(cluster: SlurmCluster) -> Samples:
         partitions = row["Partitions"].split(",")
         for partition in partitions:
             found[series("node_partition_info", node=node, partition=partition)] = 1
-        for name, count in _gpu_samples(node, row, base, flags, partitions).items():
-            found[name] += count  # sums over nodes
+        for name, gpus in _gpu_samples(node, row, base, flags, partitions).items():
+            found[name] += gpus  # sums over nodes
     return dict(found)
 
 
